@@ -5,6 +5,7 @@ pub mod bench;
 pub mod cluster;
 pub mod data;
 pub mod plan;
+pub mod procedure;
 pub mod process;
 pub mod sql;
 
@@ -114,6 +115,11 @@ pub enum Verb {
     /// Create, list and drop indexes of tables.
     #[command(subcommand)]
     Index(data::IndexCommand),
+    /// Create, list and drop procedures of a database: programs that run where its rows are.
+    #[command(subcommand)]
+    Procedure(procedure::ProcedureCommand),
+    /// Call a procedure.
+    Call(procedure::CallArgs),
     /// Write a row, whatever was there.
     Put(data::PutArgs),
     /// Write a row if there is none with its key.

@@ -12,6 +12,7 @@ mod log;
 mod nodes;
 mod partition;
 mod plan;
+mod procedure;
 mod process;
 mod rebuild;
 mod rows;
@@ -81,6 +82,8 @@ fn run_any(verb: Verb, context: &mut Context) -> Result<(), Failure> {
         Verb::Table(command) => table::run(command, context),
         Verb::Database(command) => database::run(command, context),
         Verb::Index(command) => index::run(&command, context),
+        Verb::Procedure(command) => procedure::run(command, context),
+        Verb::Call(args) => procedure::call(&args, context),
         Verb::Put(args) => rows::put(&args, false, context),
         Verb::Insert(args) => rows::put(&args, true, context),
         Verb::Get(args) => rows::get(&args, context),

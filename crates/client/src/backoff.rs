@@ -14,12 +14,12 @@ impl Backoff {
     /// The first wait, before jitter.
     pub const FIRST: Micros = Micros(1_000);
     /// The longest wait.
-    pub const LONGEST: Micros = Micros(50_000);
+    pub const LONGEST_WAIT: Micros = Micros(50_000);
 
-    /// The next wait: doubles from [`Backoff::FIRST`] to [`Backoff::LONGEST`]; the upper half of it is
+    /// The next wait: doubles from [`Backoff::FIRST`] to [`Backoff::LONGEST_WAIT`]; the upper half of it is
     /// random, so that clients that failed together do not come back together.
     pub fn wait(&mut self, jitter: &mut Random) -> Micros {
-        let full = (Backoff::FIRST.0 << self.failures.min(10)).min(Backoff::LONGEST.0);
+        let full = (Backoff::FIRST.0 << self.failures.min(10)).min(Backoff::LONGEST_WAIT.0);
         self.failures = self.failures.saturating_add(1);
         Micros((full - jitter.draw() % (full / 2)).max(Backoff::FIRST.0 / 2))
     }

@@ -98,7 +98,7 @@ pub struct Answer {
 
 impl Answer {
     /// The snapshot at which a read of a primary was made, by which it can be read again
-    /// ([`wire::request::Snapshot::At`]) and written on ([`crate::Table::write_since`]).
+    /// ([`wire::request::ReadSnapshot::At`]) and written on ([`crate::Table::write_since`]).
     pub fn snapshot(&self) -> Position {
         Position::new(Term::of(self.epoch), self.lsn)
     }

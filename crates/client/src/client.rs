@@ -1,7 +1,7 @@
 //! The shell around the core: one thread, one poll, one connection per node and one to a controller.
 
 use crate::call::{Call, Completed, LaneId, Loss, Ticket};
-use crate::conn::{Amount, Conn, Expected, Identity, Incoming, NOT_WELCOME, Traffic};
+use crate::conn::{Amount, Broken, Conn, Expected, Identity, Incoming, Traffic};
 use crate::control::{self, Control, Ended};
 use crate::core::{Core, CoreConfig, Effect};
 use crate::error::ClientError;
@@ -341,7 +341,7 @@ impl Client {
         for node in std::mem::take(&mut self.dirty) {
             let flushed = self.nodes.get_mut(&node).map(|conn| conn.flush(&mut self.traffic));
             if let Some(Err(why)) = flushed {
-                self.node_lost(now, node, &why);
+                self.node_lost(now, node, &why.to_string());
             }
         }
     }
@@ -362,7 +362,7 @@ impl Client {
                     Ok(()) => {
                         self.dirty.insert(node);
                     }
-                    Err(why) => self.node_lost(now, node, &why),
+                    Err(why) => self.node_lost(now, node, &why.to_string()),
                 }
             }
         }
@@ -371,7 +371,7 @@ impl Client {
     fn connect_node(&mut self, now: Micros, node: NodeId) {
         let address = self.core.map().node(node).map(|record| record.addresses.client.clone());
         let opened =
-            address.ok_or_else(|| format!("the address of {node} is not known")).and_then(|address| {
+            address.ok_or_else(|| format!("the address of {node} is not known").into()).and_then(|address| {
                 let token = Token(node.0 as usize + 1);
                 Conn::open(&address, self.poll.registry(), token, HelloRole::Client, &self.identity, now)
             });
@@ -381,7 +381,7 @@ impl Client {
                     old.close(self.poll.registry());
                 }
             }
-            Err(why) => self.core.disconnected(now, node, &why),
+            Err(why) => self.core.disconnected(now, node, &why.to_string()),
         }
     }
 
@@ -409,7 +409,7 @@ impl Client {
         }
         if control {
             let why = format!("{}: no welcome in time", self.control.address());
-            self.control_lost(now, why);
+            self.control_lost(now, why.into());
         }
     }
 
@@ -423,11 +423,11 @@ impl Client {
         }
         let node = NodeId(token.0 as u32 - 1);
         if let Err(why) = self.node_event(now, node, ready) {
-            self.node_lost(now, node, &why);
+            self.node_lost(now, node, &why.to_string());
         }
     }
 
-    fn node_event(&mut self, now: Micros, node: NodeId, ready: Ready) -> Result<(), String> {
+    fn node_event(&mut self, now: Micros, node: NodeId, ready: Ready) -> Result<(), Broken> {
         let Some(conn) = self.nodes.get_mut(&node) else { return Ok(()) };
         if ready.writable {
             conn.writable()?;
@@ -444,7 +444,7 @@ impl Client {
                     Incoming::Nothing => break,
                     Incoming::Welcome => self.core.connected(now, node),
                     Incoming::Message(Message::Reply(reply)) => self.core.reply(now, node, reply),
-                    Incoming::Message(other) => return Err(format!("a node sent a {}", other.name())),
+                    Incoming::Message(other) => return Err(format!("a node sent a {}", other.name()).into()),
                 }
             }
             let amount = read?;
@@ -453,7 +453,7 @@ impl Client {
         Ok(())
     }
 
-    fn control_event(&mut self, now: Micros, ready: Ready) -> Result<(), String> {
+    fn control_event(&mut self, now: Micros, ready: Ready) -> Result<(), Broken> {
         let Some(conn) = &mut self.control.conn else { return Ok(()) };
         if ready.writable {
             conn.writable()?;
@@ -477,7 +477,7 @@ impl Client {
         Ok(())
     }
 
-    fn control_message(&mut self, now: Micros, message: Message) -> Result<(), String> {
+    fn control_message(&mut self, now: Micros, message: Message) -> Result<(), Broken> {
         match message {
             Message::ClusterMap(cluster_map) => {
                 for node in self.core.cluster_map(now, &cluster_map)? {
@@ -490,7 +490,7 @@ impl Client {
                 Ok(())
             }
             Message::AdminAnswer(answer) => self.control.answered(answer.id, answer.result),
-            other => Err(format!("a controller sent a {}", other.name())),
+            other => Err(format!("a controller sent a {}", other.name()).into()),
         }
     }
 
@@ -508,15 +508,15 @@ impl Client {
         }
     }
 
-    fn control_lost(&mut self, now: Micros, why: String) {
+    fn control_lost(&mut self, now: Micros, broken: Broken) {
         let address = self.control.address().to_string();
         if let Some(conn) = self.control.conn.take() {
             conn.close(self.poll.registry());
         }
-        if let Some(reason) = why.strip_prefix(NOT_WELCOME) {
-            self.unwelcome = Some(ClientError::NotWelcome { address, why: reason.to_string() });
+        self.control.lost(now, &mut self.jitter, &broken);
+        if let Broken::NotWelcome(why) = broken {
+            self.unwelcome = Some(ClientError::NotWelcome { address, why });
         }
-        self.control.lost(now, &mut self.jitter, why);
     }
 
     fn no_controller(&self) -> ClientError {

@@ -78,7 +78,7 @@ impl Conn {
         role: HelloRole,
         identity: &Identity,
         now: Micros,
-    ) -> Result<Conn, String> {
+    ) -> Result<Conn, Broken> {
         let resolved = address.to_socket_addrs().map_err(|error| format!("{address}: {error}"))?.next();
         let resolved = resolved.ok_or_else(|| format!("{address}: no such address"))?;
         let mut stream = TcpStream::connect(resolved).map_err(|error| format!("{address}: {error}"))?;
@@ -114,13 +114,13 @@ impl Conn {
 
     /// Queues a message. Nothing is written before [`Conn::flush`], so that what is queued together goes out
     /// together.
-    pub fn push(&mut self, message: &Message) -> Result<(), String> {
-        frame::encode(message, &mut self.out)
+    pub fn push(&mut self, message: &Message) -> Result<(), Broken> {
+        Ok(frame::encode(message, &mut self.out)?)
     }
 
     /// The socket can be written to: it connected, or took what it had. The error says why it did not
     /// connect.
-    pub fn writable(&mut self) -> Result<(), String> {
+    pub fn writable(&mut self) -> Result<(), Broken> {
         // The poll says it with everything that can be read, too. What breaks later is told by reading and
         // writing.
         if !self.blocked {
@@ -128,7 +128,7 @@ impl Conn {
         }
         match self.stream.take_error() {
             Ok(None) => {}
-            Ok(Some(error)) | Err(error) => return Err(self.sentence(&error)),
+            Ok(Some(error)) | Err(error) => return Err(self.broken(&error)),
         }
         if self.stream.peer_addr().is_ok() {
             // Fails only where the option does not exist.
@@ -139,17 +139,17 @@ impl Conn {
     }
 
     /// Writes what is queued, as far as the socket takes it.
-    pub fn flush(&mut self, traffic: &mut Traffic) -> Result<(), String> {
+    pub fn flush(&mut self, traffic: &mut Traffic) -> Result<(), Broken> {
         while !self.blocked && self.out_from < self.out.len() {
             match self.stream.write(&self.out[self.out_from..]) {
-                Ok(0) => return Err(format!("{}: the connection was closed", self.address)),
+                Ok(0) => return Err(self.closed()),
                 Ok(written) => {
                     self.out_from += written;
                     traffic.sent += written as u64;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.blocked = true,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.sentence(&error)),
+                Err(error) => return Err(self.broken(&error)),
             }
         }
         if self.out_from == self.out.len() {
@@ -163,10 +163,10 @@ impl Conn {
     }
 
     /// Reads once.
-    pub fn read(&mut self, traffic: &mut Traffic) -> Result<Amount, String> {
+    pub fn read(&mut self, traffic: &mut Traffic) -> Result<Amount, Broken> {
         loop {
             match self.stream.read(self.inbox.room()) {
-                Ok(0) => return Err(format!("{}: the connection was closed", self.address)),
+                Ok(0) => return Err(self.closed()),
                 Ok(read) => {
                     traffic.received += read as u64;
                     return Ok(if self.inbox.took(read) { Amount::Full } else { Amount::Short });
@@ -175,13 +175,13 @@ impl Conn {
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
                     return Ok(Amount::Nothing);
                 }
-                Err(error) => return Err(self.sentence(&error)),
+                Err(error) => return Err(self.broken(&error)),
             }
         }
     }
 
     /// The next message among the bytes read. Any error closes the connection.
-    pub fn next(&mut self, expected: &Expected) -> Result<Incoming, String> {
+    pub fn next(&mut self, expected: &Expected) -> Result<Incoming, Broken> {
         let next = self.inbox.next_message().map_err(|error| format!("{}: {error}", self.address))?;
         let Some(message) = next else { return Ok(Incoming::Nothing) };
         match (self.state, message) {
@@ -192,7 +192,7 @@ impl Conn {
             }
             (ConnState::Ready, message) => Ok(Incoming::Message(message)),
             (ConnState::Greeting, message) => {
-                Err(format!("{}: a {} came before the welcome", self.address, message.name()))
+                Err(format!("{}: a {} came before the welcome", self.address, message.name()).into())
             }
         }
     }
@@ -203,10 +203,14 @@ impl Conn {
         let _ = registry.deregister(&mut self.stream);
     }
 
-    fn sentence(&self, error: &io::Error) -> String {
+    fn closed(&self) -> Broken {
+        format!("{}: the connection was closed", self.address).into()
+    }
+
+    fn broken(&self, error: &io::Error) -> Broken {
         match error.kind() {
-            ErrorKind::ConnectionRefused => format!("{}: connection refused", self.address),
-            _ => format!("{}: {error}", self.address),
+            ErrorKind::ConnectionRefused => Broken::Refused { address: self.address.clone() },
+            _ => format!("{}: {error}", self.address).into(),
         }
     }
 }
@@ -218,22 +222,39 @@ pub(crate) struct Expected {
     pub node: Option<NodeId>,
 }
 
-/// Begins the sentence of a refusal, by which it is told from a broken connection.
-pub(crate) const NOT_WELCOME: &str = "refused the connection: ";
+/// Why a connection cannot be used, or not any more. One sentence each.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum Broken {
+    /// Nobody listens there.
+    #[error("{address}: connection refused")]
+    Refused { address: String },
+    /// The other side does not let us in, for this reason.
+    #[error("refused the connection: {0}")]
+    NotWelcome(String),
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl From<String> for Broken {
+    fn from(sentence: String) -> Broken {
+        Broken::Other(sentence)
+    }
+}
 
 impl Expected {
-    fn check(&self, address: &str, welcome: Welcome) -> Result<(), String> {
+    fn check(&self, address: &str, welcome: Welcome) -> Result<(), Broken> {
         let (cluster, member) = match welcome {
-            Welcome::Refused(why) => return Err(format!("{NOT_WELCOME}{why}")),
+            Welcome::Refused(why) => return Err(Broken::NotWelcome(why)),
             Welcome::Accepted { cluster, member } => (cluster, member),
             Welcome::Rebuilt { cluster, .. } => (cluster, None),
         };
         if self.cluster.is_some_and(|wanted| wanted != cluster) {
-            return Err(format!("{NOT_WELCOME}it belongs to another cluster ({cluster})"));
+            return Err(Broken::NotWelcome(format!("it belongs to another cluster ({cluster})")));
         }
         match (self.node, member) {
             (Some(wanted), Some(member)) if wanted != member.node => {
-                Err(format!("{address} is {}, not {wanted}", member.node))
+                Err(format!("{address} is {}, not {wanted}", member.node).into())
             }
             _ => Ok(()),
         }

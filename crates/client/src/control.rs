@@ -3,7 +3,7 @@
 //! Any of the given controllers will do. When one is lost or does not lead, the next is tried.
 
 use crate::backoff::Backoff;
-use crate::conn::Conn;
+use crate::conn::{Broken, Conn};
 use types::Micros;
 use types::random::Random;
 use wire::control::{Admin, AdminCommand};
@@ -73,9 +73,10 @@ impl Control {
     }
 
     /// The connection is gone, or could not be made.
-    pub fn lost(&mut self, now: Micros, jitter: &mut Random, why: String) {
-        self.refused_in_a_row =
-            if why.ends_with("connection refused") { self.refused_in_a_row + 1 } else { 0 };
+    pub fn lost(&mut self, now: Micros, jitter: &mut Random, broken: &Broken) {
+        let refused = matches!(broken, Broken::Refused { .. });
+        self.refused_in_a_row = if refused { self.refused_in_a_row + 1 } else { 0 };
+        let why = broken.to_string();
         self.at = (self.at + 1) % self.addresses.len().max(1);
         self.retry_at = now + self.backoff.wait(jitter);
         if let Some(command) = self.command.take_if(|command| command.sent) {
@@ -97,7 +98,7 @@ impl Control {
     }
 
     /// The connection is welcomed: asks for the cluster map. The error closes the connection.
-    pub fn welcomed(&mut self) -> Result<(), String> {
+    pub fn welcomed(&mut self) -> Result<(), Broken> {
         self.backoff.reset();
         self.refused_in_a_row = 0;
         let watch = Admin { id: WATCH, command: AdminCommand::Watch };
@@ -105,7 +106,7 @@ impl Control {
     }
 
     /// Queues a waiting command, if there is one and it can be.
-    pub fn push_command(&mut self) -> Result<(), String> {
+    pub fn push_command(&mut self) -> Result<(), Broken> {
         let (Some(conn), Some(command)) = (&mut self.conn, &mut self.command) else { return Ok(()) };
         if command.sent || !conn.is_ready() {
             return Ok(());
@@ -115,9 +116,9 @@ impl Control {
     }
 
     /// An answer. The error is a reason to go to another controller.
-    pub fn answered(&mut self, id: u64, result: Result<String, (u8, String)>) -> Result<(), String> {
+    pub fn answered(&mut self, id: u64, result: Result<String, (u8, String)>) -> Result<(), Broken> {
         if id == WATCH {
-            return result.map(|_| ()).map_err(|(_, why)| why);
+            return result.map(|_| ()).map_err(|(_, why)| why.into());
         }
         if self.command.as_ref().is_none_or(|command| command.id != id) {
             return Ok(());
@@ -127,7 +128,7 @@ impl Control {
                 (command.sent, command.last_word) = (false, why.clone());
             }
             self.toward(why);
-            return Err(why.clone());
+            return Err(why.clone().into());
         }
         self.command = None;
         self.answer = Some(match result {

@@ -11,12 +11,13 @@ use crate::table::Table;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use types::data::Schema;
+use types::database::SHARED;
 use types::{CatalogTable, PartitionId, Position, TableId, TableRecord, TableState};
 use wire::control::{AdminCommand, CreateTable};
 use wire::{Op, RecordText, TableChange, TablePart};
 
 /// How often a call is made again because its table has another schema.
-const LOOKS: usize = 8;
+const MAX_ATTEMPTS: usize = 8;
 /// Between two tries to write a table whose rows are being copied.
 const HELD: Duration = Duration::from_millis(50);
 
@@ -48,14 +49,31 @@ impl Database {
         &self.record.name
     }
 
-    /// Its partition.
+    /// Its first partition, whose catalog counts.
     pub fn partition(&self) -> PartitionId {
         self.record.first_partition
     }
 
+    /// All of its partitions, in order.
+    pub fn partitions(&self) -> impl Iterator<Item = PartitionId> + use<> {
+        self.record.partition_ids()
+    }
+
+    /// True if it has several partitions.
+    pub fn is_spread(&self) -> bool {
+        self.record.partitions > 1
+    }
+
     /// Its catalog, to be read like a table. What a row says: [`Database::table_of_row`].
     pub fn catalog(&self) -> Table {
-        Table::new(self.record.clone())
+        self.catalog_in(self.partition())
+    }
+
+    /// The catalog as this partition has it.
+    pub fn catalog_in(&self, partition: PartitionId) -> Table {
+        let record =
+            TableRecord { first_partition: partition, partitions: 1, ..TableRecord::clone(&self.record) };
+        Table::new(Arc::new(record))
     }
 
     /// What a row of the catalog says.
@@ -83,7 +101,18 @@ impl Database {
         parts: Vec<TablePart>,
         since: Option<Position>,
     ) -> Call {
-        Call::new(self.id(), 0, self.partition(), Op::Transact { changes, parts, since })
+        self.transact_in(self.partition(), changes, parts, since)
+    }
+
+    /// The same in this partition of it.
+    pub fn transact_in(
+        &self,
+        partition: PartitionId,
+        changes: Vec<TableChange>,
+        parts: Vec<TablePart>,
+        since: Option<Position>,
+    ) -> Call {
+        Call::new(self.id(), 0, partition, Op::Transact { changes, parts, since })
     }
 }
 
@@ -115,10 +144,31 @@ impl Client {
             self.turn(deadline)?;
         };
         // Only a primary that serves answers it.
-        match self.count(&database.catalog()) {
-            Ok(_) => Ok(database),
+        let asked: Vec<Table> = database.partitions().map(|one| database.catalog_in(one)).collect();
+        match asked.iter().try_for_each(|catalog| self.count(catalog).map(drop)) {
+            Ok(()) => Ok(database),
             Err(error) => Err(ClientError::NotReady { table: request.name.clone(), why: error.to_string() }),
         }
+    }
+
+    /// The database that is always there, or its record at least, which is made with its first table that
+    /// shares a partition.
+    pub fn shared_database(&mut self) -> Result<Database, ClientError> {
+        match self.database(SHARED) {
+            Err(ClientError::NoDatabase(_)) => {}
+            found => return found,
+        }
+        match self.create_database(&CreateTable::database(SHARED, "durable")) {
+            Ok(made) => Ok(made),
+            // Somebody else may have been faster.
+            Err(error) => self.database(SHARED).map_err(|_| error),
+        }
+    }
+
+    /// True if a table lies together with others where SQL makes them, and has this name.
+    pub(crate) fn is_shared(&mut self, name: &str) -> Result<bool, ClientError> {
+        let Some(record) = self.cluster_map().database(SHARED).cloned() else { return Ok(false) };
+        Ok(self.tables_of(&Database::new(record))?.iter().any(|table| table.name() == name))
     }
 
     /// The tables of a database, by their names.
@@ -140,8 +190,13 @@ impl Client {
         name: &str,
         schema: Schema,
     ) -> Result<Table, ClientError> {
+        if database.name() == SHARED && self.cluster_map().table(name).is_some() {
+            return Err(ClientError::NameTaken);
+        }
+        let placed = database.record().placed(schema);
+        let schema = placed.map_err(|why| ClientError::Data { table: name.to_string(), why })?;
         let table = CatalogTable::new(TableId(self.numbers(1)?), name, schema, wall_ms());
-        self.call(database.transact(vec![created(&table)], Vec::new(), None))?;
+        self.define(database, created(&table))?;
         Ok(database.table(table))
     }
 
@@ -150,7 +205,7 @@ impl Client {
         self.looking_again(table, |client, table| {
             let database = client.database_of(table)?;
             let change = TableChange::Drop { table: table.id(), schema: table.schema().version() };
-            client.call(database.transact(vec![change], Vec::new(), None))
+            client.define(&database, change)
         })
     }
 
@@ -174,9 +229,18 @@ impl Client {
             let to = CatalogTable::new(table.id(), &name, schema, table.record().created_ms);
             let from = table.schema().version();
             let change = TableChange::Alter { from, to: RecordText::new(&to) };
-            client.call(database.transact(vec![change], Vec::new(), None))?;
+            client.define(&database, change)?;
             Ok(database.table(to))
         })
+    }
+
+    /// A change of tables in all partitions. What the first one may have lost it is given back before, or the
+    /// change would rest on what others have left behind (PR-172).
+    pub(crate) fn define(&mut self, database: &Database, change: TableChange) -> Result<Answer, ClientError> {
+        self.level(database)?;
+        let answer = self.call(database.transact(vec![change], Vec::new(), None))?;
+        self.level(database)?;
+        Ok(answer)
     }
 
     /// Numbers that no table of the cluster had, the first of so many.
@@ -188,6 +252,7 @@ impl Client {
     /// A table of a database as it is now, whatever its name.
     pub fn look_again(&mut self, table: &Table) -> Result<Table, ClientError> {
         let database = self.database_of(table)?;
+        self.level(&database)?;
         let found = self.tables_of(&database)?.into_iter().find(|known| known.id() == table.id());
         found.ok_or_else(|| ClientError::NoTable(format!("{}.{}", database.name(), table.name())))
     }
@@ -208,7 +273,7 @@ impl Client {
         let mut done = act(self, table);
         let (mut known, mut looks) = (table.schema().version(), 0);
         let deadline = Instant::now() + self.timeout();
-        while matches!(done, Err(ClientError::Stale)) && looks < LOOKS && Instant::now() < deadline {
+        while matches!(done, Err(ClientError::Stale)) && looks < MAX_ATTEMPTS && Instant::now() < deadline {
             let now = self.look_again(table)?;
             match now.schema().version() == known {
                 // It is as it was known: its rows are being copied (PR-124), and nobody writes it meanwhile.

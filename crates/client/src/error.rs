@@ -1,7 +1,9 @@
 //! What can go wrong, one sentence each, with the exit status that the conventions give it.
 
 use crate::call::{Answer, FailKind, Outcome};
+use types::procedure::Failure;
 use wire::request::Outcome as Refusal;
+use wire::{Body, CallResult};
 
 /// Why a client's operation failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -37,6 +39,20 @@ pub enum ClientError {
     /// A table of the database has the name already. Nothing was changed.
     #[error("there is a table of this name in the database; nothing was changed")]
     NameTaken,
+    /// The procedure does not exist.
+    #[error("there is no procedure `{0}`; `understudy procedure list` shows those that exist")]
+    NoProcedure(String),
+    /// A procedure, or the arguments of a call, cannot be so.
+    #[error("procedure `{name}`: {why}")]
+    Procedure {
+        /// The procedure.
+        name: String,
+        /// What cannot be.
+        why: String,
+    },
+    /// A call failed; nothing of it was done.
+    #[error("the call failed and nothing of it was done: {0}")]
+    Call(Failure),
     /// The table exists, but some of its partitions were not served in time.
     #[error("table `{table}` was not ready in time: {why}")]
     NotReady {
@@ -127,7 +143,8 @@ impl ClientError {
         match self {
             ClientError::NoController { .. } | ClientError::NotReady { .. } => 4,
             ClientError::OutcomeUnknown(_) | ClientError::AdminUnknown { .. } => 4,
-            ClientError::NoTable(_) | ClientError::NoDatabase(_) => 3,
+            ClientError::NoTable(_) | ClientError::NoDatabase(_) | ClientError::NoProcedure(_) => 3,
+            ClientError::Procedure { .. } | ClientError::Call(_) => 1,
             ClientError::NotWelcome { .. } => 5,
             ClientError::Failed { kind, .. } => kind.exit_status(),
             ClientError::Admin { status, .. } => *status,
@@ -155,7 +172,14 @@ impl Outcome {
             }
             Outcome::Refused(Refusal::NameTaken, _) => Err(ClientError::NameTaken),
             Outcome::Refused(Refusal::Violates, answer) => Err(ClientError::Violates(answer.violated())),
-            Outcome::Refused(Refusal::Done, _) => {
+            Outcome::Refused(
+                Refusal::CallFailed,
+                Answer { body: Body::Called(CallResult::Failed(why)), .. },
+            ) => Err(ClientError::Call(why)),
+            Outcome::Refused(Refusal::CallFailed, _) => {
+                Err(ClientError::Protocol("a call failed and nobody says why".into()))
+            }
+            Outcome::Refused(Refusal::Done | Refusal::Returned, _) => {
                 Err(ClientError::Protocol("a refusal that says `done`".into()))
             }
             Outcome::Unknown(why) => Err(ClientError::OutcomeUnknown(why)),

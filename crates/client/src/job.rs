@@ -19,7 +19,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::time::{Duration, SystemTime};
 use types::data::{Row, Value};
 use types::{JobId, PartitionId};
-use wire::job::{JobRecord, JobState, JobStatus};
+use wire::job::{JobRecord, JobRefusal, JobState, JobStatus};
 use wire::message::MAX_OPS;
 use wire::{Body, Op, Outcome as Refusal, RowOp};
 
@@ -343,7 +343,7 @@ impl Job {
                 return;
             }
             Outcome::Refused(Refusal::Stopped, _) => match status.refused {
-                Some(refused) => refusal(refused.number, refused.outcome),
+                Some(refused) => refusal(&self.table, refused),
                 None if matches!(status.state, JobState::Committed | JobState::Aborted) && ends => return,
                 None if matches!(status.state, JobState::Committed | JobState::Aborted) => {
                     format!("the job was ended in {partition} by somebody else")
@@ -431,7 +431,7 @@ impl Job {
                 let ended = self.parts.values().find_map(|part| match &part.end {
                     End::Answered(status) if status.state != JobState::Committed => {
                         Some(match status.refused {
-                            Some(refused) => refusal(refused.number, refused.outcome),
+                            Some(refused) => refusal(&self.table, refused),
                             None => "records of it are missing, and it was not committed".to_string(),
                         })
                     }
@@ -463,17 +463,19 @@ impl Job {
     }
 }
 
-fn refusal(number: u64, outcome: Refusal) -> String {
-    let why = match outcome {
-        Refusal::Exists => "a row with its key exists already",
-        Refusal::Changed => "its row has changed",
-        Refusal::Unindexable => "it has no place in one of the table's indexes",
-        Refusal::TooMuch => "with what it changes in indexes it is too large",
-        Refusal::Violates => "a constraint forbids it",
-        Refusal::Stale | Refusal::NameTaken => "its table is not as it was",
-        Refusal::Done | Refusal::Stopped => "the partition did not say why",
+fn refusal(table: &Table, refused: JobRefusal) -> String {
+    let why = match refused.outcome {
+        Refusal::Exists => "a row with its key exists already".into(),
+        Refusal::Changed => "its row has changed".into(),
+        Refusal::Unindexable => "it has no place in one of the table's indexes".into(),
+        Refusal::TooMuch => "with what it changes in indexes it is too large".into(),
+        Refusal::Violates => table.violation(refused.constraint),
+        Refusal::Stale | Refusal::NameTaken => "its table is not as it was".into(),
+        Refusal::Done | Refusal::Stopped | Refusal::Returned | Refusal::CallFailed => {
+            "the partition did not say why".to_string()
+        }
     };
-    format!("record {number} was refused: {why}")
+    format!("record {} was refused: {why}", refused.number)
 }
 
 /// A job that a [`Client`] runs.
@@ -521,12 +523,14 @@ impl RunningJob {
     /// Adds a record that writes a row, whatever was there. False: the job cannot be committed any more, and
     /// is to be ended.
     pub fn put(&mut self, client: &mut Client, row: &Row) -> Result<bool, ClientError> {
+        self.job.table.takes_rows()?;
         let (key, row) = self.job.table.encode(row)?;
         self.add(client, RowOp::Put { key, row })
     }
 
     /// Adds a record that is refused if there is a row with its key, which ends the job.
     pub fn insert(&mut self, client: &mut Client, row: &Row) -> Result<bool, ClientError> {
+        self.job.table.takes_rows()?;
         let (key, row) = self.job.table.encode(row)?;
         self.add(client, RowOp::Insert { key, row })
     }

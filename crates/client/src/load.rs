@@ -98,7 +98,7 @@ impl Client {
 impl Loader {
     /// Adds a row. Waits while its partition has as many batches on their way as allowed.
     pub fn add(&mut self, client: &mut Client, row: &Row) -> Result<(), ClientError> {
-        self.table.has_no_check()?;
+        self.table.takes_rows()?;
         let (key, row) = self.table.encode(row)?;
         let op = if self.options.insert { RowOp::Insert { key, row } } else { RowOp::Put { key, row } };
         self.add_op(client, op)

@@ -6,8 +6,8 @@ use crate::error::ClientError;
 use crate::table::{Table, micros, unexpected};
 use bytes::Bytes;
 use std::collections::VecDeque;
-use types::{Lsn, NodeId, PartitionId};
-use wire::request::Snapshot;
+use types::{Lsn, NodeId, PartitionId, Position};
+use wire::request::ReadSnapshot;
 use wire::{Body, Op, ReadLevel};
 
 /// What to scan and how.
@@ -57,7 +57,9 @@ struct Lane {
     /// The page that is on its way.
     ticket: Option<Ticket>,
     /// Where the next page begins, and at which state; `None`: there is none.
-    next: Option<(Bytes, Snapshot)>,
+    next: Option<(Bytes, ReadSnapshot)>,
+    /// The state that its pages are of, once the first one has come.
+    state: Option<Position>,
 }
 
 /// An iterator over a table's rows. One page per partition is read ahead. It ends after the first error.
@@ -89,12 +91,13 @@ impl Client {
         partitions: Vec<PartitionId>,
         options: ScanOptions,
     ) -> Scan<'_> {
-        let start = (options.from.clone(), Snapshot::Newest);
+        let start = (options.from.clone(), ReadSnapshot::Newest);
         let lanes = partitions.into_iter().map(|partition| Lane {
             partition,
             rows: VecDeque::new(),
             ticket: None,
             next: Some(start.clone()),
+            state: None,
         });
         let lanes = lanes.collect();
         let mut scan = Scan { client: self, table: table.clone(), options, lanes, turn: 0, failed: false };
@@ -106,6 +109,12 @@ impl Client {
 }
 
 impl Scan<'_> {
+    /// The state of a partition that all of its rows are of, with the term in which it was read first. None
+    /// before its first page has come, and for a partition that is not scanned.
+    pub fn state_of(&self, partition: PartitionId) -> Option<Position> {
+        self.lanes.iter().find(|lane| lane.partition == partition)?.state
+    }
+
     /// Asks for a partition's next page, if there is one and it is not asked for yet.
     fn ask(&mut self, at: usize) {
         let lane = &mut self.lanes[at];
@@ -136,10 +145,11 @@ impl Scan<'_> {
         let answer = outcome.into_result()?;
         let snapshot = answer.snapshot();
         let lane = &mut self.lanes[at];
+        lane.state.get_or_insert(snapshot);
         let (rows, more) = match answer.body {
             Body::Rows { rows, more } => (rows, more),
             Body::Found { rows, next } if self.options.index.is_some() => {
-                lane.next = (!next.is_empty()).then_some((next, Snapshot::At(snapshot)));
+                lane.next = (!next.is_empty()).then_some((next, ReadSnapshot::At(snapshot)));
                 lane.rows.extend(rows);
                 return Ok(());
             }
@@ -147,7 +157,7 @@ impl Scan<'_> {
         };
         if let Some((last, ..)) = rows.last().filter(|_| more) {
             // The smallest key above the last one.
-            lane.next = Some(([last, &[0u8][..]].concat().into(), Snapshot::At(snapshot)));
+            lane.next = Some(([last, &[0u8][..]].concat().into(), ReadSnapshot::At(snapshot)));
         } else if more {
             return Err(ClientError::Protocol("a page without rows says that there are more".into()));
         }

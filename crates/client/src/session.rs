@@ -35,7 +35,7 @@ struct Slot {
 
 /// What [`Session::expected`] found.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum SessionRecovery {
     /// The partition lacks only what is unanswered: send that again, in order.
     Rewind,
     /// Acknowledged writes are gone. The session goes on from the expected number.
@@ -193,12 +193,12 @@ impl Session {
     }
 
     /// The partition says that the session's next number is `next`.
-    pub fn expected(&mut self, next: u64) -> Verdict {
+    pub fn expected(&mut self, next: u64) -> SessionRecovery {
         if next > self.next_seq() || next == 0 {
             // It knows numbers that were never given: this is not our session.
             let stuck = self.unanswered().map(|(_, ticket)| ticket).collect();
             self.close();
-            return Verdict::Stuck(stuck);
+            return SessionRecovery::Stuck(stuck);
         }
         let acknowledged =
             (self.confirmed + 1..).zip(&self.slots).filter(|(_, slot)| slot.fill == Fill::Acknowledged);
@@ -210,9 +210,9 @@ impl Session {
         if self.slot(next).is_some_and(|slot| slot.fill == Fill::GivenUp) {
             let stuck = self.cut(next);
             self.advance();
-            return Verdict::Stuck(stuck);
+            return SessionRecovery::Stuck(stuck);
         }
-        Verdict::Rewind
+        SessionRecovery::Rewind
     }
 
     /// Queues a call again, by its age.
@@ -230,7 +230,7 @@ impl Session {
         self.sent_to = None;
     }
 
-    fn lost(&mut self, next: u64, to_seq: u64) -> Verdict {
+    fn lost(&mut self, next: u64, to_seq: u64) -> SessionRecovery {
         let acknowledged =
             self.acknowledged.iter().filter(|(seq, _)| *seq >= next).map(|(_, ticket)| *ticket);
         let acknowledged = acknowledged.collect();
@@ -238,7 +238,7 @@ impl Session {
         let unanswered = self.cut(next);
         self.confirmed = self.confirmed.min(next - 1);
         self.advance();
-        Verdict::Lost { from_seq: next, to_seq, acknowledged, unanswered }
+        SessionRecovery::Lost { from_seq: next, to_seq, acknowledged, unanswered }
     }
 
     /// Removes the slots from `first` on; the unanswered calls among them.

@@ -6,10 +6,11 @@ use crate::error::ClientError;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use types::data::{self, Constraint, Demand, Row, Schema, Value};
+use types::data::{self, Row, Schema, Value};
+use types::database::SHARED;
 use types::{Lsn, Micros, NodeId, PartitionId, Position, TableId, TableRecord};
 use wire::control::AdminCommand;
-use wire::request::Snapshot;
+use wire::request::ReadSnapshot;
 use wire::{Body, Op, ReadLevel, RowOp, TablePart};
 
 /// A table as its record says: makes calls from rows and keys. Cheap to clone.
@@ -97,28 +98,34 @@ impl Table {
         self.call(partition, Op::Write { ops, mark: None, since: Some(since) })
     }
 
-    /// Conditions of SQL are looked at by SQL alone.
-    pub(crate) fn has_no_check(&self) -> Result<(), ClientError> {
-        let checks = |one: &Constraint| matches!(one.demand, Demand::Check(_));
-        match self.schema().constraints().iter().find(|one| checks(one)) {
+    /// Whether rows can be written by others than SQL. What is a sequence or a view has none, and conditions
+    /// of SQL are looked at by SQL alone.
+    pub fn takes_rows(&self) -> Result<(), ClientError> {
+        match self.schema().of_sql_alone() {
             None => Ok(()),
-            Some(one) => Err(ClientError::Data {
-                table: self.name().to_string(),
-                why: format!("rows must keep the CHECK `{}`, which SQL alone looks at: use psql", one.name),
-            }),
+            Some(why) => Err(ClientError::Data { table: self.name().to_string(), why }),
         }
     }
 
-    /// Writes a row, whatever was there. The error: it is none of the table, or the table has a CHECK.
+    /// What a refusal by the constraint with this number says, as a sentence.
+    pub fn violation(&self, number: u32) -> String {
+        let name = self.name();
+        match self.schema().constraints().iter().find(|one| one.number == number) {
+            Some(one) => format!("the constraint `{}` of table `{name}` forbids it", one.name),
+            None => format!("a constraint of a table that refers to `{name}` forbids it"),
+        }
+    }
+
+    /// Writes a row, whatever was there. The error: it is none of the table, or the table takes none so.
     pub fn put(&self, row: &Row) -> Result<Call, ClientError> {
-        self.has_no_check()?;
+        self.takes_rows()?;
         let (key, row) = self.encode(row)?;
         Ok(self.write(self.partition_of(&key)?, vec![RowOp::Put { key, row }]))
     }
 
     /// Writes a row if there is none with its key. The error is as with [`Table::put`].
     pub fn insert(&self, row: &Row) -> Result<Call, ClientError> {
-        self.has_no_check()?;
+        self.takes_rows()?;
         let (key, row) = self.encode(row)?;
         Ok(self.write(self.partition_of(&key)?, vec![RowOp::Insert { key, row }]))
     }
@@ -132,7 +139,7 @@ impl Table {
     /// Reads the row with this key.
     pub fn get(&self, key: &[Value]) -> Result<Call, ClientError> {
         let key = self.key(key)?;
-        Ok(self.call(self.partition_of(&key)?, Op::Get { key, at: Snapshot::Newest }))
+        Ok(self.call(self.partition_of(&key)?, Op::Get { key, at: ReadSnapshot::Newest }))
     }
 
     /// A row as it is if the table has got columns since it was made: they are null in it.
@@ -165,17 +172,26 @@ impl Client {
     /// The lane of blocking calls.
     pub const BLOCKING: LaneId = LaneId(u32::MAX);
 
-    /// A table that exists. `bank.accounts` is one of the database `bank`.
+    /// A table that exists. `bank.accounts` is one of the database `bank`. A name by itself is that of a
+    /// table with partitions of its own, or else of one that lies together with others where SQL makes them.
     pub fn table(&mut self, name: &str) -> Result<Table, ClientError> {
-        if let Some((database, table)) = name.split_once('.') {
-            let database = self.database(database)?;
-            let found = self.tables_of(&database)?.into_iter().find(|known| known.name() == table);
-            return found.ok_or_else(|| ClientError::NoTable(name.to_string()));
-        }
         // A cluster map that is on its way may have it.
         self.turn(Instant::now())?;
-        let found = self.cluster_map().table(name).cloned().map(Table::new);
-        found.ok_or_else(|| ClientError::NoTable(name.to_string()))
+        let (database, table) = name.split_once('.').unwrap_or((SHARED, name));
+        let own = self.cluster_map().table(table).filter(|_| database == SHARED && table == name);
+        if let Some(own) = own.cloned() {
+            return Ok(Table::new(own));
+        }
+        let missing = || ClientError::NoTable(name.to_string());
+        let database = match self.database(database) {
+            Err(ClientError::NoDatabase(_)) if database == SHARED => return Err(missing()),
+            found => found?,
+        };
+        if types::system::is_reserved(table) {
+            return Err(missing());
+        }
+        let found = self.tables_of(&database)?.into_iter().find(|known| known.name() == table);
+        found.ok_or_else(missing)
     }
 
     /// Waits until a table is in the cluster map and every partition of it answers.
@@ -191,8 +207,11 @@ impl Client {
             self.turn(deadline)?;
         };
         // A read of nothing: only a primary that serves answers it.
-        let empty =
-            Op::Count { from: Bytes::from_static(&[0]), to: Bytes::from_static(&[0]), at: Snapshot::Newest };
+        let empty = Op::Count {
+            from: Bytes::from_static(&[0]),
+            to: Bytes::from_static(&[0]),
+            at: ReadSnapshot::Newest,
+        };
         let calls = table.partitions().map(|partition| table.call(partition, empty.clone())).collect();
         match self.all(calls) {
             Ok(_) => Ok(table),
@@ -256,7 +275,7 @@ impl Client {
 
     /// How many rows a table has. Each partition is counted at its own moment.
     pub fn count(&mut self, table: &Table) -> Result<u64, ClientError> {
-        let op = Op::Count { from: Bytes::new(), to: Bytes::new(), at: Snapshot::Newest };
+        let op = Op::Count { from: Bytes::new(), to: Bytes::new(), at: ReadSnapshot::Newest };
         let answers = self.looking_again(table, |client, table| {
             client.all(table.partitions().map(|partition| table.call(partition, op.clone())).collect())
         })?;
@@ -312,6 +331,9 @@ impl Client {
 
     /// Creates a table and waits until it serves.
     pub fn create_table(&mut self, table: &wire::control::CreateTable) -> Result<Table, ClientError> {
+        if !types::system::is_reserved(&table.name) && self.is_shared(&table.name)? {
+            return Err(ClientError::NameTaken);
+        }
         self.admin(AdminCommand::CreateTable(wire::RecordText::new(table)))?;
         self.wait_table(&table.name)
     }

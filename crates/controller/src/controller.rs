@@ -134,6 +134,7 @@ impl Controller {
             next_system: PartitionId::FIRST_SYSTEM,
             next_failover: 1,
             generation: Default::default(),
+            asked: 0,
             unknown: Default::default(),
         };
         let revision = self.records.compare_with(&Key::Cluster);
@@ -187,7 +188,7 @@ impl Controller {
             Message::Served(served) => self.on_served(served),
             Message::TailSetAside(tail) => self.on_tail(tail),
             Message::Admin(admin) => self.on_admin(now, conn, admin),
-            // Whoever sends anything else has lost its way.
+            // No other message is meant for a controller.
             _ => self.close(conn),
         }
     }
@@ -247,15 +248,23 @@ impl Controller {
         // What changed just now goes to the others first: this connection's deltas begin after its whole
         // cluster map.
         self.push_delta();
-        self.failure_detector.subscribe(conn);
         let whole = self.records.whole();
+        self.failure_detector.subscribe(conn, whole.whole);
         self.send(conn, whole);
     }
 
+    /// Sends what is news. Whoever was sent all that was known here, before it was known what there is not,
+    /// gets the whole cluster map once that is (PR-161).
     fn push_delta(&mut self) {
-        let Some(delta) = self.records.delta() else { return };
+        let delta = self.records.delta();
         for conn in self.failure_detector.subscribers().collect::<Vec<_>>() {
-            self.send(conn, delta.clone());
+            delta.iter().for_each(|delta| self.send(conn, delta.clone()));
+        }
+        if self.records.is_whole() {
+            for conn in self.failure_detector.take_owed() {
+                let whole = self.records.whole();
+                self.send(conn, whole);
+            }
         }
     }
 }

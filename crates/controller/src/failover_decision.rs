@@ -9,7 +9,7 @@ use crate::ledger::{Ledger, Purpose};
 use crate::seal::{PER_TXN, SealPlan};
 use std::collections::{BTreeMap, BTreeSet};
 use types::config::{Cause, NodeRecord, PartitionRecord};
-use types::{Epoch, Member, Micros, NodeId, Now, PartitionId};
+use types::{Epoch, Lsn, Member, Micros, NodeId, Now, PartitionId};
 use wire::control::Suspect;
 
 /// What is remembered about seals.
@@ -18,11 +18,21 @@ pub(crate) struct Sealing {
     /// Partitions whose recorded primary's process is not the one that runs now: that one's life, and since
     /// when somebody of the recorded set is here to lead on.
     restarts: BTreeMap<PartitionId, (Member, Micros)>,
-    /// Terms that do not serve while a member of theirs, which forgot nothing, runs in a later incarnation:
-    /// since when.
-    stalled: BTreeMap<PartitionId, (Epoch, Micros)>,
+    /// Terms that do not serve although another one could help.
+    stalled: BTreeMap<PartitionId, Stalled>,
     /// When a failover's seal was answered, milliseconds since 1970, until its report is completed.
     pub(crate) answered_ms: BTreeMap<u64, u64>,
+}
+
+/// A term that stands still.
+#[derive(Clone, Copy, Debug)]
+struct Stalled {
+    /// With which epoch it began.
+    term: Epoch,
+    /// How far its primary had executed its log. As long as that moves, it replays, and waits for nobody.
+    applied: Lsn,
+    /// Since when.
+    since: Micros,
 }
 
 /// That a partition needs another term.
@@ -45,10 +55,10 @@ impl Sealing {
         self.restarts.get(&partition).map(|(_, at)| *at)
     }
 
-    /// How long this term has stood still with a member that was started again.
+    /// How long this term has stood still although another one could help.
     fn stalled_for(&self, record: &PartitionRecord, now: Now) -> Option<Micros> {
-        let (epoch, since) = self.stalled.get(&record.id)?;
-        (*epoch == record.term.began()).then(|| now.mono.since(*since))
+        let stalled = self.stalled.get(&record.id)?;
+        (stalled.term == record.term.began()).then(|| now.mono.since(stalled.since))
     }
 
     /// Checks that no partition is being sealed twice at once. The error is a sentence.
@@ -188,7 +198,8 @@ impl Controller {
         decision(true, true, self.after_all_restarted(now, record)?)
     }
 
-    /// Remembers since when terms stand still that another one could help.
+    /// Remembers since when terms stand still that another one could help. One that replays its log moves on
+    /// (PR-156).
     fn note_stalled(&mut self, now: Now) {
         let mut stalled = BTreeMap::new();
         for record in self.records.partitions() {
@@ -196,9 +207,11 @@ impl Controller {
             if record.before.is_none() || self.serves(record) || !helps() {
                 continue;
             }
-            let epoch = record.term.began();
-            let known = self.sealing.stalled.get(&record.id).filter(|(of, _)| *of == epoch);
-            stalled.insert(record.id, known.copied().unwrap_or((epoch, now.mono)));
+            let applied = self.failure_detector.applied_of(&record.primary, record.id);
+            let fresh = Stalled { term: record.term.began(), applied, since: now.mono };
+            let known = self.sealing.stalled.get(&record.id).copied();
+            let stands = known.filter(|known| known.term == fresh.term && known.applied >= applied);
+            stalled.insert(record.id, stands.unwrap_or(fresh));
         }
         self.sealing.stalled = stalled;
     }
@@ -272,7 +285,7 @@ impl Controller {
             || self.failure_detector.heard_by_anyone(&record.primary, now.mono, suspect);
         let speaks = |member: &Member| self.failure_detector.hears(member, now.mono, self.settings.alive);
         let mut backups = record.in_sync.iter().filter(|member| **member != record.primary);
-        let gone = !self.requirements(record).rests && !heard || self.has_given_up(record);
+        let gone = !self.requirements(record).rests && !heard || self.has_given_up(now, record);
         gone && !backups.any(speaks)
     }
 
@@ -325,7 +338,7 @@ impl Controller {
             candidates: self.candidates(now, record, false),
         };
         let silent = !self.failure_detector.hears(&record.primary, now.mono, self.settings.suspect);
-        let (suspecting, given_up) = (self.suspecting(record), self.has_given_up(record));
+        let (suspecting, given_up) = (self.suspecting(record), self.has_given_up(now, record));
         if !self.settings.rules.losers_back_off() {
             // The planted bug: one ear is enough, were it the controller's own, and the loser may ask again
             // at once.
@@ -364,10 +377,16 @@ impl Controller {
     }
 
     /// True if the primary's node says that its replica is damaged: what it has acknowledged alone is not to
-    /// be had by waiting. What its log has of that is set aside before it is given a copy (R9).
-    fn has_given_up(&self, record: &PartitionRecord) -> bool {
+    /// be had by waiting. What its log has of that is set aside before it is given a copy (R9). A node's
+    /// record may still say so after a copy has mended the replica, which leads since: what the node says
+    /// itself counts more, while it is heard (PR-155).
+    fn has_given_up(&self, now: Now, record: &PartitionRecord) -> bool {
         let node = self.records.node(record.primary.node);
-        node.is_some_and(|node| node.member() == record.primary && node.damaged.contains(&record.id))
+        let damaged =
+            node.is_some_and(|node| node.member() == record.primary && node.damaged.contains(&record.id));
+        let serves = self.failure_detector.hears(&record.primary, now.mono, self.settings.suspect)
+            && self.failure_detector.says_it_serves(record) == Some(true);
+        damaged && !serves
     }
 
     /// True if the primary was missed by everybody for the whole wait (PR-85).
@@ -377,8 +396,8 @@ impl Controller {
             && !self.failure_detector.heard_by_anyone(&record.primary, now.mono, self.settings.suspect)
     }
 
-    /// The in-sync members, as recorded, that miss the primary at present. One that restarted speaks for its
-    /// earlier life if that life could not have known more.
+    /// The in-sync members, as recorded, that miss the primary now. A member that restarted counts as the one
+    /// that is recorded, if it can have forgotten nothing.
     pub(crate) fn suspecting(&self, record: &PartitionRecord) -> Vec<Member> {
         let Some(suspicion) = self.failure_detector.suspicion(record.id) else { return Vec::new() };
         if suspicion.primary != record.primary {

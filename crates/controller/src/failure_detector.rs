@@ -5,7 +5,7 @@
 
 use crate::api::ConnId;
 use std::collections::{BTreeMap, BTreeSet};
-use types::{Epoch, Member, Micros, NodeId, PartitionId, PartitionRecord, Position};
+use types::{Epoch, Lsn, Member, Micros, NodeId, PartitionId, PartitionRecord, Position};
 use wire::control::{NodeStatus, ReplicaStatus, Role};
 
 /// What this controller hears.
@@ -17,13 +17,15 @@ pub(crate) struct FailureDetector {
     members: BTreeMap<ConnId, Member>,
     /// Connections that get every change of the cluster map.
     subscribers: BTreeSet<ConnId>,
+    /// Those of them that were not told what there is not, as that was not known here (PR-161).
+    owed: BTreeSet<ConnId>,
     /// Each node's newest life, and the connection that it used last.
     nodes: BTreeMap<NodeId, Heard>,
     /// Each partition's primary, if somebody misses it.
     suspicions: BTreeMap<PartitionId, Suspicion>,
 }
 
-/// One node, as it is heard.
+/// What is known of one node from what it sends.
 #[derive(Clone, Debug)]
 pub(crate) struct Heard {
     /// In which life.
@@ -81,9 +83,19 @@ impl FailureDetector {
         self.nodes.insert(member.node, heard);
     }
 
-    /// This connection wants every change.
-    pub(crate) fn subscribe(&mut self, conn: ConnId) {
+    /// This connection wants every change, beyond a cluster map that is `whole`, or will be sent again when
+    /// it can be.
+    pub(crate) fn subscribe(&mut self, conn: ConnId, whole: bool) {
         self.subscribers.insert(conn);
+        match whole {
+            true => self.owed.remove(&conn),
+            false => self.owed.insert(conn),
+        };
+    }
+
+    /// Who is to be sent a whole cluster map, now that there is one.
+    pub(crate) fn take_owed(&mut self) -> BTreeSet<ConnId> {
+        std::mem::take(&mut self.owed)
     }
 
     /// Connections that want every change.
@@ -95,6 +107,7 @@ impl FailureDetector {
     pub(crate) fn disconnected(&mut self, conn: ConnId) {
         self.open.remove(&conn);
         self.subscribers.remove(&conn);
+        self.owed.remove(&conn);
         if let Some(member) = self.members.remove(&conn)
             && let Some(heard) = self.nodes.get_mut(&member.node)
             && heard.conn == Some(conn)
@@ -171,6 +184,15 @@ impl FailureDetector {
         let missed = self.suspicions.get(&partition).and_then(|suspicion| suspicion.by.get(member));
         let told = told.map_or(Position::ZERO, |replica| replica.end);
         told.max(missed.map_or(Position::ZERO, |missed| missed.end))
+    }
+
+    /// How far this partition's log is executed on a node, as last told; zero if unknown.
+    pub(crate) fn applied_of(&self, member: &Member, partition: PartitionId) -> Lsn {
+        let heard = self.nodes.get(&member.node).filter(|heard| heard.member == *member);
+        let status = heard.and_then(|heard| heard.status.as_ref());
+        let told = status
+            .and_then(|(status, _)| status.replicas.iter().find(|replica| replica.partition == partition));
+        told.map_or(Lsn::default(), |replica| replica.marks.applied)
     }
 
     /// True if this partition's primary says that it serves in its present term; none if it has said nothing

@@ -32,8 +32,8 @@ pub(crate) enum Purpose {
 }
 
 impl Purpose {
-    /// True if records that have what it writes have it from this transaction, or might as well: nobody else
-    /// writes the same for something else.
+    /// True if the records show whether this transaction was applied: nobody writes the same for another
+    /// reason.
     fn shows_in_records(&self) -> bool {
         !matches!(self, Purpose::Admin(_, _, Job::Numbers { .. }))
     }
@@ -57,8 +57,8 @@ impl Purpose {
 struct Pending {
     purpose: Purpose,
     txn: Txn,
-    /// Since when an earlier attempt has had an unknown outcome: this one may fail because that one
-    /// succeeded.
+    /// Since when the outcome of an earlier attempt has been unknown. If that one was applied, this one finds
+    /// its comparisons broken, and fails because of it.
     unknown_since: Option<Micros>,
 }
 
@@ -126,7 +126,7 @@ impl Controller {
             pending.txn.compares.clear();
         }
         assert!(
-            pending.txn.puts.len() + pending.txn.deletes.len() <= Txn::MOST,
+            pending.txn.puts.len() + pending.txn.deletes.len() <= Txn::MAX_KEYS,
             "a transaction is too large"
         );
         let txn = pending.txn.clone();

@@ -40,7 +40,8 @@ pub struct Place {
 pub struct Row {
     /// The partition.
     pub partition: PartitionId,
-    /// The nodes, the one to lead first. One that is no [`Place`] counts as one that leaves.
+    /// The nodes, first the one that is to lead. A node without a [`Place`] is taken for one that is being
+    /// decommissioned.
     pub nodes: Vec<NodeId>,
     /// A move of it is under way.
     pub moving: bool,

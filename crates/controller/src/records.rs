@@ -284,7 +284,8 @@ impl Records {
         let records = partitions.iter().filter_map(|id| self.partitions.get(id));
         let visible = records.filter(|record| self.tables.contains_key(&record.table));
         cluster_map.partitions = visible.map(RecordText::new).collect();
-        // That a node is gone is told by all that is there: as soon as all of it is known.
+        // There is no message that a node is gone: the whole cluster map is sent, which lacks it. So that
+        // waits until everything is known here.
         let gone: Vec<Key> = dirty.into_iter().filter(|key| self.is_gone_node(key)).collect();
         if !gone.is_empty() && self.is_whole() {
             return Some(ClusterMap { dropped: cluster_map.dropped, ..self.whole() });
@@ -295,7 +296,7 @@ impl Records {
     }
 
     /// True if what is not here does not exist.
-    fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         self.complete == self.revision && self.unreadable.is_empty()
     }
 

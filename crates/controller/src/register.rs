@@ -7,7 +7,11 @@ use crate::ledger::Purpose;
 use crate::txn::Txn;
 use types::Now;
 use types::config::{FORMAT, NodeRecord};
-use wire::control::Register;
+use wire::control::{Register, RegisterRefused};
+
+/// What to do where a node comes with an older copy of its data directory (PR-145).
+const OLDER: &str = "what it has acknowledged since may be missing here. Start it on the directory on which it \
+                     ran last, or on a new one (`understudy init`), which is filled by the others";
 
 /// A registration under way.
 #[derive(Clone, PartialEq, Debug)]
@@ -28,7 +32,8 @@ impl Controller {
             return;
         }
         let known = self.records.node(register.member.node);
-        if known.is_some_and(|known| self.outlived(now, known, &register)) {
+        if let Some(refused) = known.and_then(|known| self.not_known(now, known, &register)) {
+            self.send(conn, refused);
             self.close(conn);
             return;
         }
@@ -46,14 +51,24 @@ impl Controller {
         self.submit(Purpose::Register(RegisterJob { conn, register }), txn);
     }
 
-    /// True if the one who registers is a life that was followed by another one, or an impostor beside a
-    /// living store.
-    fn outlived(&self, now: Now, known: &NodeRecord, register: &Register) -> bool {
-        let member = register.member;
-        if known.store == member.store {
-            return known.incarnation > member.incarnation;
+    /// Why the one who registers is not the node that the records have, if so: a life that was followed by
+    /// another one, a copy of its directory, or another directory beside one on which a process lives.
+    fn not_known(&self, now: Now, known: &NodeRecord, register: &Register) -> Option<RegisterRefused> {
+        let (member, id) = (register.member, known.id);
+        if known.store != member.store {
+            let lives = self.failure_detector.hears(&known.member(), now.mono, self.settings.alive);
+            let why = format!("node {id} runs on another data directory");
+            return lives.then_some(RegisterRefused { why, for_good: false });
         }
-        self.failure_detector.hears(&known.member(), now.mono, self.settings.alive)
+        let what = match known.incarnation > member.incarnation {
+            true => "was started again since, or this data directory is an older copy of its own",
+            false => "has run on another copy of this data directory since",
+        };
+        let continues = known.start == 0 || register.starts.contains(&known.start);
+        let copied = !continues && self.settings.rules.older_copies_do_not_count();
+        let why = format!("node {id} {what}: {OLDER}");
+        let refused = copied || known.incarnation > member.incarnation;
+        refused.then_some(RegisterRefused { why, for_good: true })
     }
 
     fn node_record(&self, register: &Register) -> NodeRecord {
@@ -69,6 +84,7 @@ impl Controller {
             addresses: register.addresses.clone(),
             zone: register.zone.clone(),
             damaged: register.damaged.clone(),
+            start: register.starts.last().copied().unwrap_or_default(),
             unknown,
         };
         if known.is_none_or(|known| known.member() != member) {

@@ -11,7 +11,7 @@ use types::{Member, Now, PartitionId, Term};
 
 /// The most partitions in one seal: each writes its own record and its failover's, and all share the
 /// cluster's.
-pub(crate) const PER_TXN: usize = (Txn::MOST - 1) / 2;
+pub(crate) const PER_TXN: usize = (Txn::MAX_KEYS - 1) / 2;
 
 /// A partition's next term, as decided.
 #[derive(Clone, PartialEq, Debug)]
@@ -170,8 +170,8 @@ impl Controller {
         }
     }
 
-    /// A seal was answered. Whoever lost the race finds another record in the cluster map now, and is judged
-    /// by it.
+    /// A seal was answered. If another controller was faster, the cluster map has its record by now, and what
+    /// follows goes by that one.
     pub(crate) fn sealed(&mut self, now: Now, partitions: &[PartitionId]) {
         for partition in partitions {
             let Some(record) = self.records.partition(*partition) else { continue };

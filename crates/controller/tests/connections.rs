@@ -1,11 +1,12 @@
-//! A node that connects again before its old connection is known to be dead stays within hearing.
+//! A node that connects again before its old connection is known to be dead stays within hearing; one that
+//! comes on an older copy of its directory is refused.
 
 mod common;
 
 use common::lines::table;
 use common::{Fate, World};
-use types::{Incarnation, LogKind, NodeId};
-use understudy_controller::Input;
+use types::{Incarnation, LogKind, Member, NodeId, NodeRecord, StoreId};
+use understudy_controller::{ConnId, Input, Settings};
 use wire::Message;
 use wire::control::Advice;
 
@@ -14,7 +15,7 @@ const NODE: NodeId = NodeId(3);
 /// n3 has left the set and starts again. While the metastore keeps its registration waiting it connects a
 /// second time, and registers at once. The outcome of the first registration comes after that: on a
 /// connection that is dead.
-fn registered_twice() -> (World, Vec<understudy_controller::ConnId>) {
+fn registered_twice() -> (World, Vec<ConnId>) {
     let mut world = World::new();
     world.with_table(3, table("t", "durable", LogKind::Disk, None, 1));
     world.kill(3);
@@ -77,4 +78,58 @@ fn i13_a_primary_is_advised_on_the_connection_that_it_uses() {
         |(_, conn, message): &(usize, _, Message)| matches!(message, Message::Advise(_)).then_some(*conn);
     let to: Vec<_> = world.sent.iter().filter_map(advised).collect();
     assert!(!to.iter().any(|conn| dead.contains(conn)), "advice goes where nobody listens");
+}
+
+#[test]
+fn pr145_an_older_copy_of_a_directory_is_not_the_node() {
+    let mut world = World::new();
+    world.with_table(3, table("t", "durable", LogKind::Disk, None, 1));
+    world.kill(3);
+    world.start(3, 2, 30);
+    let copied = world.nodes[&NodeId(3)].starts.clone();
+    world.kill(3);
+    world.start(3, 3, 30);
+    let newest = world.nodes[&NodeId(3)].starts.clone();
+    world.kill(3);
+    world.pass(3_000);
+    world.take_lines();
+    // The copy is started again and again, and so is in a later incarnation than the node ever was.
+    for incarnation in 3..6 {
+        let id = NodeId(3);
+        let starts = [&copied[..], &[7_000 + incarnation]].concat();
+        let member = Member { node: id, store: StoreId(30), incarnation: Incarnation(incarnation) };
+        let known = world.nodes.get_mut(&id).expect("it is there");
+        (known.member, known.starts, known.running) = (member, starts, true);
+        world.connect(id);
+        assert_eq!(world.take_lines(), ["-> n3 closed"]);
+        let told = |(.., message): &(usize, ConnId, Message)| matches!(message, Message::RegisterRefused(refused) if refused.for_good && refused.why.contains("copy"));
+        assert!(std::mem::take(&mut world.sent).iter().any(told));
+        assert_eq!(world.record::<NodeRecord>("node/3").unwrap().incarnation, Incarnation(3));
+        world.kill(3);
+    }
+    world.nodes.get_mut(&NodeId(3)).expect("it is there").starts = newest;
+    world.start(3, 4, 30);
+    assert_eq!(world.record::<NodeRecord>("node/3").unwrap().incarnation, Incarnation(4));
+}
+
+#[test]
+fn pr161_who_registers_while_not_all_is_known_is_told_later_what_there_is_not() {
+    let mut world = World::with(2, Settings::default());
+    world.with_table(3, table("t", "durable", LogKind::Disk, None, 1));
+    world.kill(3);
+    // What comes from the metastore lags at the second controller, where n3 registers.
+    world.cut_off = [1].into();
+    world.start(4, 1, 40);
+    world.cut_off = [0].into();
+    world.sent.clear();
+    world.start(3, 2, 30);
+    let maps = |(index, _, message): &(usize, ConnId, Message)| match message {
+        Message::ClusterMap(map) if *index == 1 => Some((map.whole, map.nodes.len())),
+        _ => None,
+    };
+    let of_n3 = |one: &&(usize, ConnId, Message)| world.whose(one.1) == "n3";
+    let told: Vec<(bool, usize)> = world.sent.iter().filter(of_n3).filter_map(maps).collect();
+    assert_eq!(told.first(), Some(&(false, 3)), "n4 may be there or not");
+    assert_eq!(told.last(), Some(&(true, 4)), "{told:?}");
+    assert_eq!(told.iter().filter(|(whole, _)| *whole).count(), 1);
 }

@@ -1,10 +1,10 @@
-//! PR-142: what a node says of its own replica counts at once.
+//! What a node says of its own replica counts at once (PR-142), and what it says last (PR-155).
 
 mod common;
 
 use common::World;
 use common::lines::table;
-use types::{LogKind, NodeId, PartitionId};
+use types::{LogKind, Lsn, NodeId, PartitionId};
 
 #[test]
 fn pr142_a_primary_that_says_it_is_damaged_has_no_benefit_of_the_doubt() {
@@ -49,4 +49,45 @@ fn pr142_a_damaged_primary_whose_backups_were_started_again_is_followed() {
     }
     assert_eq!(leads("durable", true), (false, false), "the others have everything");
     assert_eq!(leads("local", true), (false, true), "nobody else is sure to have it");
+}
+
+/// A node's record says that a replica is damaged, which has been mended since and leads.
+#[test]
+fn pr155_a_primary_that_was_mended_is_not_taken_for_damaged() {
+    let leads = |policy: &str, mended: bool| {
+        let mut world = World::new();
+        world.with_table(3, table("t", policy, LogKind::Disk, None, 1));
+        world.nodes.get_mut(&NodeId(1)).unwrap().damaged = vec![PartitionId(64)];
+        world.connect(NodeId(1));
+        if mended {
+            // What it registered then has not reached the metastore yet.
+            world.nodes.get_mut(&NodeId(1)).unwrap().damaged.clear();
+        }
+        world.pass(40);
+        world.suspect(2, 1, 0);
+        world.partition(64).primary.node == NodeId(1)
+    };
+    for policy in ["durable", "local"] {
+        assert!(leads(policy, true), "{policy}: it is heard, serves, and one of two misses it");
+        assert!(!leads(policy, false), "{policy}: it has nothing to lead with");
+    }
+}
+
+/// Who leads on after a restart has a long log to replay, and a member is not there.
+#[test]
+fn pr156_a_term_that_replays_its_log_does_not_wait_for_who_is_not_there() {
+    let mut world = World::new();
+    world.with_table(3, table("t", "local", LogKind::Disk, None, 1));
+    world.kill(2);
+    world.kill(1);
+    world.nodes.get_mut(&NodeId(1)).unwrap().promoting = true;
+    world.start(1, 2, 10);
+    for applied in 1..100 {
+        world.nodes.get_mut(&NodeId(1)).unwrap().applied = Lsn(applied);
+        world.pass(100);
+        assert!(!world.partition(64).lossy, "it replays, and nothing is lost");
+    }
+    world.pass(5200);
+    let record = world.partition(64);
+    assert!(record.lossy && record.primary.node == NodeId(1), "it got no further");
 }

@@ -58,6 +58,13 @@ fn pr125_numbers_that_another_controller_gave_out_are_not_ones_own() {
     }
 }
 
+/// A database that is spread by a column.
+fn spread(policy: &str) -> CreateTable {
+    let by = [types::data::Column::new("w", types::data::ColumnType::Int)];
+    let schema = types::database::catalog_schema_by(&by).expect("valid");
+    CreateTable { schema, ..CreateTable::database("spread", policy) }
+}
+
 #[test]
 fn a_database_is_a_record_with_a_name_of_its_own_and_marked_partitions() {
     let mut world = world();
@@ -78,13 +85,22 @@ fn a_database_is_a_record_with_a_name_of_its_own_and_marked_partitions() {
     ask(&mut world, AdminCommand::CreateTable(text(&table))).expect("a table may have a database's name");
     for (wrong, status) in [
         (CreateTable { partitions: 2, ..CreateTable::database("two", "durable") }, 2),
+        (CreateTable { partitions: 2, policy: "async".into(), ..spread("async") }, 2),
+        (CreateTable { partitions: 1, ..spread("durable") }, 2),
         (CreateTable { schema: table.schema.clone(), ..CreateTable::database("other", "durable") }, 2),
-        (CreateTable::database("understudy", "durable"), 1),
         (CreateTable::database("9", "durable"), 2),
     ] {
         let refused = ask(&mut world, AdminCommand::CreateDatabase(text(&wrong))).expect_err("refused");
         assert_eq!(refused.0, status, "{}", refused.1);
     }
+    let several = CreateTable { partitions: 2, factor: Some(2), ..spread("durable") };
+    let made = ask(&mut world, AdminCommand::CreateDatabase(text(&several))).expect("made");
+    let record: types::TableRecord = wire::RecordText(made).read().expect("a record");
+    assert_eq!(record.partition_key(), [types::data::Column::new("w", types::data::ColumnType::Int)]);
+    let second = world.partition(record.first_partition.0 + 1);
+    assert!(second.is_of_database() && second.table == record.id);
+    let loose = AlterTable { name: "spread".into(), policy: Some("async".into()), ..AlterTable::default() };
+    assert!(ask(&mut world, AdminCommand::AlterDatabase(wire::RecordText::new(&loose))).is_err());
     let wider = AlterTable { name: "bank".into(), factor: Some(3), ..AlterTable::default() };
     ask(&mut world, AdminCommand::AlterDatabase(wire::RecordText::new(&wider))).expect("altered");
     let column = types::data::Column::new("more", types::data::ColumnType::Int);
@@ -94,4 +110,9 @@ fn a_database_is_a_record_with_a_name_of_its_own_and_marked_partitions() {
     let gone = ask(&mut world, AdminCommand::DropDatabase("bank".into())).expect_err("gone");
     assert_eq!(gone, (3, "there is no database 'bank'".into()));
     ask(&mut world, AdminCommand::DropTable("bank".into())).expect("the table was another thing");
+    // The one that is always there has a record once it has a table that shares, and keeps it.
+    let shared = CreateTable { factor: Some(2), ..CreateTable::database("understudy", "durable") };
+    ask(&mut world, AdminCommand::CreateDatabase(text(&shared))).expect("made");
+    let kept = ask(&mut world, AdminCommand::DropDatabase("understudy".into())).expect_err("kept");
+    assert_eq!(kept, (5, "database 'understudy' is always there: drop tables of it".into()));
 }

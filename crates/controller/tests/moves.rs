@@ -23,7 +23,7 @@ struct Toy {
     partitions: Vec<Partition>,
 }
 
-const MOST: usize = 2;
+const MAX_MOVES: usize = 2;
 
 impl Toy {
     fn new(nodes: usize, zones: usize, factor: usize, partitions: usize) -> Toy {
@@ -82,7 +82,7 @@ impl Toy {
     /// Decides the next moves, checks each and writes it down.
     fn decide(&mut self) -> Vec<Move> {
         let (places, rows) = (self.places(), self.rows());
-        let steps = next(&places, &rows, MOST);
+        let steps = next(&places, &rows, MAX_MOVES);
         for step in &steps {
             self.check(step);
             let wanted = &mut self.partitions[step.partition.0 as usize].wanted;
@@ -90,7 +90,7 @@ impl Toy {
             wanted[place] = step.to;
         }
         let under_way = |rows: &[Row]| rows.iter().filter(|row| row.moving).count();
-        assert!(under_way(&self.rows()) <= MOST.max(under_way(&rows)), "too many at once");
+        assert!(under_way(&self.rows()) <= MAX_MOVES.max(under_way(&rows)), "too many at once");
         steps
     }
 
@@ -295,5 +295,5 @@ fn nothing_moves_where_nothing_can() {
     toy.away.insert(NodeId(4));
     assert_eq!(toy.decide(), []);
     toy.away.clear();
-    assert_eq!(toy.decide().len(), MOST);
+    assert_eq!(toy.decide().len(), MAX_MOVES);
 }

@@ -185,9 +185,9 @@ fn who_leads_on_for_a_node_that_leaves_holds_nothing_up() {
     let mut cluster = Cluster::new(3, &[("a", 1, 1, Scheme::Chained)]);
     cluster.pass(4000);
     let record = cluster.world.partitions().remove(0);
-    let home = record.primary.node;
-    let other = NodeId(if home == NodeId(3) { 2 } else { 3 });
-    cluster.ask(AdminCommand::Move { partition: record.id, from: home, to: other }).expect("moves");
+    let first = record.primary.node;
+    let other = NodeId(if first == NodeId(3) { 2 } else { 3 });
+    cluster.ask(AdminCommand::Move { partition: record.id, from: first, to: other }).expect("moves");
     // The copy is there, and does not lead yet.
     while cluster.world.partition(record.id.0).in_sync.len() < 2 {
         cluster.world.pass(100);
@@ -200,7 +200,7 @@ fn who_leads_on_for_a_node_that_leaves_holds_nothing_up() {
             }
         }
     }
-    assert_eq!(cluster.world.partition(record.id.0).primary.node, home);
+    assert_eq!(cluster.world.partition(record.id.0).primary.node, first);
     cluster.ask(remove(other.0)).expect("another node has it, too");
     cluster.pass(60_000);
     assert_eq!(cluster.node(other.0), None, "{:?}", cluster.world.partition(record.id.0));
@@ -266,6 +266,18 @@ fn pr109_a_node_whose_copies_never_get_level_leaves_all_the_same() {
     cluster.pass(60_000);
     assert_eq!(cluster.node(2), None, "{:?}", cluster.world.partitions());
     assert_eq!(cluster.settled().values().sum::<usize>(), 8);
+}
+
+/// Found by the simulator's seed 2001535: another node's copy never got level, and that was waited for.
+#[test]
+fn pr158_a_node_leaves_although_the_disk_of_another_hangs() {
+    let mut cluster = Cluster::new(5, &[("a", 3, 5, Scheme::Chained)]);
+    cluster.pass(4000);
+    cluster.hang(2);
+    cluster.ask(remove(1)).expect("others have everything");
+    cluster.pass(200_000);
+    assert_eq!(cluster.node(1), None, "{:?}", cluster.world.partitions());
+    assert!(cluster.node(2).is_some(), "nobody has asked it to leave");
 }
 
 #[test]

@@ -35,6 +35,7 @@ fn cluster() -> ClusterRecord {
         next_system: PartitionId::FIRST_SYSTEM,
         next_failover: 5,
         generation: Generation(0),
+        asked: 0,
         unknown: Default::default(),
     }
 }
@@ -50,6 +51,7 @@ fn node(id: u32) -> NodeRecord {
         addresses: Addresses { client: format!("host-{id}:1"), ..Addresses::default() },
         zone: String::new(),
         damaged: Vec::new(),
+        start: 0,
         unknown: Default::default(),
     }
 }
@@ -126,6 +128,20 @@ fn pr107_the_highest_epoch_is_sealed_beyond_what_the_old_controllers_gave_out() 
     assert_eq!(newest_generation(&again), Generation(1));
     let again = rebuild(&again, &Order { generation: Generation(2), ..order(false) }).expect("all are there");
     assert_eq!(partition(&again).epoch, Epoch(2 << 32));
+}
+
+/// A node that was removed does not come back on its old disk.
+#[test]
+fn pr159_it_is_known_who_was_removed() {
+    let mut reports = [keeps(1, &[1, 2], &record(4, &[1, 2])), keeps(2, &[1, 2], &record(4, &[1, 2]))];
+    reports[0].removed = vec![(NodeId(3), StoreId(7)), (NodeId(4), StoreId(104))];
+    reports[1].removed = vec![(NodeId(3), StoreId(103))];
+    reports[1].revision += 1;
+    let rebuilt = rebuild(&reports, &order(false)).expect("all are there");
+    assert_eq!(read(&rebuilt, Key::Removed(NodeId(3))), Some(StoreId(103)), "it came once more, and went");
+    assert_eq!(read(&rebuilt, Key::Removed(NodeId(4))), Some(StoreId(104)));
+    assert_eq!(read::<StoreId>(&rebuilt, Key::Removed(NodeId(1))), None);
+    assert_eq!(read::<NodeRecord>(&rebuilt, Key::Node(NodeId(3))), None);
 }
 
 fn record_of(rebuilt: &Rebuilt) -> PartitionRecord {
@@ -300,11 +316,50 @@ fn pr107_what_cannot_be_put_together_is_refused() {
     assert_eq!(addresses(&good())[1], (NodeId(2), "host-2:1".into()));
 }
 
+/// What a node keeps that was told of records, and was asked so often.
+fn keeps_of(of: u32, record: &PartitionRecord, told: &ClusterRecord, asked: u32) -> KeptRecords {
+    let mut kept = keeps(of, &[1, 2, 3], record);
+    kept.records[0].1 = RecordText::new(told);
+    KeptRecords { asked, generation: Generation(9), ..kept }
+}
+
+fn cluster_of(rebuilt: &Rebuilt) -> ClusterRecord {
+    let found = rebuilt.entries.iter().find(|(key, _)| *key == Key::Cluster).expect("a cluster");
+    serde_json::from_slice(&found.1).expect("a record")
+}
+
+#[test]
+fn pr160_numbers_of_records_of_which_no_node_has_heard_are_not_given_out_again() {
+    let order = Order { generation: Generation(9), ..order(false) };
+    let made = |told: &ClusterRecord, asked: u32| {
+        let record = record(5, &[1, 2, 3]);
+        // One of them came later, and was asked less often.
+        let reports = [(1, asked), (2, asked), (3, asked.min(1))];
+        let reports = reports.map(|(node, asked)| keeps_of(node, &record, told, asked));
+        cluster_of(&rebuild(&reports, &order).expect("made"))
+    };
+    let first = made(&cluster(), 1);
+    assert_eq!((first.next_table, first.asked), (1_000_002, 1));
+    // Nobody heard of it: all keep what they kept before.
+    let second = made(&cluster(), 2);
+    let third = made(&cluster(), 3);
+    assert_eq!([second.next_table, third.next_table], [1_100_002, 1_200_002]);
+    // Who has heard of the second one counts on from there.
+    let told = ClusterRecord { next_table: second.next_table + 7, ..second };
+    assert_eq!(made(&told, 3).next_table, told.next_table + 1_000_000);
+    assert_eq!(made(&told, 4).next_table, told.next_table + 1_100_000);
+    // Asking again and again uses up no more than there is.
+    let often = made(&cluster(), u32::MAX);
+    assert_eq!(often.next_table, 2 + 1_000_000 + 10_000 * 100_000);
+    let full = ClusterRecord { next_table: u32::MAX - 5, ..cluster() };
+    assert_eq!(made(&full, 7).next_table, u32::MAX);
+}
+
 /// What can happen to one partition, its nodes chosen by number.
 #[derive(Clone, Debug)]
 enum Event {
     /// A node hears the newest record.
-    Told(u32),
+    Heard(u32),
     /// Whoever believes to lead writes: acknowledged if everybody that counts takes it.
     Write(u32),
     /// The leader removes somebody; it need not hear what became of it.
@@ -320,7 +375,7 @@ enum Event {
 fn event() -> impl Strategy<Value = Event> {
     let node = || 1..=4u32;
     prop_oneof![
-        3 => node().prop_map(Event::Told),
+        3 => node().prop_map(Event::Heard),
         4 => node().prop_map(Event::Write),
         2 => (node(), node(), any::<bool>()).prop_map(|(by, who, hears)| Event::Evict(by, who, hears)),
         2 => (node(), node(), any::<bool>()).prop_map(|(by, who, hears)| Event::CatchUp(by, who, hears)),
@@ -405,7 +460,7 @@ impl Model {
 
     fn happens(&mut self, event: &Event) {
         match *event {
-            Event::Told(node) => self.hear(node, self.record.clone()),
+            Event::Heard(node) => self.hear(node, self.record.clone()),
             Event::Write(by) => self.write(by),
             Event::Evict(by, who, hears) => {
                 let counts = self.kept[&by].in_sync.contains(&member(who));

@@ -502,6 +502,7 @@ fn an_incarnation_that_has_ended_and_an_impostor_are_sent_away() {
                 addresses: Default::default(),
                 zone: String::new(),
                 damaged: vec![],
+                starts: Box::default(),
             }
             .into(),
         },

@@ -1,5 +1,5 @@
 //! What is let in to a replica while its node has no room: reads, flushes and truncation go on (F20), and a
-//! partition that is held back ([`crate::HeldOutputs`]) hears nothing but configurations.
+//! partition that is held back ([`crate::BlockedOutputs`]) hears nothing but configurations.
 
 use types::{Lsn, Member, PartitionRecord};
 use wire::peer::{AppendRefused, Refusal};
@@ -15,6 +15,9 @@ pub enum Admission {
     Lost,
     /// Its sender, a primary, is told: it goes on without this copy until there is room again.
     Refused(Member, AppendRefused),
+    /// As refused, and the replica hears what the append says beside its entries
+    /// ([`replica::Host::hear_positions`]): how much of the log nobody needs any more (PR-115).
+    Heard(Member, AppendRefused),
 }
 
 /// What becomes of a message of another replica. `held`: its partition waits for room for a tail. `full`:
@@ -29,7 +32,10 @@ pub fn of_peer(message: &PeerMessage, me: Member, held: bool, full: bool) -> Adm
                 number: append.number,
                 why: Refusal::Busy,
             };
-            Admission::Refused(append.from, refused)
+            match held {
+                true => Admission::Refused(append.from, refused),
+                false => Admission::Heard(append.from, refused),
+            }
         }
         PeerMessage::Inform(_) => Admission::Given,
         _ if held => Admission::Lost,
@@ -78,8 +84,8 @@ pub fn turned_away(request: &Request, status: Status, record: Option<&PartitionR
 mod tests {
     use super::*;
     use bytes::Bytes;
-    use types::config::{Cause, FORMAT};
-    use types::{Epoch, LogKind, NodeId, PartitionId, Policy, Position, ProposalId, TableId, Term};
+    use types::config::Cause;
+    use types::{Epoch, LogKind, NodeId, PartitionId, Policy, Position, TableId, Term};
     use wire::Op;
     use wire::control::RecordText;
     use wire::peer::{Append, Fetch, Inform};
@@ -92,22 +98,15 @@ mod tests {
 
     fn record() -> PartitionRecord {
         PartitionRecord {
-            format: FORMAT,
-            id: P,
-            table: TableId(1),
-            epoch: Epoch(3),
-            primary: member(1),
             term: Term(2),
-            in_sync: vec![member(1), member(2)],
-            catching_up: vec![],
-            policy: Policy::preset("sync", 2, LogKind::Disk).expect("a preset"),
-            next_policy: None,
-            proposal: ProposalId(0),
             cause: Cause::CatchingUp,
-            before: None,
-            failover: None,
-            lossy: false,
-            unknown: Default::default(),
+            ..PartitionRecord::new(
+                P,
+                TableId(1),
+                Epoch(3),
+                vec![member(1), member(2)],
+                Policy::preset("sync", 2, LogKind::Disk).expect("a preset"),
+            )
         }
     }
 
@@ -135,11 +134,12 @@ mod tests {
         let fetch = PeerMessage::Fetch(Fetch { partition: P, epoch, from, after, to });
         let why = Refusal::Busy;
         let busy = AppendRefused { partition: P, epoch, from: member(2), number: 7, why };
-        let busy = || Admission::Refused(member(1), busy.clone());
+        let refused = || Admission::Refused(member(1), busy.clone());
+        let heard = || Admission::Heard(member(1), busy.clone());
         // The message, and what becomes of it where nothing is wrong, where there is no room, and where a
         // tail waits for some.
         let cases = [
-            (append(b"entries"), [Admission::Given, busy(), busy()]),
+            (append(b"entries"), [Admission::Given, heard(), refused()]),
             (append(b""), [Admission::Given, Admission::Given, Admission::Lost]),
             (fetch, [Admission::Given, Admission::Given, Admission::Lost]),
             (inform, [Admission::Given, Admission::Given, Admission::Given]),

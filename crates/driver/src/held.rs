@@ -7,11 +7,27 @@
 
 use replica::Output;
 use std::collections::{BTreeMap, VecDeque};
+use types::config::TailReport;
+use types::engine::Version;
 use types::{Micros, PartitionId};
+use wire::Entry;
 use wire::log::Record;
 
 /// A tail that found no room is tried again this often.
 pub const RETRY: Micros = Micros::from_millis(500);
+
+/// What comes next of a partition that waited.
+#[derive(Debug)]
+pub enum Next {
+    /// A tail is on the disk now, under this report: its entries and rows.
+    SetAside(TailReport, Vec<Entry>, Vec<Version>),
+    /// This came after it, and is to be carried out.
+    Carry(Output),
+    /// There is no room yet.
+    Waits,
+    /// That was all: the partition goes on.
+    Free,
+}
 
 /// What a partition waits with: first the tail, then what came after it.
 #[derive(Debug)]
@@ -34,11 +50,11 @@ impl Queue {
 
 /// What is held back, by partition. The first of each partition is the tail that finds no room.
 #[derive(Debug, Default)]
-pub struct HeldOutputs {
+pub struct BlockedOutputs {
     partitions: BTreeMap<PartitionId, Queue>,
 }
 
-impl HeldOutputs {
+impl BlockedOutputs {
     /// True if this partition waits for room.
     pub fn holds(&self, partition: PartitionId) -> bool {
         !self.partitions.is_empty() && self.partitions.contains_key(&partition)
@@ -87,21 +103,30 @@ impl HeldOutputs {
         due.map(|(id, _)| *id).collect()
     }
 
-    /// What comes next of a partition that is tried again: a tail is to be set aside, anything else carried
-    /// out. None: that was all, and the partition waits no more.
-    pub fn take_next(&mut self, partition: PartitionId) -> Option<Output> {
-        let next = self.partitions.get_mut(&partition).and_then(|queue| queue.outputs.pop_front());
-        if next.is_none() {
-            self.partitions.remove(&partition);
+    /// Goes on with a partition that is tried again, until it waits or is free. `write` sets a tail aside and
+    /// gives the report under which it is on the disk; none if it finds no room. Its error is the end.
+    pub fn go_on<E>(
+        &mut self,
+        partition: PartitionId,
+        now: Micros,
+        write: impl FnOnce(&TailReport, &[Entry], &[Version]) -> Result<Option<TailReport>, E>,
+    ) -> Result<Next, E> {
+        let Some(queue) = self.partitions.get_mut(&partition) else { return Ok(Next::Free) };
+        match queue.outputs.pop_front() {
+            None => {
+                self.partitions.remove(&partition);
+                Ok(Next::Free)
+            }
+            Some(Output::SetAside { report, entries, rows }) => match write(&report, &entries, &rows)? {
+                Some(written) => Ok(Next::SetAside(written, entries, rows)),
+                None => {
+                    queue.outputs.push_front(Output::SetAside { report, entries, rows });
+                    queue.tried_at = now;
+                    Ok(Next::Waits)
+                }
+            },
+            Some(output) => Ok(Next::Carry(output)),
         }
-        next
-    }
-
-    /// The tail that [`HeldOutputs::take_next`] gave finds no room.
-    pub fn put_back(&mut self, partition: PartitionId, tail: Output, now: Micros) {
-        let queue = self.partitions.get_mut(&partition).expect("its tail was just taken");
-        queue.outputs.push_front(tail);
-        queue.tried_at = now;
     }
 
     /// Nobody needs this partition any more. What is still to be carried out: its clients are answered, and
@@ -115,7 +140,6 @@ impl HeldOutputs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::config::TailReport;
     use types::{Epoch, Lsn, Member, NodeId, Term};
     use wire::control::Suspect;
 
@@ -143,7 +167,7 @@ mod tests {
     }
 
     fn notice(partition: PartitionId) -> Output {
-        Output::Notice { partition, what: "it is so".into() }
+        Output::Notice { partition, what: String::from("it is so").into() }
     }
 
     fn trim(partition: PartitionId) -> Output {
@@ -152,7 +176,7 @@ mod tests {
 
     #[test]
     fn f20_what_comes_after_a_tail_waits_with_it_and_in_order() {
-        let mut held = HeldOutputs::default();
+        let mut held = BlockedOutputs::default();
         assert_eq!(held.hold(notice(P)), Some(notice(P)));
         held.begin(P, tail(P), Micros(5));
         assert!(held.holds(P) && !held.holds(Q));
@@ -163,18 +187,23 @@ mod tests {
         assert!(held.due(Micros(5)).is_empty());
         let later = Micros(5) + RETRY;
         assert_eq!(held.due(later), [P]);
-        let first = held.take_next(P).expect("the tail");
-        assert_eq!(first, tail(P));
-        held.put_back(P, first, later);
-        assert!(held.due(later).is_empty() && held.holds(P));
-        let order: Vec<Output> = std::iter::from_fn(|| held.take_next(P)).collect();
-        assert_eq!(order, [tail(P), trim(P), promise(P, 2), notice(P), promise(P, 3)]);
+        let mut next = |room: bool| {
+            let write =
+                |report: &TailReport, _: &[Entry], _: &[Version]| Ok::<_, ()>(room.then(|| report.clone()));
+            held.go_on(P, later, write).expect("no error")
+        };
+        assert!(matches!(next(false), Next::Waits));
+        assert!(matches!(next(true), Next::SetAside(report, ..) if report.partition == P), "it comes again");
+        for after in [trim(P), promise(P, 2), notice(P), promise(P, 3)] {
+            assert!(matches!(next(false), Next::Carry(output) if output == after));
+        }
+        assert!(matches!(next(false), Next::Free));
         assert!(held.is_empty(), "the partition goes on");
     }
 
     #[test]
     fn who_waits_suspects_nobody() {
-        let mut held = HeldOutputs::default();
+        let mut held = BlockedOutputs::default();
         held.begin(P, tail(P), Micros(5));
         let suspect = |ids: &[PartitionId]| {
             let named = ids.iter().map(|id| (*id, Epoch(1), Default::default()));
@@ -187,7 +216,7 @@ mod tests {
 
     #[test]
     fn who_is_needed_no_more_has_its_clients_answered() {
-        let mut held = HeldOutputs::default();
+        let mut held = BlockedOutputs::default();
         held.begin(P, tail(P), Micros(5));
         held.hold(trim(P));
         assert!(held.give_up(P).is_empty() && !held.holds(P));

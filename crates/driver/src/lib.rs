@@ -8,17 +8,28 @@
 //! | [`tail_file`] | which file a divergent tail is set aside in, and its bytes (R9) |
 //! | [`held`] | what a partition asks for while its tail finds no room (F20) |
 //! | [`admission`] | what is let in to a replica while there is no room (F20) |
+//! | [`waiting`] | replicas that find no room, and when they are tried again (F20) |
+//! | [`checkpoints`] | which engines are written to disk, and in which order |
+//! | [`directories`] | which directory a new replica goes to, and what a failed write costs (R10) |
+//! | [`kept`] | which records of the cluster a node keeps, and what it tells of them when they are made anew (PR-107) |
 //! | [`moved`] | when a replica that has no place any more takes its leave, and when it is removed |
 //! | [`progress`] | whether heartbeats may vouch for what a node leads |
 
 pub mod admission;
+pub mod checkpoints;
+pub mod directories;
 pub mod held;
+pub mod kept;
 pub mod log_queue;
 pub mod moved;
 pub mod progress;
 pub mod recovery;
 pub mod tail_file;
+pub mod waiting;
 
-pub use held::HeldOutputs;
+pub use checkpoints::CheckpointQueue;
+pub use held::BlockedOutputs;
+pub use kept::Kept;
 pub use log_queue::LogQueue;
 pub use moved::Moved;
+pub use waiting::WaitingReplicas;

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_that_came_further_than_the_entries_are_cut() {
+    fn notes_that_came_further_than_the_entries_are_truncated() {
         let mut history = History::new(vec![(Term(1), Lsn(1)), (Term(2), Lsn(9))]).expect("in order");
         let notes =
             [(Note::History, history.encode().to_vec()), (Note::Secured, 8u64.to_le_bytes().to_vec())];

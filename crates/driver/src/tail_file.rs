@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_and_rows_read_back_and_every_cut_is_noticed() {
+    fn entries_and_rows_read_back_and_every_truncation_is_noticed() {
         let (report, entries) = sample();
         let rows = vec![row("a", 11, Some("one")), row("b", 12, None), row("c", 12, Some(""))];
         let of_rows = TailReport { rows: Some(3), ..report.clone() };

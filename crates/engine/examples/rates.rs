@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use std::time::{Duration, Instant};
 use types::engine::{Checkpoint, Wake, space};
+use types::random::Random;
 use types::{Engine, Lsn, Mutation, Position, ReadAt, Term};
 use understudy_engine::{LsmEngine, MemoryEngine, Overlay};
 
@@ -10,18 +11,6 @@ use understudy_engine::{LsmEngine, MemoryEngine, Overlay};
 const KEYS: u64 = 200_000;
 /// Operations measured.
 const OPERATIONS: u64 = 400_000;
-
-/// A cheap generator, so that what is measured is the engine.
-struct Random(u64);
-
-impl Random {
-    fn key(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % KEYS
-    }
-}
 
 fn key(number: u64) -> Bytes {
     let mut key = vec![space::ROW];
@@ -44,9 +33,10 @@ fn report(engine: &str, what: &str, operations: u64, start: Instant) {
 /// published.
 fn measure_overlay(behind: u64) {
     let value = Bytes::from(vec![7; 1024]);
-    let mut random = Random(0x9E37_79B9_7F4A_7C15);
-    let changes: Vec<_> =
-        (0..10_000).map(|_| [Mutation { key: key(random.key()), value: Some(value.clone()) }]).collect();
+    let mut random = Random::new(7);
+    let changes: Vec<_> = (0..10_000)
+        .map(|_| [Mutation { key: key(random.below(KEYS)), value: Some(value.clone()) }])
+        .collect();
     let mut overlay = Overlay::new(Position::ZERO);
     let start = Instant::now();
     for (lsn, change) in (1..=OPERATIONS).zip(changes.iter().cycle()) {
@@ -59,7 +49,7 @@ fn measure_overlay(behind: u64) {
 /// Runs every measurement on one engine.
 fn measure(name: &str, engine: &mut dyn Engine) {
     let value = Bytes::from(vec![7; 1024]);
-    let mut random = Random(0x9E37_79B9_7F4A_7C15);
+    let mut random = Random::new(7);
     let start = Instant::now();
     for number in 0..KEYS {
         let lsn = write(engine, number, &value);
@@ -70,7 +60,7 @@ fn measure(name: &str, engine: &mut dyn Engine) {
 
     let start = Instant::now();
     for _ in 0..OPERATIONS {
-        let lsn = write(engine, random.key(), &value);
+        let lsn = write(engine, random.below(KEYS), &value);
         engine.raise_read_floor(lsn);
         engine.publish(lsn).expect("publish");
     }
@@ -78,7 +68,7 @@ fn measure(name: &str, engine: &mut dyn Engine) {
 
     let start = Instant::now();
     for _ in 0..OPERATIONS {
-        let lsn = write(engine, random.key(), &value);
+        let lsn = write(engine, random.below(KEYS), &value);
         engine.publish(lsn).expect("publish");
         engine.raise_read_floor(lsn);
     }
@@ -88,7 +78,7 @@ fn measure(name: &str, engine: &mut dyn Engine) {
     for _ in 0..OPERATIONS / 100 {
         let mut lsn = Lsn::ZERO;
         for _ in 0..100 {
-            lsn = write(engine, random.key(), &value);
+            lsn = write(engine, random.below(KEYS), &value);
         }
         engine.raise_read_floor(lsn);
         engine.publish(lsn).expect("publish");
@@ -98,7 +88,7 @@ fn measure(name: &str, engine: &mut dyn Engine) {
     let mut bytes = 0;
     let start = Instant::now();
     for _ in 0..OPERATIONS {
-        let row = engine.get(&key(random.key()), ReadAt::Applied).expect("get");
+        let row = engine.get(&key(random.below(KEYS)), ReadAt::Applied).expect("get");
         bytes += row.map_or(0, |(_, value)| value.len());
     }
     report(name, "get", OPERATIONS, start);
@@ -113,7 +103,7 @@ fn measure(name: &str, engine: &mut dyn Engine) {
     println!("{name:<8} checkpoint of {KEYS} rows at once: {:?}", start.elapsed());
     // The rows that the LSM engine has in memory again.
     for _ in 0..KEYS {
-        let lsn = write(engine, random.key(), &value);
+        let lsn = write(engine, random.below(KEYS), &value);
         engine.publish(lsn).expect("publish");
     }
     measure_beside(name, engine);

@@ -22,6 +22,7 @@ mod merge_pacing;
 mod merger;
 mod pins;
 mod pointer;
+mod read_ahead;
 mod refill;
 mod ship;
 mod staged;
@@ -42,6 +43,7 @@ use loads::PendingLoad;
 use merger::{Flush, Kept, Merger};
 use pins::Pins;
 use pointer::{Pointer, has_tables, remove_others, tree_dir};
+use read_ahead::ReadAhead;
 use refill::begin;
 use staged::StagedLoad;
 use std::collections::VecDeque;
@@ -65,6 +67,8 @@ pub struct LsmEngine {
     tree: Tree,
     /// Tentative entries, and the published and applied position.
     overlay: Overlay,
+    /// Rows that were read before they are asked for.
+    ahead: ReadAhead,
     /// The lowest LSN that can be read.
     read_floor: Lsn,
     /// The position that a restart finds in the files.
@@ -134,6 +138,7 @@ impl LsmEngine {
             merger: Merger::new(environment.background.clone()),
             tree,
             overlay: Overlay::new(persisted),
+            ahead: ReadAhead::default(),
             // Merges may have collected what only reads below needed.
             read_floor: persisted.lsn,
             persisted,
@@ -308,10 +313,14 @@ impl Engine for LsmEngine {
 
     fn publish(&mut self, upto: Lsn) -> Result<(), EngineError> {
         let upto = self.publishable(upto);
-        let (tree, unflushed) = (&self.tree, &mut self.unflushed);
+        let (tree, unflushed, ahead) = (&self.tree, &mut self.unflushed, &mut self.ahead);
         let (begun, before) = (self.environment.now(), self.overlay.published().lsn);
+        let forgets = self.environment.rules.what_is_written_is_not_read_ahead();
         self.overlay.drain(upto, |key, lsn, value| {
             *unflushed += tree.write(key, lsn, value.map(|value| &value[..]));
+            if forgets {
+                ahead.written(key);
+            }
         });
         self.replay_rate.published(begun, self.overlay.published().lsn.0 - before.0);
         Ok(())
@@ -340,11 +349,28 @@ impl Engine for LsmEngine {
 
     fn get(&self, key: &[u8], at: ReadAt) -> Result<Option<(Lsn, Bytes)>, EngineError> {
         self.readable()?;
+        let newest = at == ReadAt::Applied;
         let at = resolve(at, self.read_floor)?;
         if let Some((lsn, value)) = self.overlay.get(key, at) {
             return Ok(value.map(|value| (lsn, value.clone())));
         }
+        if let Some(known) = self.ahead.get(self.number, key).filter(|_| newest) {
+            return Ok(known.clone());
+        }
         if key < FIRST_KEY { Ok(None) } else { self.tree.get(key, at) }
+    }
+
+    fn read_ahead(&mut self, keys: &[Bytes]) -> Result<(), EngineError> {
+        self.readable()?;
+        for key in keys.iter().filter(|key| &key[..] >= FIRST_KEY) {
+            let newest = self.tree.get(key, Lsn::MAX)?;
+            self.ahead.keep(self.number, key, newest);
+        }
+        Ok(())
+    }
+
+    fn end_read_ahead(&mut self) {
+        self.ahead.clear();
     }
 
     fn scan(

@@ -58,7 +58,7 @@ fn the_lsm_engine_conforms() {
 
 /// Bugs of the LSM engine (`docs/rules.md`), and a case that finds each. The others show when a disk fails or
 /// loses power.
-const FOUND: [(Finding, &str); 10] = [
+const FOUND: [(Finding, &str); 11] = [
     (Finding::Le01, "a_restart_finds_the_checkpoint_and_replays"),
     (Finding::Le02, "a_background_checkpoint_is_of_one_position"),
     (Finding::Le03, "digests_do_not_depend_on_the_rhythm"),
@@ -69,6 +69,7 @@ const FOUND: [(Finding, &str); 10] = [
     (Finding::Le08, "tentative_entries_are_read_at_their_lsn_and_dropped"),
     (Finding::Le09, "publishing_changes_no_read"),
     (Finding::Le11, "pinned_files_outlive_what_takes_their_place"),
+    (Finding::Le13, "what_is_read_ahead_changes_no_answer"),
 ];
 
 #[test]

@@ -20,13 +20,12 @@ use std::time::Duration;
 use types::txn::Txn;
 
 /// After a write that failed.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Keys and their bytes.
 pub type Records = BTreeMap<String, Vec<u8>>;
 
-/// A key's new bytes; none: it is removed.
-pub type Change = (String, Option<Vec<u8>>);
+pub use driver::kept::Change;
 
 /// Some changes that were handed over together, with their number.
 type Batch = (u64, Vec<Change>);
@@ -130,7 +129,7 @@ impl Writer {
     fn run(mut self, todo: &Receiver<Batch>, done: &AtomicU64, waker: &Waker) -> io::Result<()> {
         loop {
             let first = match self.disowned {
-                true => todo.recv_timeout(AGAIN),
+                true => todo.recv_timeout(RETRY_DELAY),
                 false => todo.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             let (number, changes) = match first {

@@ -72,7 +72,7 @@ fn leftovers(etcd: &mut Etcd, prefix: &str) -> Result<Vec<String>, Failure> {
 
 /// The cluster's record comes last: without it there is no cluster.
 fn into_etcd(etcd: &mut Etcd, prefix: &str, rebuilt: &Rebuilt) -> Result<(), Failure> {
-    for keys in leftovers(etcd, prefix)?.chunks(Txn::MOST) {
+    for keys in leftovers(etcd, prefix)?.chunks(Txn::MAX_KEYS) {
         put(etcd, prefix, Txn { deletes: keys.to_vec(), ..Txn::default() })?;
     }
     let (cluster, others): (Vec<_>, Vec<_>) =
@@ -80,7 +80,7 @@ fn into_etcd(etcd: &mut Etcd, prefix: &str, rebuilt: &Rebuilt) -> Result<(), Fai
     let texts = |entries: &[&(Key, Vec<u8>)]| {
         entries.iter().map(|(key, value)| (key.to_string(), value.clone())).collect::<Vec<_>>()
     };
-    for entries in others.chunks(Txn::MOST) {
+    for entries in others.chunks(Txn::MAX_KEYS) {
         put(etcd, prefix, Txn { puts: texts(entries), ..Txn::default() })?;
     }
     let last = Txn { puts: texts(&cluster), ..Txn::default() };

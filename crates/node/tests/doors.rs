@@ -8,10 +8,12 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 use types::data::Value;
-use types::{ClusterId, EngineKind, LogKind, NodeId, PartitionId};
+use types::{ClusterId, EngineKind, Incarnation, LogKind, Member, NodeId, PartitionId};
+use understudy_node::stop::Stop;
 use understudy_node::{controller_process, node};
+use wire::control::ClusterStatus;
 use wire::hello::{Hello, HelloRole, PROTOCOL, Welcome};
-use wire::request::Snapshot;
+use wire::request::ReadSnapshot;
 use wire::{Message, Op, ReadLevel, Request, RowOp, frame};
 
 fn hello(role: HelloRole, cluster: Option<ClusterId>) -> Vec<u8> {
@@ -110,7 +112,7 @@ fn a_key_that_no_engine_takes_ends_one_connection_and_no_node() {
     let wanted = create("t", "durable", EngineKind::Lsm, LogKind::Disk);
     let table = client.create_table(&wanted).expect("creates");
     put_all(&mut client, &table, 0, 50, "x");
-    let (at, long, none) = (Snapshot::Newest, Bytes::from(vec![b'k'; 70_000]), Bytes::new());
+    let (at, long, none) = (ReadSnapshot::Newest, Bytes::from(vec![b'k'; 70_000]), Bytes::new());
     let (from, to) = (long.clone(), long.clone());
     let ops = [
         Op::Get { key: long.clone(), at },
@@ -238,6 +240,76 @@ fn another_clusters_directory_stops_the_node_with_one_sentence() {
     let running = node::start(config).expect("it starts, and asks the controllers");
     let failure = running.wait().unwrap_err();
     assert!(failure.status == 5 && failure.sentence.contains("cluster"), "{failure}");
+}
+
+#[test]
+fn pr145_a_node_on_an_older_copy_of_its_directory_is_refused() {
+    let mut cluster = Cluster::with(2, &[]);
+    let mut client = cluster.ready();
+    cluster.stop(2);
+    let (dir, copy, newest) =
+        (cluster.node_dir(2), cluster.dir.path().join("copy"), cluster.dir.path().join("newest"));
+    let copied = std::process::Command::new("cp").arg("-r").args([&dir, &copy]).status().expect("cp runs");
+    assert!(copied.success());
+    let runs = |incarnation| {
+        move |status: &ClusterStatus| {
+            common::of_node(status, 2).is_some_and(|node| node.member.incarnation == Incarnation(incarnation))
+        }
+    };
+    cluster.start_node(2);
+    wait_for(&mut client, "node 2 on its directory", runs(2));
+    cluster.kill(2);
+    std::fs::rename(&dir, &newest).expect("renames");
+    std::fs::rename(&copy, &dir).expect("renames");
+    for _ in 0..3 {
+        // Started often enough it is in a later incarnation than the node ever was.
+        cluster.start_node(2);
+        let refused = cluster.ends(2).unwrap_err();
+        assert!(refused.status == 5 && refused.sentence.contains("copy"), "{refused}");
+    }
+    std::fs::remove_dir_all(&dir).expect("removes");
+    std::fs::rename(&newest, &dir).expect("renames");
+    cluster.start_node(2);
+    wait_for(&mut client, "node 2 on its newest directory", runs(3));
+}
+
+/// What another node hears at this door.
+fn hear_as_peer(address: &str, cluster: ClusterId) -> Vec<u8> {
+    let member = Member { node: NodeId(9), ..Member::default() };
+    let hello = Hello {
+        role: HelloRole::Peer,
+        protocol: PROTOCOL,
+        cluster: Some(cluster),
+        member: Some(member),
+        secret: None,
+        agent: "test".into(),
+    };
+    let mut bytes = Vec::new();
+    frame::encode(&Message::Hello(hello), &mut bytes).expect("fits");
+    let mut stream = connect(address);
+    stream.write_all(&bytes).expect("writes");
+    let mut heard = [0; 64];
+    // It is closed with or without what was sent being read.
+    let length = stream.read(&mut heard).unwrap_or(0);
+    heard[..length].to_vec()
+}
+
+#[test]
+fn pr157_a_node_talks_to_no_other_before_a_controller_has_let_it_in() {
+    let mut cluster = Cluster::with(1, &[]);
+    let client = cluster.ready();
+    let ours = client.cluster_map().cluster().expect("known").id;
+    let peer = |cluster: &Cluster| cluster.node(1).ports().listen["peer"].clone();
+    assert!(!hear_as_peer(&peer(&cluster), ours).is_empty(), "it was let in");
+    cluster.stop(1);
+    let (config, controller) = (cluster.node_config(1), cluster.controller.take().expect("it runs"));
+    controller.stopper().ask(Stop::Now);
+    controller.wait().unwrap_err();
+    let node = node::start(config).expect("the node starts");
+    let address = node.ports().listen["peer"].clone();
+    assert_eq!(hear_as_peer(&address, ours), [0; 0], "nobody knows yet that it is not an older copy");
+    node.stopper().ask(Stop::Now);
+    node.wait().unwrap_err();
 }
 
 #[test]

@@ -10,7 +10,7 @@ use types::data::Value;
 use types::policy::Standby;
 use types::{EngineKind, LogKind, Lsn, NodeId, PartitionId};
 use wire::control::{
-    AdminCommand, AlterTable, ClusterStatus, Failback, RecordText, ReplicaStatus, Role, Stage, Way,
+    AdminCommand, AlterTable, ClusterStatus, Failback, FailbackStage, RecordText, ReplicaStatus, Role, Way,
 };
 use wire::{Op, ReadLevel};
 
@@ -108,7 +108,7 @@ fn a_node_that_comes_back_is_sent_the_files_that_it_lacks() {
             let back = status.nodes.iter().filter(|(node, _)| node.member.node.0 == victim);
             let ours = back.flat_map(|(node, _)| &node.replicas).find(|replica| replica.partition == id);
             told = ours.map(|replica| replica.failback).unwrap_or_default();
-            in_sync(status, 3) && told.stage == Stage::InSync
+            in_sync(status, 3) && told.stage == FailbackStage::InSync
         });
         assert!(told.way == Way::Files && !told.full && told.set_bytes > 1_500_000, "{told:?}");
         assert!(told.file_bytes > 0 && told.took_us > 0, "{told:?}");

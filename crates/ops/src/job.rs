@@ -56,6 +56,9 @@ pub struct Refused {
     pub partition: u32,
     /// Why, in a word.
     pub reason: &'static str,
+    /// The constraint of its table that forbids it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub constraint: Option<String>,
 }
 
 /// A partition's part of a job.
@@ -99,7 +102,7 @@ pub fn load<P: Port>(
     watcher.rows(told.records_committed);
     reading.close_bad_rows(watcher)?;
     let load = reading.report(table, told.records_committed, told.bytes, told.copies)?;
-    Ok(report(load, told))
+    Ok(report(table, load, told))
 }
 
 struct Run<'a, P: Port> {
@@ -155,7 +158,11 @@ impl<P: Port> Rows for Run<'_, P> {
     }
 }
 
-fn report(load: LoadReport, told: JobReport) -> JobLoadReport {
+fn report(table: &Table, load: LoadReport, told: JobReport) -> JobLoadReport {
+    let named = |number: u32| {
+        let all = table.schema().constraints().iter();
+        all.filter(|one| one.number == number).map(|one| one.name.clone()).next()
+    };
     let refused = told.refused.map(|refused| Refused {
         record: refused.number,
         partition: refused.partition.0,
@@ -163,8 +170,10 @@ fn report(load: LoadReport, told: JobReport) -> JobLoadReport {
             wire::Outcome::Exists => "exists",
             wire::Outcome::Unindexable => "unindexable",
             wire::Outcome::TooMuch => "too much",
+            wire::Outcome::Violates => "violates",
             _ => "other",
         },
+        constraint: named(refused.constraint),
     });
     JobLoadReport {
         load,

@@ -23,6 +23,7 @@ pub mod backup;
 pub mod badrows;
 pub mod bulk;
 pub mod design;
+pub mod export;
 mod failure;
 pub mod filter;
 pub mod gateway;

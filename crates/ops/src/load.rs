@@ -80,6 +80,18 @@ pub fn infer(plan: &LoadPlan, key: &[String], choices: &Choices) -> Result<(Sche
     Ok((schema, inferred))
 }
 
+/// Whether rows of a file can be loaded into the table at all.
+pub fn takes_rows(table: &Table) -> Result<(), Failure> {
+    table.takes_rows()?;
+    match table.schema().has_hidden_key() {
+        true => Err(Failure::failed(format!(
+            "table `{}` has no primary key, and SQL alone numbers its rows: use COPY, or add a key",
+            table.name()
+        ))),
+        false => Ok(()),
+    }
+}
+
 /// Checks that malformed rows can be kept, before anything is written.
 pub fn check_bad_rows(plan: &LoadPlan) -> Result<(), Failure> {
     BadRows::kept_in(&plan.bad_rows, None).map(|_| ())

@@ -11,10 +11,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use types::config::TailReport;
-use types::data::{Schema, decode_key, decode_row, row_to_json};
-use types::engine::Version;
-use types::{Lsn, PartitionId, TableRecord};
+use types::{Lsn, PartitionId};
 use wal::{File, Files, Log, LogError, Options, ReadError, Recovered};
 use wire::effects::Effects;
 use wire::entry::{Entry, Kind};
@@ -242,79 +239,6 @@ pub fn describe(entry: &Entry) -> EntryLine {
         seq: header.seq,
         bytes: entry.bytes().len(),
         rows: effects.map(|effects| effects.affected),
-    }
-}
-
-/// An entry with all that is in it, to be brought elsewhere: [`describe`], and its bytes in hexadecimal
-/// digits. Where its table is known, what it changed also as people write rows.
-pub fn exported(entry: &Entry, table: Option<&TableRecord>) -> serde_json::Value {
-    let mut value = serde_json::to_value(describe(entry)).expect("a line has only text keys");
-    let effects =
-        (entry.header().kind == Kind::Rows).then(|| Effects::decode(entry.payload()).ok()).flatten();
-    // Sessions and marks lie beside users' rows, in spaces of their own.
-    let rows = effects.into_iter().flat_map(|effects| effects.mutations);
-    let rows = rows.filter(|mutation| mutation.key.first() == Some(&types::engine::space::ROW));
-    let rows: Vec<serde_json::Value> = rows
-        .map(|mutation| {
-            let (key, row) = (&mutation.key[1..], mutation.value.as_deref());
-            let mut change = serde_json::json!({ "key": hex(key), "row": row.map(hex) });
-            if let Some(values) = table.and_then(|table| typed(&table.schema, key, row)) {
-                change["change"] = if row.is_some() { "put" } else { "delete" }.into();
-                change["values"] = values;
-            }
-            change
-        })
-        .collect();
-    value["changes"] = rows.into();
-    value["entry"] = hex(entry.bytes()).into();
-    if let Some(table) = table {
-        value["table_name"] = table.name.clone().into();
-    }
-    value
-}
-
-/// What the engine had left of an entry that its log did not have any more, in the same form as far as it is
-/// known. Keys of other rows than users' are given with the space that they are in.
-pub fn exported_row(
-    version: &Version,
-    report: &TailReport,
-    table: Option<&TableRecord>,
-) -> serde_json::Value {
-    let (space, key) = version.key.split_first().map_or((0, &[][..]), |(space, key)| (*space, key));
-    let row = version.value.as_deref();
-    let mut value = serde_json::json!({
-        "partition": report.partition.0,
-        "lsn": version.lsn.0,
-        "change": if row.is_some() { "put" } else { "delete" },
-        "key": hex(key),
-        "row": row.map(hex),
-    });
-    let users = space == types::engine::space::ROW;
-    if !users {
-        value["space"] = space.into();
-    }
-    if let Some(values) = table.filter(|_| users).and_then(|table| typed(&table.schema, key, row)) {
-        value["values"] = values;
-    }
-    if let Some(table) = table {
-        value["table_name"] = table.name.clone().into();
-    }
-    value
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The row, or the key's columns if it was deleted. `None` if they are not of this schema.
-fn typed(schema: &Schema, key: &[u8], row: Option<&[u8]>) -> Option<serde_json::Value> {
-    match row {
-        Some(row) => Some(row_to_json(schema, &decode_row(schema, key, row).ok()?)),
-        None => {
-            let values = decode_key(schema, key).ok()?;
-            let named = schema.key_columns().zip(&values);
-            Some(named.map(|(column, value)| (column.name.clone(), value.to_json())).collect())
-        }
     }
 }
 

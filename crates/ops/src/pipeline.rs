@@ -15,7 +15,7 @@ use std::time::Duration;
 use types::{FeedId, Micros, PartitionId, Position};
 use wire::message::MAX_OPS;
 use wire::request::FeedMark;
-use wire::{Body, Op, RowOp};
+use wire::{Body, Op, Outcome as Refusal, RowOp};
 
 /// How rows are cut into batches.
 #[derive(Clone, Debug)]
@@ -62,6 +62,8 @@ pub struct Trouble {
     pub lost_batches: u64,
     /// True if trying again can help.
     pub passing: bool,
+    /// True if the table is not as it was, or is being copied: it is to be looked at again.
+    pub stale: bool,
     /// From which record on partitions must be fed again, whatever their marks say.
     pub rewind: BTreeMap<PartitionId, u64>,
 }
@@ -271,17 +273,28 @@ impl<'a, P: Port> Pipeline<'a, P> {
 
     fn failed(&mut self, flying: &Flying, outcome: Outcome) {
         let unknown = matches!(outcome, Outcome::Unknown(_));
+        let stale = match &outcome {
+            Outcome::Refused(why, _) => *why == Refusal::Stale,
+            Outcome::Failed(kind, _) => *kind == client::FailKind::Stale,
+            Outcome::Ok(_) | Outcome::Unknown(_) => false,
+        };
         let passing = match &outcome {
             Outcome::Unknown(_) => true,
-            Outcome::Failed(kind, _) => *kind == client::FailKind::TimedOut,
-            Outcome::Ok(_) | Outcome::Refused(..) => false,
+            Outcome::Failed(kind, _) => stale || *kind == client::FailKind::TimedOut,
+            Outcome::Ok(_) | Outcome::Refused(..) => stale,
         };
         let failure = match outcome.into_result() {
+            Err(ClientError::Violates(number)) => {
+                let from = flying.first + 1;
+                let what = format!("a row of the {} from record {from} on was refused", flying.rows);
+                Failure::failed(format!("{what}: {}", self.table.violation(number)))
+            }
             Err(error) => error.into(),
             Ok(_) => Failure::failed("a batch ended in an unexpected way"),
         };
         let (partition, first, rows) = (flying.partition, flying.first, flying.rows);
         let trouble = self.note(failure, passing);
+        trouble.stale |= stale;
         trouble.unknown_rows += if unknown { rows } else { 0 };
         // One whose outcome is unknown may be in: there the partition's mark decides.
         if !unknown {
@@ -295,6 +308,7 @@ impl<'a, P: Port> Pipeline<'a, P> {
             unknown_rows: 0,
             lost_batches: 0,
             passing: true,
+            stale: false,
             rewind: BTreeMap::new(),
         });
         trouble.passing &= passing;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use types::policy::Standby;
 use types::{Lsn, Member, Micros, NodeId, PartitionId};
 use wire::control::AdminCommand;
-use wire::request::Snapshot;
+use wire::request::ReadSnapshot;
 use wire::scrub::Scrubbed;
 use wire::{Body, Op, ReadLevel};
 
@@ -226,7 +226,7 @@ impl Work<'_> {
         }
         // Each keeps what it has committed now: what the primary has a moment later is then kept by all until
         // it is read.
-        let hold = || Op::Hold { at: Snapshot::Begin };
+        let hold = || Op::Hold { at: ReadSnapshot::Begin };
         let holds: Vec<_> =
             nodes.iter().map(|node| self.submit((partition, *node), hold(), ANSWER)).collect();
         for ticket in holds {

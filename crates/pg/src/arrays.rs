@@ -57,7 +57,9 @@ pub fn canonical(kind: Kind, text: &str) -> Result<String, Failure> {
     let mut elements = elements(kind, text)?;
     let of = kind.element().unwrap_or(Kind::Text);
     for element in elements.iter_mut().flatten() {
-        *element = text::to_text(&text::parse(of, element)?);
+        let value = text::parse(of, element)?;
+        element.clear();
+        text::write_as(element, of, &value);
     }
     Ok(render(kind, &elements))
 }

@@ -5,7 +5,8 @@ use crate::arrays;
 use crate::failure::{Failure, code};
 use crate::kind::Kind;
 use crate::text;
-use types::data::{Decimal, Value};
+use types::data::clock::MICROS_PER_DAY;
+use types::data::{Decimal, Interval, Value};
 
 /// Days from 1970-01-01 to 2000-01-01.
 const EPOCH_DAYS: i32 = 10_957;
@@ -28,13 +29,7 @@ pub fn write(out: &mut Vec<u8>, kind: Kind, value: &Value) -> Result<(), Failure
         (Kind::PgLsn, Value::Text(text)) => out.extend(lsn(text).ok_or_else(far)?.to_be_bytes()),
         (kind, Value::Text(text)) if kind.element().is_some() => arrays::write_binary(out, kind, text)?,
         (
-            Kind::Regproc
-            | Kind::Regclass
-            | Kind::Regtype
-            | Kind::Regnamespace
-            | Kind::Inet
-            | Kind::Interval
-            | Kind::Record,
+            Kind::Regproc | Kind::Regclass | Kind::Regtype | Kind::Regnamespace | Kind::Inet | Kind::Record,
             Value::Text(_),
         ) => {
             let what = format!("{} in binary format", kind.name());
@@ -48,6 +43,13 @@ pub fn write(out: &mut Vec<u8>, kind: Kind, value: &Value) -> Result<(), Failure
             out.extend(micros.checked_sub(EPOCH_MICROS).ok_or_else(far)?.to_be_bytes());
         }
         (_, Value::Decimal(number)) => write_numeric(out, *number),
+        (_, Value::Uuid(bytes)) => out.extend_from_slice(bytes),
+        (_, Value::Time(micros)) => out.extend(micros.to_be_bytes()),
+        (_, Value::Interval(Interval { months, days, micros })) => {
+            out.extend(micros.to_be_bytes());
+            out.extend(days.to_be_bytes());
+            out.extend(months.to_be_bytes());
+        }
         (Kind::Jsonb, Value::Json(tree)) => {
             out.push(1);
             out.extend_from_slice(tree.to_string().as_bytes());
@@ -85,6 +87,20 @@ pub fn parse(kind: Kind, bytes: &[u8]) -> Result<Value, Failure> {
             Value::Timestamp(micros.checked_add(EPOCH_MICROS).ok_or_else(far)?)
         }
         Kind::Numeric => read_numeric(bytes).ok_or_else(wrong)??,
+        Kind::Uuid => Value::Uuid(bytes.try_into().map_err(|_| wrong())?),
+        Kind::Time => {
+            let micros = i64::from_be_bytes(bytes.try_into().map_err(|_| wrong())?);
+            match (0..=MICROS_PER_DAY).contains(&micros) {
+                true => Value::Time(micros),
+                false => return Err(Failure::new("22008", "time out of range")),
+            }
+        }
+        Kind::Interval => {
+            let bytes: &[u8; 16] = bytes.try_into().map_err(|_| wrong())?;
+            let word = |at: usize| i32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+            let micros = i64::from_be_bytes(bytes[..8].try_into().expect("eight bytes"));
+            Value::Interval(Interval { months: word(12), days: word(8), micros })
+        }
         Kind::Jsonb => match bytes.split_first() {
             Some((1, rest)) => text::parse(kind, utf8(rest)?)?,
             _ => return Err(wrong()),

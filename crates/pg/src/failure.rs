@@ -18,6 +18,24 @@ pub struct Failure {
     pub object: Option<Box<Object>>,
     /// The connection ends with it.
     pub fatal: bool,
+    /// What the program that made it may conclude from it. Clients are not told.
+    pub reason: Reason,
+}
+
+/// What is asked of an error where it decides what is done next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Reason {
+    /// Nothing.
+    #[default]
+    Other,
+    /// A table is not as a plan thought, and nothing was done: it is to be looked at again.
+    Stale,
+    /// A statement that was prepared has other columns now.
+    OtherShape,
+    /// The table that was to be made is there.
+    TableExists,
+    /// A name that was to be given is given already; it is not known to what.
+    NameTaken,
 }
 
 /// What an error is about, by name: drivers tell one constraint from another by it.
@@ -77,24 +95,37 @@ pub mod code {
     pub const INTERNAL: &str = "XX000";
 }
 
-/// Said where a statement that was prepared has other columns now.
-const OTHER_SHAPE: &str = "cached plan must not change result type";
-
 impl Failure {
     /// A statement that was prepared has other columns now.
     pub fn other_shape() -> Failure {
-        Failure::new(code::UNSUPPORTED, OTHER_SHAPE).hint("a table has changed: prepare the statement again")
+        Failure::new(code::UNSUPPORTED, "cached plan must not change result type")
+            .hint("a table has changed: prepare the statement again")
+            .because(Reason::OtherShape)
     }
 
     /// True if it says so.
     pub(crate) fn is_of_another_shape(&self) -> bool {
-        self.code == code::UNSUPPORTED && self.message == OTHER_SHAPE
+        self.reason == Reason::OtherShape
     }
 
     /// An error of this code.
     pub fn new(code: &'static str, message: impl Into<String>) -> Failure {
         let message = message.into();
-        Failure { code, message, detail: None, hint: None, context: None, object: None, fatal: false }
+        Failure {
+            code,
+            message,
+            detail: None,
+            hint: None,
+            context: None,
+            object: None,
+            fatal: false,
+            reason: Reason::Other,
+        }
+    }
+
+    /// The same error, with what may be concluded from it.
+    pub fn because(self, reason: Reason) -> Failure {
+        Failure { reason, ..self }
     }
 
     /// The same error with advice.

@@ -9,7 +9,7 @@ macro_rules! kinds {
             $(#[doc = concat!("`", $text, "`.")] $name,)+
         }
 
-        const ALL: [(Kind, u32, i16, &str); 49] = [$((Kind::$name, $oid, $size, $text),)+];
+        const ALL: [(Kind, u32, i16, &str); 55] = [$((Kind::$name, $oid, $size, $text),)+];
     };
 }
 
@@ -49,8 +49,9 @@ kinds! {
     PgLsn 3220 8 "pg_lsn",
     // As text.
     Inet 869 -1 "inet",
-    // As text.
     Interval 1186 16 "interval",
+    Uuid 2950 16 "uuid",
+    Time 1083 8 "time without time zone",
     // An expression, as text.
     NodeTree 194 -1 "pg_node_tree",
     // A row of several values, as text.
@@ -72,6 +73,10 @@ kinds! {
     NumericArray 1231 -1 "numeric[]",
     DateArray 1182 -1 "date[]",
     TimestamptzArray 1185 -1 "timestamp with time zone[]",
+    TimestampArray 1115 -1 "timestamp without time zone[]",
+    UuidArray 2951 -1 "uuid[]",
+    TimeArray 1183 -1 "time without time zone[]",
+    IntervalArray 1187 -1 "interval[]",
     JsonArray 199 -1 "json[]",
     AclArray 1034 -1 "aclitem[]",
     // A literal or parameter whose type nothing has decided.
@@ -118,6 +123,10 @@ impl Kind {
             NumericArray => Numeric,
             DateArray => Date,
             TimestamptzArray => Timestamptz,
+            TimestampArray => Timestamp,
+            UuidArray => Uuid,
+            TimeArray => Time,
+            IntervalArray => Interval,
             JsonArray => Json,
             // Access rights are never given here, so no array of them has an element.
             AclArray => Text,

@@ -27,7 +27,7 @@ pub mod tls;
 mod values;
 mod wire;
 
-pub use failure::{Failure, Object, code};
+pub use failure::{Failure, Object, Reason, code};
 pub use kind::Kind;
 pub use server::{Rules, serve};
 pub use service::{Cancel, Column, CopyOut, Login, Outcome, Row, Rows, Service, Session, Shape, Transaction};

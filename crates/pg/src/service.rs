@@ -213,7 +213,7 @@ pub trait Session: Send + 'static {
     /// A statement that was read, not yet planned.
     type Parsed: Clone + Send + Sync + 'static;
     /// A statement that can be executed.
-    type Plan: Send + Sync + 'static;
+    type StatementPlan: Send + Sync + 'static;
 
     /// The statements of a text, in order.
     fn split(&mut self, text: &str) -> Result<Vec<Self::Parsed>, Failure>;
@@ -223,20 +223,25 @@ pub trait Session: Send + 'static {
         &mut self,
         parsed: &Self::Parsed,
         given: &[Option<Kind>],
-    ) -> impl Future<Output = Result<(Arc<Self::Plan>, Shape), Failure>> + Send;
+    ) -> impl Future<Output = Result<(Arc<Self::StatementPlan>, Shape), Failure>> + Send;
 
     /// True if a planned statement changes something, for good as soon as it is executed if it is in no
     /// transaction and in no group.
-    fn commits(&self, plan: &Self::Plan) -> bool;
+    fn commits(&self, plan: &Self::StatementPlan) -> bool;
 
     /// True if executing the statement asks the client for rows.
-    fn copies_in(&self, plan: &Self::Plan) -> bool;
+    fn copies_in(&self, plan: &Self::StatementPlan) -> bool;
     /// The statements from here on, up to the end of the message or to the next Sync, are one transaction.
     fn begin_group(&mut self);
 
     /// The message has ended, or a Sync has come: what the group has done is committed, or rolled back if it
     /// has failed.
     fn end_group(&mut self) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// The columns of a cursor that SQL has declared: to clients it is a portal.
+    fn cursor(&self, _name: &str) -> Option<Vec<Column>> {
+        None
+    }
 
     /// How long a statement may take from now on; `None`: as long as it takes. What a statement has not
     /// written by then it does not write.
@@ -248,7 +253,7 @@ pub trait Session: Send + 'static {
     /// Executes a planned statement.
     fn execute(
         &mut self,
-        plan: Arc<Self::Plan>,
+        plan: Arc<Self::StatementPlan>,
         parameters: Vec<Value>,
     ) -> impl Future<Output = Result<Outcome, Failure>> + Send;
 

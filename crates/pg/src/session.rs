@@ -18,7 +18,7 @@ use types::data::Value;
 /// Prepared statements and portals that one connection may hold.
 const MAX_KEPT: usize = 10_000;
 
-type PlanOf<S> = <<S as Service>::Session as Session>::Plan;
+type PlanOf<S> = <<S as Service>::Session as Session>::StatementPlan;
 
 /// How often a statement that has no name is planned again because its columns have changed.
 const REPLANS: usize = 3;
@@ -444,7 +444,10 @@ impl<S: Service> Conversation<S> {
                 (prepared.shape.clone(), formats.clone())
             }
             Some(Portal::Over) => (Shape::default(), Formats::text()),
-            None => return Err(no_portal(name)),
+            None => match self.session.cursor(name) {
+                Some(columns) => (Shape { parameters: Vec::new(), columns: Some(columns) }, Formats::text()),
+                None => return Err(no_portal(name)),
+            },
         };
         self.describe(&shape, &formats);
         Ok(())

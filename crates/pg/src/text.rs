@@ -26,6 +26,9 @@ pub fn write(out: &mut String, value: &Value) {
 
 /// Appends the text of a value of a type: of a moment that is of no place without what says where it is.
 pub fn write_as(out: &mut String, kind: Kind, value: &Value) {
+    if let (Kind::Float4, Value::Float(number)) = (kind, value) {
+        return write_single(out, *number as f32);
+    }
     write(out, value);
     if kind == Kind::Timestamp
         && let Some(at) = out.rfind("+00")
@@ -59,7 +62,11 @@ pub fn parse(kind: Kind, text: &str) -> Result<Value, Failure> {
                 Failure::new(code::OUT_OF_RANGE, what)
             })
         }
-        Kind::Float4 | Kind::Float8 => parse_float(trimmed).map(Value::Float).ok_or_else(wrong),
+        Kind::Float8 => parse_float(trimmed).map(Value::Float).ok_or_else(wrong),
+        Kind::Float4 => single(text, parse_float(trimmed).ok_or_else(wrong)?).map(Value::Float),
+        Kind::Uuid => typed(ColumnType::Uuid, trimmed),
+        Kind::Time => typed(ColumnType::Time, time_of(trimmed)),
+        Kind::Interval => typed(ColumnType::Interval, trimmed),
         Kind::Bool => parse_bool(trimmed).map(Value::Bool).ok_or_else(wrong),
         Kind::Numeric => typed(ColumnType::Decimal, trimmed),
         Kind::Bytea if text.starts_with(r"\x") => typed(ColumnType::Bytes, text),
@@ -72,7 +79,14 @@ pub fn parse(kind: Kind, text: &str) -> Result<Value, Failure> {
         Kind::Bpchar => Ok(Value::Text(text.trim_end_matches(' ').to_string())),
         Kind::Name => Ok(Value::Text(shortened(text, 63).to_string())),
         Kind::Char => Ok(Value::Text(text.chars().take(1).collect())),
-        Kind::Oid | Kind::Xid => parse_oid(trimmed).map(Value::Int).ok_or_else(wrong),
+        Kind::Oid | Kind::Xid => match parse_oid(trimmed) {
+            Some(number) => Ok(Value::Int(number)),
+            None if !trimmed.is_empty() && trimmed.bytes().all(|byte| byte.is_ascii_digit()) => {
+                let what = format!("value \"{text}\" is out of range for type {}", kind.name());
+                Err(Failure::new(code::OUT_OF_RANGE, what))
+            }
+            None => Err(wrong()),
+        },
         kind if kind.element().is_some() => arrays::canonical(kind, text).map(Value::Text),
         Kind::NodeTree | Kind::Inet | Kind::PgLsn => Ok(Value::Text(trimmed.to_string())),
         kind => Err(Failure::unsupported(
@@ -92,7 +106,9 @@ fn shortened(text: &str, most: usize) -> &str {
 }
 
 fn parse_oid(text: &str) -> Option<i64> {
-    text.parse::<u32>().ok().map(i64::from)
+    // What is negative is taken by its bits.
+    let negative = || text.parse::<i32>().ok().map(|number| number as u32);
+    text.parse::<u32>().ok().or_else(negative).map(i64::from)
 }
 
 /// The day of a text that goes on with a time, or with the offset of one, as pgjdbc sends days: PostgreSQL
@@ -104,6 +120,14 @@ fn day_of(text: &str) -> &str {
         (digits == 2 || digits == 4) && offset.bytes().all(|byte| byte.is_ascii_digit() || byte == b':')
     });
     if offset || ColumnType::Timestamp.parse(text).is_ok() { day } else { text }
+}
+
+/// The time of a text that begins with a day: PostgreSQL passes over the day.
+fn time_of(text: &str) -> &str {
+    match text.split_once([' ', 'T']) {
+        Some((day, time)) if ColumnType::Date.parse(day).is_ok() => time,
+        _ => text,
+    }
 }
 
 /// A day and a time without the offset behind it: PostgreSQL passes over it.
@@ -128,13 +152,18 @@ pub fn fits(kind: Kind, number: i64) -> bool {
 fn refuse(kind: Kind, text: &str, error: &ValueError) -> Failure {
     let sentence = format!("invalid input syntax for type {}: \"{text}\"", kind.name());
     match kind {
-        Kind::Date | Kind::Timestamp | Kind::Timestamptz if error.why.starts_with("there is no such") => {
+        Kind::Date | Kind::Time | Kind::Timestamp | Kind::Timestamptz if error.out_of_range => {
             Failure::new("22008", format!("date/time field value out of range: \"{text}\""))
         }
-        Kind::Date | Kind::Timestamp | Kind::Timestamptz => {
+        Kind::Interval if error.why.starts_with("it is") => {
+            Failure::new("22015", format!("interval field value out of range: \"{text}\""))
+        }
+        Kind::Date | Kind::Time | Kind::Timestamp | Kind::Timestamptz | Kind::Interval => {
             Failure::new(code::BAD_DATE, sentence).hint(error.why.clone())
         }
-        Kind::Numeric if error.why.starts_with("at most") => {
+        // PostgreSQL says no more of it.
+        Kind::Uuid => Failure::new(code::BAD_TEXT, sentence),
+        Kind::Numeric if error.out_of_range => {
             let message = format!("value \"{text}\" overflows numeric format");
             Failure::new(code::OUT_OF_RANGE, message).hint(error.why.clone())
         }
@@ -158,6 +187,31 @@ fn write_float(out: &mut String, number: f64) {
     } else {
         let sign = if exponent < 0 { '-' } else { '+' };
         write!(out, "{mantissa}e{sign}{:02}", exponent.abs()).expect("writing to a string");
+    }
+}
+
+/// The same of a number of 32 bits.
+fn write_single(out: &mut String, number: f32) {
+    if !number.is_finite() {
+        return write_float(out, number.into());
+    }
+    let scientific = format!("{number:e}");
+    let (mantissa, exponent) = scientific.split_once('e').expect("the format has an exponent");
+    let exponent: i32 = exponent.parse().expect("an exponent is a number");
+    if (-4..6).contains(&exponent) {
+        write!(out, "{number}").expect("writing to a string");
+    } else {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        write!(out, "{mantissa}e{sign}{:02}", exponent.abs()).expect("writing to a string");
+    }
+}
+
+/// A number as 32 bits hold it.
+fn single(text: &str, number: f64) -> Result<f64, Failure> {
+    let kept = number as f32;
+    match (kept.is_infinite() && number.is_finite()) || (kept == 0.0 && number != 0.0) {
+        true => Err(Failure::new(code::OUT_OF_RANGE, format!("\"{text}\" is out of range for type real"))),
+        false => Ok(kept.into()),
     }
 }
 

@@ -132,6 +132,23 @@ mod tests {
             "000000000016e360",
         ),
         (Kind::Bpchar, ColumnType::Text, "ab", "ab", "6162"),
+        (Kind::Float4, ColumnType::Float, "0.5", "0.5", "3f000000"),
+        (Kind::Float4, ColumnType::Float, "1e6", "1e+06", "49742400"),
+        (
+            Kind::Uuid,
+            ColumnType::Uuid,
+            "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
+            "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
+            "a0eebc999c0b4ef8bb6d6bb9bd380a11",
+        ),
+        (Kind::Time, ColumnType::Time, "04:05:06.5", "04:05:06.5", "000000036c9361a0"),
+        (
+            Kind::Interval,
+            ColumnType::Interval,
+            "1 year 2 mons -3 days 04:05:06.5",
+            "1 year 2 mons -3 days +04:05:06.5",
+            "000000036c9361a0fffffffd0000000e",
+        ),
         (Kind::Json, ColumnType::Json, r#"{"a":1}"#, r#"{"a":1}"#, "7b2261223a317d"),
         (Kind::Jsonb, ColumnType::Json, "[1]", "[1]", "015b315d"),
     ];
@@ -189,6 +206,11 @@ mod tests {
             (Kind::Timestamp, "2001-01-01 25:00:00", "22008"),
             (Kind::Json, "{", "22P02"),
             (Kind::Bytea, r"\9", "22P02"),
+            (Kind::Uuid, "x", "22P02"),
+            (Kind::Time, "25:00", "22008"),
+            (Kind::Time, "noon", "22007"),
+            (Kind::Interval, "soon", "22007"),
+            (Kind::Float4, "1e39", "22003"),
         ];
         for (kind, text, code) in cases {
             let refused = text::parse(*kind, text).expect_err(text);

@@ -35,7 +35,7 @@ impl Service for One {
 
 impl Session for Waiting {
     type Parsed = String;
-    type Plan = String;
+    type StatementPlan = String;
 
     fn split(&mut self, text: &str) -> Result<Vec<String>, Failure> {
         Ok(vec![text.to_string()])

@@ -48,7 +48,7 @@ impl Service for Counting {
 
 impl Session for Counter {
     type Parsed = String;
-    type Plan = String;
+    type StatementPlan = String;
 
     fn split(&mut self, text: &str) -> Result<Vec<String>, Failure> {
         Ok(text.split(';').map(|one| one.trim().to_string()).filter(|one| !one.is_empty()).collect())

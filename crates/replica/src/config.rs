@@ -104,22 +104,16 @@ mod tests {
 
     fn record(epoch: u64, log: LogKind) -> PartitionRecord {
         PartitionRecord {
-            format: 1,
-            id: PartitionId(1),
-            table: TableId(1),
-            epoch: Epoch(epoch),
-            primary: Member::default(),
             term: Term(1),
-            in_sync: vec![Member::default()],
-            catching_up: Vec::new(),
-            policy: Policy::preset("sync", 1, log).expect("a preset"),
-            next_policy: None,
             proposal: ProposalId(epoch),
             cause: Cause::Restarted,
-            before: None,
-            failover: None,
-            lossy: false,
-            unknown: Default::default(),
+            ..PartitionRecord::new(
+                PartitionId(1),
+                TableId(1),
+                Epoch(epoch),
+                vec![Member::default()],
+                Policy::preset("sync", 1, log).expect("a preset"),
+            )
         }
     }
 

@@ -26,7 +26,7 @@ use types::engine::Row;
 use types::{Engine, EngineError, Epoch, LogKind, Lsn, Micros, Mutation, Position, Rules, Term, Watermarks};
 use wire::entry::Kind;
 use wire::log::Record;
-use wire::peer::{Copy, Report};
+use wire::peer::{Copy, LogReport};
 use wire::{Effects, Entry, Header, Request};
 
 /// A partition whose log could be shorter has it cut at least this often.
@@ -85,8 +85,8 @@ impl Data {
     }
 
     /// What is told of it to a primary of this configuration, or to one that is about to go.
-    pub fn report(&self, epoch: Epoch) -> Report {
-        Report {
+    pub fn report(&self, epoch: Epoch) -> LogReport {
+        LogReport {
             partition: self.identity.id,
             epoch,
             from: self.identity.me,
@@ -207,7 +207,7 @@ impl Data {
         header.unit = request.op.job().map_or(0, |job| job.0);
         let at = header.at;
         let entry = Entry::encode(header, &effects.encode());
-        let session = session::mutation_of(self.engine.as_ref(), &entry, &effects)?;
+        let session = session::mutations_of(self.engine.as_ref(), &entry, &effects)?;
         let mut mutations = effects.mutations;
         mutations.extend(session);
         self.append_known(entry, &mutations, out);
@@ -368,16 +368,16 @@ impl Data {
         }
         let partition = self.identity.id;
         let (position, _) = self.log.tail().at(to).expect("at or above the base");
-        let cut = self.log.truncate(to);
+        let dropped = self.log.truncate(to);
         self.aside = None;
         self.loads.forget_above(to);
-        self.set_aside(cut, out);
+        self.set_aside(dropped, out);
         out.push(Output::Log(Record::Truncate { partition, to: position }));
         out.push(self.log.note_history(partition));
         if self.engine.applied().lsn > to {
             self.engine.discard_above(position);
         }
-        self.marks.cut(to);
+        self.marks.truncate(to);
         true
     }
 

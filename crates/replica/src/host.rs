@@ -15,6 +15,7 @@ use types::{
     Durable, Engine, Epoch, Member, Micros, NodeId, Now, PartitionId, PartitionRecord, Position, TableId,
 };
 use wire::control::{Advise, Proposed, ReplicaStatus, Suspect};
+use wire::peer::Append;
 use wire::{Body, Entry, PeerMessage, Reply, Request, Status};
 
 /// How long a primary was not heard, and for which partitions.
@@ -219,14 +220,19 @@ impl<L: Leases> Host<L> {
         !self.aggregating.is_empty()
     }
 
-    /// Goes on with one count or digest, for a bounded number of rows. A driver calls it between its other
-    /// work for as long as [`Host::aggregates`] says so; [`Host::tick`] does it too, so none is forgotten.
+    /// Goes on with one count, digest, large write or call, for a bounded number of rows or steps. A
+    /// driver calls it between its other work for as long as [`Host::aggregates`] says so; [`Host::tick`]
+    /// does it too, so none is forgotten.
     pub fn aggregate(&mut self, now: Now, out: &mut Vec<Output>) {
         let Some(partition) = self.aggregating.pop_front() else { return };
         self.with(now, partition, out, |replica, ctx| {
             match replica.role.has_replay(&replica.config, &replica.data) {
                 true => replica.replay_slice(ctx),
-                false => replica.aggregate(ctx),
+                false => {
+                    crate::replica::call::go_on(replica, ctx);
+                    replica.go_on_with_large(ctx);
+                    replica.aggregate(ctx);
+                }
             }
         });
         self.note_aggregates(partition);
@@ -234,7 +240,10 @@ impl<L: Leases> Host<L> {
 
     fn note_aggregates(&mut self, partition: PartitionId) {
         let aggregates = self.replica(partition).is_some_and(|replica| {
-            !replica.readers.aggregates.is_empty() || replica.role.has_replay(&replica.config, &replica.data)
+            !replica.readers.aggregates.is_empty()
+                || !replica.large.is_empty()
+                || replica.features.calls.are_pending()
+                || replica.role.has_replay(&replica.config, &replica.data)
         });
         if aggregates && !self.aggregating.contains(&partition) {
             self.aggregating.push_back(partition);
@@ -253,7 +262,7 @@ impl<L: Leases> Host<L> {
             }
             PeerMessage::AppendRefused(refused) => replica.on_refused(ctx, refused),
             PeerMessage::ReportRequest(request) => replica.on_report_request(ctx, &request),
-            PeerMessage::Report(report) => replica.on_report(ctx, report),
+            PeerMessage::LogReport(report) => replica.on_report(ctx, report),
             PeerMessage::Fetch(fetch) => replica.on_fetch(ctx, &fetch),
             PeerMessage::Fetched(fetched) => replica.on_fetched(ctx, fetched),
             PeerMessage::Copy(copy) => replica.on_copy(ctx, copy),
@@ -283,7 +292,7 @@ impl<L: Leases> Host<L> {
                     replica.transfer.flush.hear(ctx.now.mono, &answer, persisted);
                 }
             }
-            PeerMessage::Stage(_) | PeerMessage::StagePiece(_) | PeerMessage::Unstage(_) => {
+            PeerMessage::StageLoad(_) | PeerMessage::StagePiece(_) | PeerMessage::Unstage(_) => {
                 replica.on_staging(ctx, &message)
             }
             PeerMessage::StageAnswer(told) => replica.on_stage_answer(ctx, told),
@@ -292,6 +301,12 @@ impl<L: Leases> Host<L> {
             self.note_shipping(partition);
             self.ship_pieces(now, out);
         }
+    }
+
+    /// An append of which the entries find no room here, so that it is refused by the driver: what it says
+    /// beside them is heard (PR-115).
+    pub fn hear_positions(&mut self, now: Now, append: &Append, out: &mut Vec<Output>) {
+        self.with(now, append.partition, out, |replica, ctx| replica.hear_positions(ctx, append));
     }
 
     /// Sends pieces of files, one of each partition in turn, as many as may be sent now.

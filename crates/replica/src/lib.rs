@@ -43,7 +43,7 @@ pub use host::Host;
 pub use lease::{LeaseManager, Leases};
 pub use log_state::LogState;
 pub use marks::Marks;
-pub use output::{ClientRef, Note, Output, ReadFor};
+pub use output::{ClientRef, Note, Notice, Output, ReadFor};
 pub use recovered::Recovered;
 pub use replica::{Replica, STAYS, has_moved};
 pub use settings::Settings;

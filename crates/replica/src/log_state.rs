@@ -147,7 +147,7 @@ impl LogState {
     /// What is in the log at `lsn`: its position, and its checksum if it is in memory.
     pub fn position_at(&self, lsn: Lsn) -> Option<(Position, Option<u32>)> {
         if lsn == Lsn::ZERO {
-            // Before every log, whatever was trimmed of it.
+            // The position before the first entry is the same in every log, also in one that was trimmed.
             return Some((Position::ZERO, None));
         }
         if let Some((position, crc)) = self.tail.at(lsn) {
@@ -259,10 +259,10 @@ impl LogState {
 
     /// Removes every entry above `to`, of which `tail` has all, and gives them (F02).
     pub fn truncate(&mut self, to: Lsn) -> Vec<Entry> {
-        let cut = self.tail.truncate(to);
+        let dropped = self.tail.truncate(to);
         self.history.truncate(to);
         self.durable = self.durable.min(to);
-        cut
+        dropped
     }
 
     /// Removes from memory what lies above `to`, and nothing else: something else takes the log's place next.
@@ -389,12 +389,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_is_durable_no_more() {
+    fn what_is_truncated_is_durable_no_more() {
         let mut log = log(&[1, 1, 2, 2]);
         log.synced(at(2, 4));
         assert_eq!(log.durable(), Lsn(4));
-        let cut = log.truncate(Lsn(2));
-        assert_eq!((cut.len(), log.end(), log.durable()), (2, at(1, 2), Lsn(2)));
+        let dropped = log.truncate(Lsn(2));
+        assert_eq!((dropped.len(), log.end(), log.durable()), (2, at(1, 2), Lsn(2)));
         // A token of an entry that was cut, of another term, and of one that is there.
         log.synced(at(2, 4));
         log.append(next(&log, 3));

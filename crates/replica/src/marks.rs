@@ -78,7 +78,7 @@ impl Marks {
     }
 
     /// The log ends at `to` now.
-    pub fn cut(&mut self, to: Lsn) {
+    pub fn truncate(&mut self, to: Lsn) {
         self.committed = self.committed.min(to);
     }
 
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn marks_go_back_with_the_log_and_begin_again_with_it() {
         let mut marks = Marks::new(Lsn(5), Lsn(7));
-        marks.cut(Lsn(4));
+        marks.truncate(Lsn(4));
         assert_eq!((marks.committed(), marks.secured()), (Lsn(4), Lsn(7)));
         marks.begin_at(Lsn(2));
         assert_eq!(marks, Marks::new(Lsn(2), Lsn(2)));

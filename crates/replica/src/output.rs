@@ -1,5 +1,6 @@
 //! What a replica asks its driver to do: one closed enum, carried out in order (habits 1).
 
+use std::fmt;
 use types::config::TailReport;
 use types::engine::Version;
 use types::{Epoch, Lsn, Member, Micros, PartitionId, PartitionRecord, Position};
@@ -130,12 +131,12 @@ pub enum Output {
         /// The partition.
         partition: PartitionId,
     },
-    /// Something that an operator should read of. One sentence.
+    /// Something that an operator should read of.
     Notice {
         /// The partition.
         partition: PartitionId,
         /// What.
-        what: String,
+        what: Notice,
     },
     /// The replica found damage, and stops until it is given a copy. One sentence.
     Damaged {
@@ -164,5 +165,59 @@ impl Output {
             Output::SetAside { report, .. } => report.partition,
             Output::Suspect(_) => return None,
         })
+    }
+}
+
+/// What an operator should read of: one sentence, and by its kind what a program may conclude. Byte counts
+/// are of the log or of files.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// A replica comes back by the log alone, since that is less than the files that it lacks.
+    BackByLog {
+        /// The log alone.
+        log_alone: u64,
+        /// What it lacks of the files.
+        lacking: u64,
+        /// The files.
+        set: u64,
+        /// The log above the files.
+        log_above: u64,
+    },
+    /// A replica comes back by files, since the log alone would be more.
+    BackByFiles {
+        /// The log alone.
+        log_alone: u64,
+        /// What it lacks of the files.
+        lacking: u64,
+        /// The files.
+        set: u64,
+        /// The log above the files.
+        log_above: u64,
+    },
+    /// Anything else.
+    Other(String),
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Notice::BackByLog { log_alone, lacking, set, log_above } => write!(
+                f,
+                "comes back by the log: {log_alone} bytes; it lacks {lacking} of {set} bytes of files, and {log_above} of log \
+                 above them"
+            ),
+            Notice::BackByFiles { log_alone, lacking, set, log_above } => write!(
+                f,
+                "comes back by files: it lacks {lacking} of {set} bytes, and {log_above} of log above them; the log alone \
+                 would be {log_alone}"
+            ),
+            Notice::Other(sentence) => f.write_str(sentence),
+        }
+    }
+}
+
+impl From<String> for Notice {
+    fn from(sentence: String) -> Notice {
+        Notice::Other(sentence)
     }
 }

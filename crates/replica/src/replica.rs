@@ -7,6 +7,7 @@
 //!
 //! | file | what |
 //! | --- | --- |
+//! | `call` | the turns of calls of procedures |
 //! | `change` | proposals, and the entry of a policy |
 //! | `configure` | a new configuration: step up, step down, go on |
 //! | `copy` | the state as it is copied row by row, taken in |
@@ -21,11 +22,13 @@
 //! | `state` | damage, publication, engines that follow their log later, checkpoints |
 //! | `status` | what is told to people |
 
+pub(crate) mod call;
 pub(crate) mod change;
 pub(crate) mod configure;
 pub(crate) mod copy;
 pub(crate) mod decommission;
 pub(crate) mod follow;
+pub(crate) mod large;
 pub(crate) mod lead;
 pub(crate) mod load;
 pub(crate) mod promote;
@@ -46,6 +49,7 @@ use crate::primary::{Primary, View};
 use crate::readers::Readers;
 use crate::recovered::Recovered;
 pub(crate) use crate::role::Role;
+use crate::serve::large::LargeWrites;
 
 use crate::transfer::{Transfer, flush};
 pub use decommission::{STAYS, has_moved};
@@ -55,11 +59,13 @@ use types::{Engine, Lsn, Member, Micros, PartitionId, PartitionRecord, Rules};
 pub struct Replica {
     pub(crate) identity: Identity,
     pub(crate) config: Config,
-    /// What it has: log and engine.
+    /// Its log and its engine.
     pub(crate) data: Data,
-    /// What it is.
+    /// Whether it leads, follows, does neither, or is damaged.
     pub(crate) role: Role,
     pub(crate) readers: Readers,
+    /// Writes of many rows, whose rows are read ahead.
+    pub(crate) large: LargeWrites,
     /// Indexes, scrubbing.
     pub(crate) features: Features,
     /// The state itself on its way from here, or to here.
@@ -95,6 +101,7 @@ impl Replica {
             data,
             role,
             readers: Readers::default(),
+            large: LargeWrites::default(),
             features: Features::default(),
             transfer,
             commits: 0,
@@ -183,6 +190,7 @@ impl Replica {
         self.data.validate(self.role.lags(&self.data), !marked).map_err(here)?;
         self.transfer.validate(self.role.pins_sent()).map_err(here)?;
         self.readers.aggregates.validate().map_err(here)?;
+        self.large.validate().map_err(here)?;
         self.features.validate(self.role.term(), self.data.log.end().lsn).map_err(here)
     }
 
@@ -204,7 +212,10 @@ impl Replica {
                     primary.hand_over_step(&view, ctx);
                 }
             }
-            _ => self.acknowledge(ctx, false),
+            role => {
+                let who = (self.identity.me, self.config.record());
+                ctx.out.extend(role.acknowledge(&self.data, who, (ctx.now.mono, false)));
+            }
         }
         self.transfer.outgoing.sweep(self.data.engine.as_mut(), self.role.pins_sent());
         let kept = Kept {
@@ -215,17 +226,11 @@ impl Replica {
         self.data.forget(ctx, kept);
     }
 
-    fn acknowledge(&mut self, ctx: &mut Ctx, all: bool) {
-        if let (Role::Backup(backup), Some(record)) = (&mut self.role, self.config.record()) {
-            let now = (ctx.now.mono, all);
-            ctx.out.extend(backup.acknowledge(&self.data, record, self.identity.me, now));
-        }
-    }
-
     /// Time has passed.
     pub(crate) fn tick(&mut self, ctx: &mut Ctx) {
         self.readers.close_idle(ctx.now.mono);
-        self.acknowledge(ctx, true);
+        let who = (self.identity.me, self.config.record());
+        ctx.out.extend(self.role.acknowledge(&self.data, who, (ctx.now.mono, true)));
         self.receive_tick(ctx);
         let (follows, receives) = (self.role.backup().is_some(), self.transfer.incoming.is_receiving());
         if let Some(record) = self.config.record() {

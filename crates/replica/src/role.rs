@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::damage::Damage;
 use crate::data::Data;
 use crate::log_state::LogState;
+use crate::output::Output;
 use crate::primary::Primary;
 use crate::sender::progress::Progress;
 use crate::sender::shipping::Shipping;
@@ -168,6 +169,16 @@ impl Role {
             Role::Backup(backup) => Some(backup),
             _ => None,
         }
+    }
+
+    /// What a backup tells its primary now: what has changed, if that waits for it, or all.
+    pub fn acknowledge(
+        &mut self,
+        data: &Data,
+        (me, record): (Member, Option<&PartitionRecord>),
+        now: (Micros, bool),
+    ) -> Option<Output> {
+        self.backup_mut()?.acknowledge(data, record?, me, now)
     }
 
     /// True if a torn end of this log counts no more. What it may have taken is here again once this term's

@@ -1,7 +1,6 @@
 //! Operations on rows, evaluated on the newest state: what comes of them, and what they change.
 
 use crate::scope::Scope;
-use crate::session::feed_key;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use types::engine::EngineError;
@@ -72,7 +71,7 @@ pub(crate) fn evaluate(
     }
     if let Some(mark) = mark {
         let value = Bytes::copy_from_slice(&mark.position.to_le_bytes());
-        mutations.push(Mutation { key: feed_key(mark.feed), value: Some(value) });
+        mutations.push(Mutation { key: scope.keys().feed_key(mark.feed), value: Some(value) });
     }
     Ok((Outcome::Done, affected, mutations))
 }

@@ -2,8 +2,9 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use types::engine::space;
-use types::{Engine, EngineError, FeedId, Lsn, Mutation, Position, ReadAt, Rules, SessionId, Term};
-use wire::{Body, Effects, Entry, Header, Outcome, Request, Status};
+use types::keyspace::result_key;
+use types::{Engine, EngineError, Lsn, Mutation, Position, ReadAt, Rules, SessionId, Term};
+use wire::{Body, CallResult, Effects, Entry, Header, Outcome, Request, Status};
 
 /// The most bytes of rows in one reply to a scan.
 pub(crate) const SCAN_BYTES: usize = 4 << 20;
@@ -20,7 +21,7 @@ pub struct Kept {
     pub hash: u64,
     /// How it ended.
     pub outcome: Outcome,
-    /// Rows changed.
+    /// Rows changed; of a call the bytes of its result.
     pub affected: u32,
     /// The entry that carries it.
     pub at: Position,
@@ -74,8 +75,8 @@ impl Session {
         }
     }
 
-    /// Notes an applied request.
-    pub fn apply(&mut self, kept: Kept, confirmed: u64, wall_ms: u64) {
+    /// Notes an applied request. Gives what is forgotten by it.
+    pub fn apply(&mut self, kept: Kept, confirmed: u64, wall_ms: u64) -> Vec<Kept> {
         assert!(
             self.kept.last().is_none_or(|last| last.at < kept.at),
             "R11: an outcome is older than one before it: {} of {:?}",
@@ -84,11 +85,20 @@ impl Session {
         );
         self.last = self.last.max(kept.seq);
         self.touched_ms = self.touched_ms.max(wall_ms);
-        self.kept.retain(|old| old.seq > confirmed);
+        let (mut gone, left) =
+            std::mem::take(&mut self.kept).into_iter().partition(|old| old.seq <= confirmed);
+        self.kept = left;
         self.kept.push(kept);
         if self.kept.len() > MAX_OUTCOMES {
-            self.kept.remove(0);
+            gone.push(self.kept.remove(0));
         }
+        gone
+    }
+
+    /// How many bytes of results are kept of requests above this number.
+    pub fn result_bytes(&self, confirmed: u64) -> usize {
+        let kept = self.kept.iter().filter(|kept| kept.seq > confirmed && kept.outcome.has_result());
+        kept.map(|kept| kept.affected as usize).sum()
     }
 
     /// The row's value.
@@ -152,14 +162,6 @@ pub fn session_of(key: &[u8]) -> Option<SessionId> {
     Some(SessionId(Position::new(Term(rest.get_u64()), Lsn(rest.get_u64()))))
 }
 
-/// The stored key of a feed's position.
-pub fn feed_key(feed: FeedId) -> Bytes {
-    let mut key = BytesMut::with_capacity(9);
-    key.put_u8(space::FEED);
-    key.put_u64(feed.0);
-    key.freeze()
-}
-
 /// The stored key of a row.
 pub fn row_key(key: &[u8]) -> Bytes {
     let mut stored = BytesMut::with_capacity(1 + key.len());
@@ -182,15 +184,15 @@ pub(crate) fn fill(header: &mut Header, request: &Request) {
     header.schema = request.schema;
 }
 
-/// The row of an entry's session after it.
-pub(crate) fn mutation_of(
+/// The row of an entry's session after it; and the results go that the client has confirmed (PR-192).
+pub(crate) fn mutations_of(
     engine: &dyn Engine,
     entry: &Entry,
     effects: &Effects,
-) -> Result<Option<Mutation>, EngineError> {
+) -> Result<Vec<Mutation>, EngineError> {
     let header = entry.header();
     if !header.session.is_some() {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let key = session_key(header.session);
     let mut session = read(engine, header.session)?.unwrap_or_default();
@@ -205,8 +207,16 @@ pub(crate) fn mutation_of(
         affected: effects.affected,
         at: entry.at(),
     };
-    session.apply(kept, effects.confirmed, header.wall_ms);
-    Ok(Some(Mutation { key, value: Some(session.encode()) }))
+    let gone = session.apply(kept, effects.confirmed, header.wall_ms);
+    let mut mutations = without_results(header.session, &gone);
+    mutations.push(Mutation { key, value: Some(session.encode()) });
+    Ok(mutations)
+}
+
+/// Removes what calls gave of which nobody asks any more.
+fn without_results(session: SessionId, gone: &[Kept]) -> Vec<Mutation> {
+    let results = gone.iter().filter(|kept| kept.outcome.has_result());
+    results.map(|kept| Mutation { key: result_key(session, kept.seq), value: None }).collect()
 }
 
 /// A request that is not to be done: what is said of it, and the entry that did it before.
@@ -239,11 +249,24 @@ pub(crate) fn check(
             seen(Status::Bad(format!("sequence {seq} was used for another request, or confirmed")))
         }
         Standing::Repeated(kept) => {
-            let done = kept.outcome == Outcome::Done;
-            let status = if done { Status::Ok } else { Status::Refused(kept.outcome) };
-            Ok(Some(Seen { status, body: Body::Affected(kept.affected), at: Some(kept.at) }))
+            let status = if kept.outcome.is_done() { Status::Ok } else { Status::Refused(kept.outcome) };
+            let body = match kept.outcome.has_result() {
+                true => Body::Called(kept_result(engine, request)?),
+                false => Body::Affected(kept.affected),
+            };
+            Ok(Some(Seen { status, body, at: Some(kept.at) }))
         }
     }
+}
+
+/// What a call of this session and number gave.
+fn kept_result(engine: &dyn Engine, request: &Request) -> Result<CallResult, EngineError> {
+    let key = result_key(request.session, request.seq);
+    let (session, seq) = (request.session, request.seq);
+    let missing =
+        || EngineError::Corrupt(format!("the result of call {seq} of session {} is missing", session.0));
+    let (_, value) = engine.get(&key, ReadAt::Applied)?.ok_or_else(missing)?;
+    CallResult::decode(&value).map_err(EngineError::Corrupt)
 }
 
 /// Sessions that nobody used for so long.
@@ -264,14 +287,24 @@ pub(crate) fn encode_expired(sessions: &[SessionId]) -> Bytes {
     out.freeze()
 }
 
-/// What expires by such an entry. The error is a sentence.
-pub(crate) fn decode_expired(mut payload: Bytes) -> Result<Vec<Mutation>, String> {
+/// Which sessions expire by such an entry. The error is a sentence.
+pub(crate) fn decode_expired(mut payload: Bytes) -> Result<Vec<SessionId>, String> {
     if !payload.len().is_multiple_of(16) {
         return Err(format!("a list of expired sessions of {} bytes", payload.len()));
     }
-    let mut mutations = Vec::with_capacity(payload.len() / 16);
+    let mut sessions = Vec::with_capacity(payload.len() / 16);
     while payload.has_remaining() {
-        let id = SessionId(Position::new(Term(payload.get_u64_le()), Lsn(payload.get_u64_le())));
+        sessions.push(SessionId(Position::new(Term(payload.get_u64_le()), Lsn(payload.get_u64_le()))));
+    }
+    Ok(sessions)
+}
+
+/// What goes with sessions that expire: their rows, and what their calls gave.
+pub(crate) fn expire(engine: &dyn Engine, sessions: Vec<SessionId>) -> Result<Vec<Mutation>, EngineError> {
+    let mut mutations = Vec::with_capacity(sessions.len());
+    for id in sessions {
+        let kept = read(engine, id)?.map(|session| session.kept).unwrap_or_default();
+        mutations.extend(without_results(id, &kept));
         mutations.push(Mutation { key: session_key(id), value: None });
     }
     Ok(mutations)
@@ -290,13 +323,14 @@ mod tests {
     fn pr47_a_gap_is_named_and_another_request_under_an_old_number_is_wrong() {
         let mut session = Session::default();
         for seq in 1..=5 {
-            session.apply(kept(seq, seq * 100), 0, 7);
+            assert!(session.apply(kept(seq, seq * 100), 0, 7).is_empty());
         }
         assert_eq!(session.standing(6, 1, true), Standing::Next);
         assert_eq!(session.standing(7, 1, true), Standing::Gap(6));
         assert_eq!(session.standing(5, 500, true), Standing::Repeated(kept(5, 500)));
         assert_eq!(session.standing(5, 501, true), Standing::Wrong);
-        session.apply(kept(6, 600), 4, 8);
+        let gone = session.apply(kept(6, 600), 4, 8);
+        assert_eq!(gone.iter().map(|kept| kept.seq).collect::<Vec<_>>(), [1, 2, 3, 4]);
         assert_eq!(session.standing(4, 400, true), Standing::Wrong, "it was confirmed and forgotten");
         assert_eq!(session.kept.len(), 2);
     }
@@ -340,8 +374,8 @@ mod tests {
         session.apply(kept(1, 2), 0, 3);
         let bytes = session.encode();
         assert_eq!(Session::decode(&bytes), Ok(session));
-        for cut in 0..bytes.len() {
-            assert!(Session::decode(&bytes[..cut]).is_err());
+        for length in 0..bytes.len() {
+            assert!(Session::decode(&bytes[..length]).is_err());
         }
         let id = SessionId(Position::new(Term(3), Lsn(9)));
         assert_eq!(session_of(&session_key(id)), Some(id));

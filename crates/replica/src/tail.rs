@@ -79,9 +79,9 @@ impl Tail {
     pub fn truncate(&mut self, to: Lsn) -> Vec<Entry> {
         assert!(to >= self.base.lsn, "cut to {to} below the base {}", self.base);
         let keep = (to.0 - self.base.lsn.0) as usize;
-        let cut: Vec<Entry> = self.entries.split_off(keep.min(self.entries.len())).into();
-        self.bytes -= cut.iter().map(|entry| entry.bytes().len()).sum::<usize>();
-        cut
+        let dropped: Vec<Entry> = self.entries.split_off(keep.min(self.entries.len())).into();
+        self.bytes -= dropped.iter().map(|entry| entry.bytes().len()).sum::<usize>();
+        dropped
     }
 
     /// Forgets entries at or below `upto` while more than `keep_bytes` are in memory.

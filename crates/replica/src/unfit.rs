@@ -5,7 +5,7 @@ use types::EngineError;
 
 /// Why an entry was not taken in. Nothing has changed.
 pub(crate) enum Unfit {
-    /// Its content: no engine could store it. Whoever sent it made it so.
+    /// Because of its content: no engine could store it. The fault is the sender's.
     Entry(String),
     /// The files that it names: they are not here.
     Unstaged(String),

@@ -6,6 +6,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use types::engine::space;
 use types::{
     Durable, Epoch, Incarnation, JobId, LogKind, Lsn, Member, Micros, NodeId, Now, PartitionId,
     PartitionRecord, Policy, Position, Rules, SessionId, StoreId, TableId, Term,
@@ -15,8 +16,8 @@ use understudy_replica::{ClientRef, Host, LeaseManager, Output, Recovered, Repli
 use wire::entry::Kind;
 use wire::job::JobRecord;
 use wire::log::Record;
-use wire::peer::Append;
-use wire::request::Snapshot;
+use wire::peer::{Append, Copy, Refusal};
+use wire::request::ReadSnapshot;
 use wire::{Effects, Entry, Header, Op, PeerMessage, ReadLevel, Reply, Request, RowOp, Status};
 
 const P: PartitionId = PartitionId(64);
@@ -181,7 +182,7 @@ fn files_below(dir: &Path, found: &mut Vec<PathBuf>) {
 /// Requests of every kind that look at the engine before they are answered, and whether they are made in a
 /// session.
 fn looking() -> Vec<(Op, bool)> {
-    let (at, none) = (Snapshot::Newest, Bytes::new());
+    let (at, none) = (ReadSnapshot::Newest, Bytes::new());
     let insert = || RowOp::Insert { key: key(700), row: Bytes::from_static(b"new") };
     let job = JobId::new(1_000_000, 7);
     vec![
@@ -218,7 +219,7 @@ fn every_request_is_answered_when_the_files_are_damaged() {
 fn a_count_is_answered_when_the_replica_is_removed_meanwhile() {
     let _alone = alone();
     let mut alone = Alone::new();
-    alone.request(Op::Count { from: Bytes::new(), to: Bytes::new(), at: Snapshot::Newest }, false);
+    alone.request(Op::Count { from: Bytes::new(), to: Bytes::new(), at: ReadSnapshot::Newest }, false);
     assert!(alone.replies.is_empty() && alone.host.aggregates(), "it takes more than one slice");
     alone.with(|host, now, out| host.dismiss(now, P, out));
     assert_eq!(alone.answered().status, Status::NotPrimary);
@@ -273,4 +274,54 @@ fn a_backup_without_open_files_takes_the_entry_later() {
     assert_eq!((end(&backup), backup.damaged.take()), (before, None), "it waits, and is not damaged");
     backup.with(|host, now, out| host.peer(now, PeerMessage::Append(append), out));
     assert_eq!((end(&backup).lsn, backup.damaged), (before.lsn.next(), None));
+}
+
+#[test]
+fn pr117_who_is_damaged_in_the_middle_of_a_copy_says_so() {
+    let _alone = alone();
+    let mut joiner = Alone::new();
+    let record = PartitionRecord {
+        catching_up: vec![member(1)],
+        ..PartitionRecord::new(
+            P,
+            T,
+            Epoch(2),
+            vec![member(2)],
+            Policy::preset("durable", 2, LogKind::Disk).expect("a policy"),
+        )
+    };
+    joiner.with(|host, now, out| assert!(host.configure(now, record, out)));
+    let piece = |piece: u32| {
+        // No engine takes the key of the second one.
+        let key = Bytes::copy_from_slice(if piece == 0 { &[space::ROW, 7] } else { &[0; 4] });
+        let rows = vec![(key, Lsn(3), Bytes::from_static(b"row"))];
+        PeerMessage::Copy(Copy {
+            partition: P,
+            epoch: Epoch(2),
+            from: member(2),
+            number: 9,
+            piece,
+            at: Position::new(Term(2), Lsn(1000)),
+            at_crc: 7,
+            history: vec![(Term(1), Lsn(1)), (Term(2), Lsn(1000))],
+            last: false,
+            rows,
+        })
+    };
+    let mut answers = |message: PeerMessage| {
+        let mut out = Vec::new();
+        joiner.host.peer(joiner.now, message, &mut out);
+        let sent = |output| if let Output::Send { message, .. } = output { Some(message) } else { None };
+        out.into_iter().filter_map(sent).collect::<Vec<_>>()
+    };
+    let first = answers(piece(0));
+    assert!(matches!(&first[..], [PeerMessage::Copied(_)]), "{first:?}");
+    let refused = |answers: &[PeerMessage]| match answers {
+        [PeerMessage::AppendRefused(refused)] => refused.number == 9 && refused.why == Refusal::Busy,
+        _ => false,
+    };
+    for piece in [piece(1), piece(1), piece(2)] {
+        let told = answers(piece);
+        assert!(refused(&told), "{told:?}");
+    }
 }

@@ -12,7 +12,7 @@ use understudy_replica::history::History;
 use understudy_replica::{Host, LeaseManager, Output, Recovered, Replica, Settings};
 use wire::entry::Kind;
 use wire::log::Record;
-use wire::peer::{LogSummary, Report};
+use wire::peer::{LogReport, LogSummary};
 use wire::{Entry, Header, PeerMessage};
 
 const P: PartitionId = PartitionId(64);
@@ -102,9 +102,10 @@ impl Candidate {
         let end = Position::new(Term(1), Lsn(end));
         let log = LogSummary { base: Position::ZERO, end, history: vec![(Term(1), Lsn(1))] };
         let marks = Watermarks { received: end.lsn, durable: end.lsn, ..Watermarks::default() };
-        let report = Report { partition: P, epoch: self.epoch, from, log, marks, committed: Lsn::ZERO, torn };
+        let report =
+            LogReport { partition: P, epoch: self.epoch, from, log, marks, committed: Lsn::ZERO, torn };
         let now = self.now();
-        self.host.peer(now, PeerMessage::Report(report), &mut self.out);
+        self.host.peer(now, PeerMessage::LogReport(report), &mut self.out);
     }
 
     /// Ticks for so long.

@@ -45,6 +45,7 @@ macro_rules! scripts {
 scripts! {
     a_new_primary_is_given_time,
     a_job_as_large_as_an_entry,
+    large_writes_in_slices,
     durable_write,
     pr108_who_left_without_knowing_it,
     semi_write,
@@ -70,6 +71,8 @@ scripts! {
     failback_by_files,
     failback_by_log,
     pr35_the_log_begins_behind_files,
+    pr115_a_full_log_hears_how_much_of_it_nobody_needs,
+    pr118_who_is_forced_to_lead_waits_for_no_log_that_it_cannot_have,
     pr143_who_joins_has_what_an_older_term_may_have_committed,
     r7_who_joins_has_what_is_published,
     r8_the_log_is_held_for_who_comes_back_by_it,

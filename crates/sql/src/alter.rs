@@ -96,7 +96,7 @@ pub fn added_key(alter: &AlterTable) -> Result<Option<AddKey>, Failure> {
 pub fn changed_constraints(catalog: &Catalog, change: &AlterTable) -> Result<Option<Constraining>, Failure> {
     let read = constraining::read(change)?;
     let Some(constraining) = &read else { return Ok(None) };
-    if catalog.is_of_database() {
+    if catalog.is_within(&constraining.table) {
         return Ok(read);
     }
     let added = constraining.steps.iter().filter_map(|step| match step {
@@ -107,7 +107,7 @@ pub fn changed_constraints(catalog: &Catalog, change: &AlterTable) -> Result<Opt
     // What it would drop or look at is not there.
     Err(Failure::unsupported(
         "constraints of a table with partitions for itself",
-        "make the table in a database (CREATE DATABASE)",
+        "make the table without options, or in a database (CREATE DATABASE)",
     ))
 }
 

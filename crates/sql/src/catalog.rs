@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use types::data::kind::{Kind, Sequence};
 use types::{TableId, TableRecord};
 
 /// The definitions of all tables, as the cluster map has them.
@@ -12,8 +13,12 @@ pub struct Catalog {
     /// The database that they are in.
     database: String,
     tables: BTreeMap<String, Arc<TableRecord>>,
+    /// Sequences and views.
+    others: BTreeMap<String, Arc<TableRecord>>,
     /// What of a database's tables is under way.
     pub under_way: UnderWay,
+    /// How many leading columns of primary keys choose the partition; 0: all tables lie in one.
+    pub spread_by: usize,
 }
 
 /// Tables of a database whose rows are being copied, and those that get them.
@@ -45,6 +50,34 @@ impl Catalog {
         self.tables.get(name)
     }
 
+    /// A sequence or a view by its name.
+    pub fn other(&self, name: &str) -> Option<&Arc<TableRecord>> {
+        self.others.get(name)
+    }
+
+    /// All sequences and views, by their names.
+    pub fn others(&self) -> impl Iterator<Item = &Arc<TableRecord>> {
+        self.others.values()
+    }
+
+    /// A sequence by its id.
+    pub fn sequence_by_id(&self, id: TableId) -> Option<(&str, Sequence)> {
+        let found = self.others.values().find(|other| other.id == id)?;
+        match found.schema.kind() {
+            Some(Kind::Sequence(sequence)) => Some((&found.name, *sequence)),
+            _ => None,
+        }
+    }
+
+    /// True if a table, a sequence, a view or an index has this name.
+    pub fn has_relation(&self, name: &str) -> bool {
+        let index = |table: &Arc<TableRecord>| {
+            let named = table.schema.constraint_named(name).is_some_and(|one| one.named_index().is_some());
+            named || table.indexes.named(name).is_some()
+        };
+        self.tables.contains_key(name) || self.others.contains_key(name) || self.tables.values().any(index)
+    }
+
     /// All tables, by their names.
     pub fn all(&self) -> impl Iterator<Item = &Arc<TableRecord>> {
         self.tables.values()
@@ -52,8 +85,11 @@ impl Catalog {
 
     /// True if both have the same tables with the same columns.
     pub fn is_like(&self, tables: &BTreeMap<String, Arc<TableRecord>>) -> bool {
-        self.tables.len() == tables.len()
-            && self.tables.values().zip(tables.values()).all(|(one, two)| Arc::ptr_eq(one, two) || one == two)
+        let known = |(name, table): (&String, &Arc<TableRecord>)| {
+            let own = self.tables.get(name).or_else(|| self.others.get(name));
+            own.is_some_and(|own| Arc::ptr_eq(own, table) || own == table)
+        };
+        self.tables.len() + self.others.len() == tables.len() && tables.iter().all(known)
     }
 
     /// From the records themselves, of tables that have partitions for themselves.
@@ -63,7 +99,14 @@ impl Catalog {
 
     /// The tables of a database.
     pub fn of_database(name: &str, revision: u64, tables: BTreeMap<String, Arc<TableRecord>>) -> Catalog {
-        Catalog { revision, database: name.into(), tables, under_way: UnderWay::default() }
+        let (others, tables) = tables.into_iter().partition(|(_, table)| table.schema.kind().is_some());
+        let under_way = UnderWay::default();
+        Catalog { revision, database: name.into(), tables, others, under_way, spread_by: 0 }
+    }
+
+    /// The same of a database that is spread by so many columns.
+    pub fn spread_by(self, spread_by: usize) -> Catalog {
+        Catalog { spread_by, ..self }
     }
 
     /// The same with what is under way.
@@ -78,15 +121,47 @@ impl Catalog {
         gone: impl Fn(TableId) -> bool,
         more: impl Iterator<Item = &'a Arc<TableRecord>>,
     ) -> Catalog {
-        let kept = self.tables.iter().filter(|(_, table)| !gone(table.id));
+        let kept = self.tables.iter().chain(&self.others).filter(|(_, table)| !gone(table.id));
         let mut tables: BTreeMap<_, _> = kept.map(|(name, table)| (name.clone(), table.clone())).collect();
         tables.extend(more.map(|table| (table.name.clone(), table.clone())));
-        Catalog { revision, tables, ..self.clone() }
+        let seen = Catalog::of_database(&self.database, revision, tables).with(self.under_way.clone());
+        seen.spread_by(self.spread_by)
     }
 
-    /// True if they are in a database, and not with partitions for themselves.
+    /// True if a table that is made here lies in the database's partition, unless it says otherwise.
     pub fn is_of_database(&self) -> bool {
-        !matches!(self.database.as_str(), "" | crate::DATABASE)
+        !self.database.is_empty()
+    }
+
+    /// True if the database has tables with partitions for themselves beside those that lie together.
+    pub fn has_both(&self) -> bool {
+        self.database == crate::DATABASE
+    }
+
+    /// True if what is done to a table of this name is done in the catalog of the database's partition.
+    pub fn is_within(&self, name: &str) -> bool {
+        match self.tables.get(name) {
+            Some(table) => table.database().is_some(),
+            None => self.is_of_database(),
+        }
+    }
+
+    /// These tables and those of another catalog. Of two with one name these have it.
+    pub fn beside(&self, revision: u64, other: &Catalog) -> Catalog {
+        let all = other.tables.iter().chain(&other.others).chain(&self.tables).chain(&self.others);
+        let tables = all.map(|(name, table)| (name.clone(), table.clone())).collect();
+        Catalog::of_database(&self.database, revision, tables).with(other.under_way.clone())
+    }
+
+    /// True if both have the same tables with the same columns, under the same names.
+    pub fn is_same(&self, other: &Catalog) -> bool {
+        let known = |name: &str, table: &Arc<TableRecord>| {
+            let own = other.tables.get(name).or_else(|| other.others.get(name));
+            own.is_some_and(|own| Arc::ptr_eq(own, table) || own == table)
+        };
+        let mut all = self.tables.iter().chain(&self.others);
+        let count = |catalog: &Catalog| (catalog.tables.len(), catalog.others.len());
+        count(self) == count(other) && all.all(|(name, table)| known(name, table))
     }
 
     /// The name of the database that they are in.

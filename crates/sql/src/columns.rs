@@ -2,11 +2,14 @@
 
 use crate::bind::{self, Slot, data_type, folded};
 use crate::catalog::Catalog;
+use crate::numbering::Counting;
 use crate::ty::Ty;
 use pg::Failure;
 use sqlparser::ast::{
-    CharacterLength, ColumnDef, ColumnOption, DataType, ExactNumberInfo, Expr, GeneratedAs, TimezoneInfo,
+    CharacterLength, ColumnDef, ColumnOption, DataType, ExactNumberInfo, Expr, FunctionArg, FunctionArgExpr,
+    FunctionArguments, GeneratedAs, SequenceOptions, TimezoneInfo,
 };
+use types::TableId;
 use types::data::rules::{MAX_CHARS, MAX_PRECISION};
 use types::data::{Column, Fallback, Identity, Rules, Value};
 
@@ -38,20 +41,19 @@ pub fn read(column: &ColumnDef, key: &mut Vec<String>) -> Result<Column, Failure
                     format!("both default and identity specified for column \"{name}\""),
                 ));
             }
+            // It is resolved where sequences are known.
+            ColumnOption::Default(expr) if next_of(expr).is_some() => {
+                made.rules.default = Some(Fallback::Next(0));
+            }
             ColumnOption::Default(expr) => made.rules.default = fallback(expr, &made, ty)?,
-            ColumnOption::Generated { generated_as, sequence_options, generation_expr: None, .. }
-                if sequence_options.as_ref().is_none_or(Vec::is_empty) =>
-            {
-                made.rules.identity = Some(match generated_as {
-                    GeneratedAs::Always => Identity::Always,
-                    _ => Identity::ByDefault,
-                });
+            ColumnOption::Generated { generated_as, generation_expr: None, .. } => {
+                made.rules.identity = Some(identity(Some(generated_as)));
                 made.nullable = false;
             }
             // They are read as constraints.
             ColumnOption::ForeignKey(_) | ColumnOption::Unique(_) | ColumnOption::Check(_) => {}
             other => {
-                let hint = "columns have a type, NOT NULL, PRIMARY KEY, DEFAULT a constant or now(), and GENERATED ... AS IDENTITY";
+                let hint = "columns have a type, NOT NULL, PRIMARY KEY, DEFAULT a constant, now() or gen_random_uuid(), and GENERATED ... AS IDENTITY";
                 return Err(Failure::unsupported(format!("{other} of column \"{name}\""), hint));
             }
         }
@@ -62,8 +64,36 @@ pub fn read(column: &ColumnDef, key: &mut Vec<String>) -> Result<Column, Failure
     Ok(made)
 }
 
+/// Who numbers the rows of an identity column.
+pub fn identity(generated: Option<&GeneratedAs>) -> Identity {
+    match generated {
+        Some(GeneratedAs::Always) => Identity::Always,
+        _ => Identity::ByDefault,
+    }
+}
+
+/// Numbers go from 1 on in steps of 1: options that say so are taken.
+pub fn check_counting(options: &[SequenceOptions]) -> Result<(), Failure> {
+    let one = |expr: &Expr| expr.to_string() == "1";
+    for option in options {
+        let plain = match option {
+            SequenceOptions::StartWith(start, _) => one(start),
+            SequenceOptions::IncrementBy(step, _) => one(step),
+            SequenceOptions::MinValue(least) => least.as_ref().is_none_or(one),
+            SequenceOptions::MaxValue(most) => most.is_none(),
+            SequenceOptions::Cycle(no) => *no,
+            SequenceOptions::Cache(_) => true,
+        };
+        if !plain {
+            let hint = "numbers of an identity column go from 1 on in steps of 1";
+            return Err(Failure::unsupported(format!("the option {option} of an identity column"), hint));
+        }
+    }
+    Ok(())
+}
+
 /// A column's type and its bounds.
-fn bounded(written: &DataType) -> Result<(Ty, Rules), Failure> {
+pub fn bounded(written: &DataType) -> Result<(Ty, Rules), Failure> {
     let none = Rules::default();
     let integer = |bits: u8| (Ty::Int4, Rules { bits: Some(bits), ..Rules::default() });
     let serial = |bits: Option<u8>| {
@@ -96,11 +126,16 @@ fn bounded(written: &DataType) -> Result<(Ty, Rules), Failure> {
                 "serial" | "serial4" => serial(Some(32)),
                 "smallserial" | "serial2" => serial(Some(16)),
                 "bigserial" | "serial8" => serial(None),
-                _ => (data_type(written, true)?, none),
+                _ => kept(data_type(written, true)?),
             }
         }
-        other => (data_type(other, true)?, none),
+        other => kept(data_type(other, true)?),
     })
+}
+
+/// A type with what says that a column is of it.
+fn kept(ty: Ty) -> (Ty, Rules) {
+    (ty, ty.rules())
 }
 
 /// How many characters a text of this type has at most.
@@ -128,9 +163,12 @@ fn precision(precision: u64, scale: i64) -> Result<(u8, u8), Failure> {
 }
 
 /// A default that is written: a constant, or the moment of the statement.
-fn fallback(expr: &Expr, column: &Column, ty: Ty) -> Result<Option<Fallback>, Failure> {
+pub fn fallback(expr: &Expr, column: &Column, ty: Ty) -> Result<Option<Fallback>, Failure> {
     let name = &column.name;
-    let hint = "a default is a constant, now(), current_timestamp or current_date";
+    if ty == Ty::Uuid && is_random_uuid(expr) {
+        return Ok(Some(Fallback::Random));
+    }
+    let hint = "a default is a constant, now(), current_timestamp, current_date or gen_random_uuid()";
     match bind::constant(&Catalog::default(), expr, name, ty)? {
         Some(Slot::Const(Value::Null)) => Ok(None),
         Some(Slot::Const(value)) => {
@@ -138,19 +176,106 @@ fn fallback(expr: &Expr, column: &Column, ty: Ty) -> Result<Option<Fallback>, Fa
             Ok(Some(Fallback::Value(value.to_string())))
         }
         Some(Slot::Now | Slot::Today) => Ok(Some(Fallback::Now)),
-        Some(Slot::Param(_)) | None => {
+        Some(Slot::Param(_) | Slot::Random) | None => {
             Err(Failure::unsupported(format!("DEFAULT {expr} of column \"{name}\""), hint))
         }
     }
 }
 
+/// True for a call of the function that draws a UUID.
+fn is_random_uuid(expr: &Expr) -> bool {
+    let Expr::Function(function) = expr else { return false };
+    let name = bind::parts(&function.name).unwrap_or_default();
+    let none = matches!(&function.args, FunctionArguments::List(list) if list.args.is_empty());
+    none && name.last().is_some_and(|name| matches!(name.as_str(), "gen_random_uuid" | "uuid_generate_v4"))
+}
+
+/// True if the cluster numbers rows that say nothing.
+pub fn is_numbered(column: &Column) -> bool {
+    column.rules.identity.is_some() || matches!(column.rules.default, Some(Fallback::Next(_)))
+}
+
+/// The sequence that numbers a column's rows; `None`: a counter of its own, or nobody.
+pub fn numbering(column: &Column) -> Option<TableId> {
+    match (&column.rules.default, column.rules.identity) {
+        (Some(Fallback::Next(sequence)), _) => Some(TableId(*sequence)),
+        (_, Some(_)) => column.rules.sequence.map(TableId),
+        _ => None,
+    }
+}
+
+/// The sequence that a default names: `nextval('name')`.
+pub fn next_of(expr: &Expr) -> Option<String> {
+    let Expr::Function(function) = expr else { return None };
+    let name = bind::parts(&function.name).ok()?;
+    let FunctionArguments::List(list) = &function.args else { return None };
+    let [FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))] = list.args.as_slice() else { return None };
+    let mut argument = argument;
+    while let Expr::Cast { expr, .. } | Expr::Nested(expr) = argument {
+        argument = expr;
+    }
+    let Expr::Value(value) = argument else { return None };
+    let text = value.value.clone().into_string()?;
+    (name.last().is_some_and(|name| name == "nextval")).then_some(text)
+}
+
+/// How a column's rows are numbered, as CREATE TABLE says it.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Numbered {
+    /// SERIAL: a sequence comes with it, and is its default.
+    Serial,
+    /// GENERATED AS IDENTITY: a sequence comes with it.
+    Identity(Counting),
+    /// By a sequence that is there.
+    By(String),
+}
+
+/// The error of numbers that the cluster does not give to tables with partitions for themselves.
+pub fn numbered_by_cluster(column: &ColumnDef) -> Result<(), Failure> {
+    for option in &column.options {
+        match &option.option {
+            ColumnOption::Generated { sequence_options, .. } => {
+                check_counting(sequence_options.as_deref().unwrap_or_default())?;
+            }
+            ColumnOption::Default(expr) if next_of(expr).is_some() => {
+                let hint =
+                    "a table with partitions for itself has none: use serial, or make it without options";
+                return Err(Failure::unsupported("nextval outside of databases", hint));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// How a column's rows are numbered, if they are.
+pub fn numbered(column: &ColumnDef) -> Result<Option<Numbered>, Failure> {
+    for option in &column.options {
+        match &option.option {
+            ColumnOption::Generated { sequence_options, generation_expr: None, .. } => {
+                let options = sequence_options.as_deref().unwrap_or_default();
+                let text: Vec<String> = options.iter().map(ToString::to_string).collect();
+                return Ok(Some(Numbered::Identity(Counting::of_column(&text.join(" "))?)));
+            }
+            ColumnOption::Default(expr) => {
+                if let Some(name) = next_of(expr) {
+                    return Ok(Some(Numbered::By(name)));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(bounded(&column.data_type)?.1.identity.map(|_| Numbered::Serial))
+}
+
 /// The slot of a column's default; `None`: the cluster numbers it.
 pub fn default_slot(column: &Column) -> Result<Option<Slot>, Failure> {
-    if column.rules.identity.is_some() {
+    if is_numbered(column) {
         return Ok(None);
     }
     Ok(Some(match &column.rules.default {
-        None => Slot::Const(Value::Null),
+        None | Some(Fallback::Next(_)) => Slot::Const(Value::Null),
+        Some(Fallback::Random) => Slot::Random,
         Some(Fallback::Now) if Ty::of_column(column) == Ty::Date => Slot::Today,
         Some(Fallback::Now) => Slot::Now,
         Some(Fallback::Value(text)) => {
@@ -207,6 +332,21 @@ mod tests {
             ("a date DEFAULT current_date", "date [default now]"),
             ("a boolean DEFAULT true", "boolean [default \"true\"]"),
             ("a float8 DEFAULT 1", "double precision [default \"1.0\"]"),
+            ("a real DEFAULT 0.1", "real [32 bits, default \"0.10000000149011612\"]"),
+            ("a float(24)", "real [32 bits]"),
+            ("a float(25)", "double precision []"),
+            ("a uuid DEFAULT gen_random_uuid()", "uuid [default random]"),
+            (
+                "a uuid DEFAULT 'A0EEBC999C0B4EF8BB6D6BB9BD380A11'",
+                "uuid [default \"a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11\"]",
+            ),
+            ("a time DEFAULT '4:05'", "time without time zone [default \"04:05:00\"]"),
+            ("a interval DEFAULT '36 hours'", "interval [default \"36:00:00\"]"),
+            ("a int[] DEFAULT '{1, 2}'", "integer[] [integer[], default \"{1,2}\"]"),
+            ("a text[]", "text[] [text[]]"),
+            ("a uuid[]", "uuid[] [uuid[]]"),
+            ("a oid", "oid [oid]"),
+            ("a name", "name [name]"),
             ("a serial PRIMARY KEY", "integer not null [32 bits, numbered by default]"),
             ("a BIGSERIAL", "bigint not null [numbered by default]"),
             ("a int GENERATED ALWAYS AS IDENTITY", "integer not null [32 bits, always numbered]"),
@@ -226,6 +366,13 @@ mod tests {
             ("a smallint DEFAULT 40000", "22003"),
             ("a int DEFAULT 'x'", "22P02"),
             ("a int DEFAULT random()", "0A000"),
+            ("a uuid DEFAULT 'x'", "22P02"),
+            ("a int[][]", "0A000"),
+            ("a int[3]", "0A000"),
+            ("a json[]", "0A000"),
+            ("a time(3)", "0A000"),
+            ("a timetz", "0A000"),
+            ("a interval(3)", "0A000"),
             ("a int DEFAULT now()", "42804"),
             ("a numeric(39,2)", "22023"),
             ("a numeric(3,-2)", "0A000"),

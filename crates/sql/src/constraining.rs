@@ -1,4 +1,4 @@
-//! ALTER TABLE ... ADD, DROP and VALIDATE CONSTRAINT; CREATE UNIQUE INDEX and DROP INDEX in a database.
+//! ALTER TABLE ... ADD, DROP and VALIDATE CONSTRAINT; CREATE INDEX and DROP INDEX in a database.
 //!
 //! From the entry that adds it on, whatever is written keeps a constraint. Then rows that were there are
 //! looked at: by the partition's primary, or, for a CHECK, here. If one of them does not keep it, it is
@@ -12,6 +12,7 @@ use crate::database::{self, as_of};
 use crate::evaluate::Evaluator;
 use crate::fault;
 use crate::read::{CALL, Values};
+use crate::several;
 use crate::statements::canceled;
 use bytes::Bytes;
 use client::Table;
@@ -22,13 +23,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use types::data::constraint::{Constraint, Demand, Standing};
 use types::{TableId, TableRecord};
-use wire::request::Snapshot;
+use wire::request::ReadSnapshot;
 use wire::{Body, Op, RecordText, TableChange};
 
 /// Between two looks how far a constraint is.
-const PAUSE: Duration = Duration::from_millis(20);
+const CONSTRAINT_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How often a change is made again because somebody else was faster.
-const LOOKS: usize = 8;
+const MAX_ATTEMPTS: usize = 8;
 /// Rows that are looked at together.
 const ROWS: u32 = 2_000;
 
@@ -99,19 +100,17 @@ pub fn read(alter: &AlterTable) -> Result<Option<Constraining>, Failure> {
     Ok(Some(Constraining { tag: "ALTER TABLE", table, if_exists: alter.if_exists, steps }))
 }
 
-/// A unique index to be.
-pub fn unique_index(create: &CreateIndex, columns: Vec<String>) -> Result<Constraining, Failure> {
+/// An index to be, of a table in a database.
+pub fn index(create: &CreateIndex, columns: Vec<String>) -> Result<Constraining, Failure> {
     let table = table_name(&create.table_name)?;
-    let name = match &create.name {
-        Some(name) => Some(table_name(name)?),
-        None => Some(format!("{table}_{}_idx", columns.join("_"))),
-    };
-    let declared = Declared { name, what: What::Unique(columns) };
+    let name = create.name.as_ref().map(table_name).transpose()?;
+    let what = if create.unique { What::UniqueIndex(columns) } else { What::Index(columns) };
+    let declared = Declared { name, what };
     let step = Step::Add { declared, not_valid: false, if_not_exists: create.if_not_exists };
     Ok(Constraining { tag: "CREATE INDEX", table, if_exists: false, steps: vec![step] })
 }
 
-/// Unique indexes to be dropped; `None`: there is nothing to do.
+/// Indexes to be dropped; `None`: there is nothing to do.
 pub fn drop_indexes(
     catalog: &Catalog,
     indexes: &[ObjectName],
@@ -120,10 +119,10 @@ pub fn drop_indexes(
     let mut found: Option<Constraining> = None;
     for name in indexes {
         let name = table_name(name)?;
-        let unique = |table: &&Arc<TableRecord>| {
-            table.schema.constraint_named(&name).is_some_and(|one| one.unique().is_some())
+        let index = |table: &&Arc<TableRecord>| {
+            table.schema.constraint_named(&name).is_some_and(|one| one.named_index().is_some())
         };
-        let Some(table) = catalog.all().find(unique) else {
+        let Some(table) = catalog.all().find(index) else {
             if if_exists {
                 continue;
             }
@@ -169,7 +168,9 @@ pub async fn carry_out(
                 }
             }
             Step::Drop { name, if_exists, cascade } => {
-                let dropped = drop_one(evaluator, &change.table, (name, *if_exists, *cascade)).await?;
+                let indexes = change.tag == "DROP INDEX";
+                let how = (*if_exists, *cascade, indexes);
+                let dropped = drop_one(evaluator, &change.table, name, how).await?;
                 notes.extend(dropped);
             }
             Step::Validate(name) => {
@@ -219,19 +220,18 @@ async fn change<T>(
             let to = to.map_err(|why| Failure::new("42P16", why))?;
             changes.push(TableChange::Alter { from: table.schema.version(), to: RecordText::new(&to) });
         }
-        let call = handle.database_record()?.transact(changes, Vec::new(), None).within(CALL);
-        match fault::decided(handle.call(call).await) {
-            Err(failure) if fault::is_stale(&failure) && looks < LOOKS => looks += 1,
+        match several::enter(handle, changes).await {
+            Err(failure) if fault::is_stale(&failure) && looks < MAX_ATTEMPTS => looks += 1,
             done => {
                 handle.look_again().await;
-                return done.map(|_| made);
+                return done.map(|()| made);
             }
         }
     }
 }
 
 /// Adds one. Its number.
-async fn add(evaluator: &Evaluator, table: &str, declared: &Declared) -> Result<u32, Failure> {
+pub async fn add(evaluator: &Evaluator, table: &str, declared: &Declared) -> Result<u32, Failure> {
     change(evaluator, 1, |catalog, number| {
         let table = table_of(catalog, table)?;
         let place = Place { catalog, name: &table.name, id: table.id, schema: &table.schema };
@@ -245,14 +245,15 @@ async fn add(evaluator: &Evaluator, table: &str, declared: &Declared) -> Result<
 }
 
 /// Takes constraints away, by their numbers.
-async fn without(evaluator: &Evaluator, gone: &BTreeSet<u32>) -> Result<(), Failure> {
+pub async fn without(evaluator: &Evaluator, gone: &BTreeSet<u32>) -> Result<(), Failure> {
     change(evaluator, 1, |catalog, _| Ok((lacking(catalog, gone), ()))).await
 }
 
 async fn drop_one(
     evaluator: &Evaluator,
     table: &str,
-    (name, if_exists, cascade): (&str, bool, bool),
+    name: &str,
+    (if_exists, cascade, indexes): (bool, bool, bool),
 ) -> Result<Vec<String>, Failure> {
     change(evaluator, 1, |catalog, _| {
         let table = table_of(catalog, table)?;
@@ -260,7 +261,8 @@ async fn drop_one(
             let hint = "rows are stored by it: make another table";
             return Err(Failure::unsupported("DROP CONSTRAINT of a primary key", hint));
         }
-        let Some(constraint) = table.schema.constraint_named(name) else {
+        let found = table.schema.constraint_named(name).filter(|one| indexes || !one.is_index());
+        let Some(constraint) = found else {
             let message = format!("constraint \"{name}\" of relation \"{}\" does not exist", table.name);
             return match if_exists {
                 true => Ok((BTreeMap::new(), vec![format!("{message}, skipping")])),
@@ -303,7 +305,7 @@ fn needing(
 
 /// Waits until a constraint is valid, or looks at rows for it. One that was `added` and is not kept is
 /// dropped again.
-async fn validate(
+pub async fn validate(
     evaluator: &Evaluator,
     (table, number): (&str, u32),
     added: bool,
@@ -322,7 +324,7 @@ async fn validate(
 }
 
 /// What rows that were there have against a constraint; `None`: all keep it.
-async fn look_at_rows(
+pub async fn look_at_rows(
     evaluator: &Evaluator,
     (name, number): (&str, u32),
     values: &Values,
@@ -334,7 +336,11 @@ async fn look_at_rows(
         let Some(constraint) = found else {
             return Err(Failure::new(fault::SERIALIZATION, "the constraint was dropped meanwhile"));
         };
-        match (constraint.standing, &constraint.demand) {
+        let standing = match (constraint.standing, constraint.indexed()) {
+            (Standing::Valid, Some(_)) => several::standing(&evaluator.handle, table.id, number).await?,
+            (standing, _) => standing,
+        };
+        match (standing, &constraint.demand) {
             (Standing::Valid, _) => return Ok(None),
             (Standing::Failed, _) => {
                 let parent = |id: TableId| catalog.all().find(|table| table.id == id).cloned();
@@ -348,7 +354,7 @@ async fn look_at_rows(
                 set_valid(evaluator, number).await?;
             }
             _ => tokio::select! {
-                () = tokio::time::sleep(PAUSE) => {}
+                () = tokio::time::sleep(CONSTRAINT_POLL_INTERVAL) => {}
                 () = evaluator.cancel.wait() => return Err(canceled()),
             },
         }
@@ -365,7 +371,7 @@ async fn scan(
     for partition in table.partitions() {
         let mut next = Some(Bytes::new());
         while let Some(from) = next {
-            let op = Op::Scan { from, to: Bytes::new(), limit: ROWS, at: Snapshot::Newest };
+            let op = Op::Scan { from, to: Bytes::new(), limit: ROWS, at: ReadSnapshot::Newest };
             let answer = fault::answer(evaluator.handle.call(table.call(partition, op).within(CALL)).await)?;
             let Body::Rows { rows, more } = answer.body else {
                 return Err(Failure::new(code::INTERNAL, "a table without rows"));

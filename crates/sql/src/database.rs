@@ -7,9 +7,11 @@ use crate::constraints::{children, lacking, violation};
 use crate::ddl::{self, on_a_client};
 use crate::driver::Handle;
 use crate::fault;
-use crate::read::CALL;
-use client::{Client, ClientError, Table, created};
-use pg::{Failure, code};
+use crate::numbering;
+use crate::several;
+use crate::views;
+use client::created;
+use pg::{Failure, Reason, code};
 use sqlparser::ast::{ObjectName, SqlOption};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
@@ -24,9 +26,9 @@ use wire::control::{AdminCommand, CreateTable as Request};
 use wire::{RecordText, TableChange};
 
 /// How often tables are looked at again because somebody else has changed them.
-const LOOKS: usize = 8;
+const MAX_ATTEMPTS: usize = 8;
 /// A table that somebody holds and has not spoken of for so long is written again.
-const PATIENCE_MS: u64 = 60_000;
+const STALE_HOLD_MS: u64 = 60_000;
 /// A transaction fills a table for at most so long.
 const LONGEST_LOAD_MS: u64 = 6 * 3_600_000;
 
@@ -93,13 +95,22 @@ pub fn name(name: &ObjectName) -> Result<String, Failure> {
 /// The cluster's request for a CREATE DATABASE.
 pub fn request(named: &ObjectName, options: &[SqlOption]) -> Result<Request, Failure> {
     let mut request = Request::database(&name(named)?, "durable");
-    options.iter().try_for_each(|option| ddl::apply(option, &mut request))?;
-    let asked = (request.partitions, request.schema.clone());
-    if asked != (1, types::database::catalog_schema()) {
-        let hint = "a database has one partition for now: leave partitions and partition_by out";
-        return Err(Failure::unsupported("a database of several partitions", hint));
+    for option in options {
+        match option {
+            SqlOption::KeyValue { key, value } if folded(key) == "partition_by" => {
+                let by = several::partition_key(&ddl::option_text(value)?)?;
+                request.schema = types::database::catalog_schema_by(&by).map_err(define::invalid)?;
+            }
+            option => ddl::apply(option, &mut request)?,
+        }
     }
-    Ok(request)
+    match (request.partitions, request.schema.columns().len() > 2) {
+        (1, false) | (2.., true) => Ok(request),
+        (1, true) => Err(Failure::new("22023", "a database of one partition has no partition_by")
+            .hint("say how many partitions it is to have: partitions = 6")),
+        _ => Err(Failure::new("22023", "a database of several partitions needs partition_by")
+            .hint("name the columns that all primary keys begin with: partition_by = '(w_id)'")),
+    }
 }
 
 /// Makes a database, and waits until it serves and this node knows it.
@@ -125,15 +136,13 @@ pub async fn drop_one(
     name: &str,
     (if_exists, force, used): (bool, bool, bool),
 ) -> Result<(), Failure> {
+    if name == crate::DATABASE {
+        let hint = "it is always there: drop tables of it";
+        return Err(Failure::new("42501", format!("database \"{name}\" is the cluster's own")).hint(hint));
+    }
     let found = handle.map().database(name).cloned();
     let Some(record) = found else {
-        return match if_exists {
-            true => Ok(()),
-            false if name == crate::DATABASE => {
-                Err(Failure::new("42501", format!("database \"{name}\" is the cluster's own")))
-            }
-            false => Err(missing_database(name)),
-        };
+        return if if_exists { Ok(()) } else { Err(missing_database(name)) };
     };
     if handle.database() == Some(record.id) {
         return Err(Failure::new("55006", "cannot drop the currently open database"));
@@ -142,10 +151,6 @@ pub async fn drop_one(
     if used && !force {
         let message = format!("database \"{name}\" is being accessed by other users");
         return Err(Failure::new("55006", message).hint(hint));
-    }
-    if !force && handle.within(Some(record.id)).look().await?.all().next().is_some() {
-        let message = format!("cannot drop database \"{name}\" because it has tables");
-        return Err(Failure::new("2BP01", message).hint(hint));
     }
     let asked = name.to_string();
     let dropped =
@@ -157,6 +162,22 @@ pub async fn drop_one(
         _ => {}
     }
     handle.wait_map(|map| map.owner(record.id).is_none()).await;
+    Ok(())
+}
+
+/// Makes the partition in which tables lie together of the database that is always there, unless it is there,
+/// or the session is in another database.
+pub async fn share(handle: &Handle) -> Result<(), Failure> {
+    if handle.database().is_some() {
+        return Ok(());
+    }
+    let request = Request::database(crate::DATABASE, "durable");
+    match on_a_client(handle, move |client| client.create_database(&request).map(drop)).await {
+        // Somebody else was faster.
+        Err(failure) if fault::is_taken(&failure) => {}
+        made => made?,
+    }
+    handle.wait_map(|map| map.database(crate::DATABASE).is_some()).await;
     Ok(())
 }
 
@@ -176,11 +197,10 @@ pub async fn change(
         let more: Vec<_> =
             abandoned(&catalog).into_iter().filter(|change| !changes.contains(change)).collect();
         changes.extend(more);
-        let call = handle.database_record()?.transact(changes, Vec::new(), None).within(CALL);
-        match fault::decided(handle.call(call).await) {
-            Err(failure) if fault::is_stale(&failure) && looks < LOOKS => looks += 1,
+        match several::enter(handle, changes).await {
+            Err(failure) if fault::is_stale(&failure) && looks < MAX_ATTEMPTS => looks += 1,
             Err(failure) => return Err(failure),
-            Ok(_) => {
+            Ok(()) => {
                 handle.look_again().await;
                 return Ok(());
             }
@@ -202,7 +222,7 @@ fn abandoned(catalog: &Catalog) -> Vec<TableChange> {
 /// Lets tables be written again that somebody has held and not spoken of for long.
 pub async fn lift_abandoned(handle: &Handle) -> Result<(), Failure> {
     let catalog = handle.look().await?;
-    let over = |since: &u64| client::wall_ms().saturating_sub(*since) > PATIENCE_MS;
+    let over = |since: &u64| client::wall_ms().saturating_sub(*since) > STALE_HOLD_MS;
     let over: Vec<TableId> =
         catalog.under_way.held.iter().filter(|(_, since)| over(since)).map(|(id, _)| *id).collect();
     for id in over {
@@ -211,11 +231,10 @@ pub async fn lift_abandoned(handle: &Handle) -> Result<(), Failure> {
         let to = as_of(table, version);
         let mut changes = vec![TableChange::Alter { from: table.schema.version(), to: RecordText::new(&to) }];
         changes.extend(fills_of(&catalog, id));
-        let call = handle.database_record()?.transact(changes, Vec::new(), None).within(CALL);
-        match fault::decided(handle.call(call).await) {
+        match several::enter(handle, changes).await {
             // Somebody was faster.
             Err(failure) if fault::is_stale(&failure) => {}
-            done => drop(done?),
+            done => done?,
         }
     }
     Ok(())
@@ -242,44 +261,54 @@ pub async fn numbers(handle: &Handle, count: u32) -> Result<u32, Failure> {
 
 /// Makes the table that numbers rows, if these columns need it.
 pub async fn counted(handle: &Handle, schema: &Schema) -> Result<(), Failure> {
-    if !schema.columns().iter().any(|column| column.rules.identity.is_some()) {
-        return Ok(());
+    match schema.columns().iter().any(crate::columns::is_numbered) {
+        true => counters(handle).await,
+        false => Ok(()),
     }
-    if handle.within(None).catalog().is_some_and(|catalog| catalog.table(SEQUENCES).is_some()) {
+}
+
+/// Makes the table that numbers rows, if it is not there.
+pub async fn counters(handle: &Handle) -> Result<(), Failure> {
+    if handle.bare().catalog().is_some_and(|catalog| catalog.table(SEQUENCES).is_some()) {
         return Ok(());
     }
     on_a_client(handle, ddl::counters).await?;
-    handle.within(None).wait_catalog(|catalog| catalog.table(SEQUENCES).is_some()).await;
+    handle.bare().wait_catalog(|catalog| catalog.table(SEQUENCES).is_some()).await;
     Ok(())
 }
 
 /// The error of a name that a table has.
 pub fn taken(name: &str) -> Failure {
-    Failure::new("42P07", format!("relation \"{name}\" already exists"))
+    Failure::new("42P07", format!("relation \"{name}\" already exists")).because(Reason::TableExists)
 }
 
 /// Makes a table in the session's database. False: there is one already, and that is allowed.
 pub async fn create_table(
     handle: &Handle,
-    (name, schema, declared): (String, Schema, Vec<Declared>),
+    (name, schema, declared, numbered): ddl::Asked,
     if_not_exists: bool,
 ) -> Result<bool, Failure> {
-    let exists = |catalog: &Catalog| catalog.table(&name).is_some();
+    let exists = |catalog: &Catalog| catalog.has_relation(&name);
     if exists(&*handle.look().await?) {
         return if if_not_exists { Ok(false) } else { Err(taken(&name)) };
     }
+    let schema = several::placed(handle, schema)?;
     counted(handle, &schema).await?;
-    let first = numbers(handle, 1 + declared.len() as u32).await?;
-    let made = change(handle, |catalog| match exists(catalog) {
-        true => Err(taken(&name)),
-        false => Ok(vec![created(&constrained(catalog, (&name, &schema, &declared), first)?)]),
+    let first = numbers(handle, (1 + declared.len() + numbered.len()) as u32).await?;
+    let made = change(handle, |catalog| {
+        if exists(catalog) {
+            return Err(taken(&name));
+        }
+        let sequences = first + 1 + declared.len() as u32;
+        let (schema, sequences) = numbering::columns(catalog, (&name, &schema), &numbered, sequences)?;
+        let mut changes = vec![created(&constrained(catalog, (&name, &schema, &declared), first)?)];
+        changes.extend(sequences.iter().map(created));
+        Ok(changes)
     });
     match made.await {
         // The name of a constraint may be taken, too: then the failure says which.
-        Err(failure) if failure.message == taken(&name).message && if_not_exists => Ok(false),
-        Err(failure) if failure.code == "42P07" && !failure.message.starts_with("relation") => {
-            Err(taken(&name))
-        }
+        Err(failure) if failure.reason == Reason::TableExists && if_not_exists => Ok(false),
+        Err(failure) if failure.reason == Reason::NameTaken => Err(taken(&name)),
         done => done.map(|()| true),
     }
 }
@@ -309,12 +338,20 @@ pub async fn drop_tables(
     (if_exists, cascade): (bool, bool),
 ) -> Result<Vec<String>, Failure> {
     let before = handle.look().await?;
+    let (names, apart) = names.into_iter().partition::<Vec<_>, _>(|name| before.is_within(name));
+    let within = before.all().filter(|table| table.database().is_some()).count();
     let versions = match cascade {
-        true => numbers(handle, before.all().count().max(1) as u32).await?,
+        true => numbers(handle, within.max(1) as u32).await?,
         false => 0,
     };
+    for name in &apart {
+        views::not_shown(&before, name, "table", &BTreeSet::new())?;
+    }
     let make = |catalog: &Catalog| {
         let (found, missed): (Vec<_>, Vec<_>) = names.iter().partition(|name| catalog.table(name).is_some());
+        if let Some(name) = missed.iter().find(|name| catalog.other(name).is_some()) {
+            return Err(Failure::new("42809", format!("\"{name}\" is not a table")));
+        }
         if let Some(name) = missed.first().filter(|_| !if_exists) {
             return Err(missing(name));
         }
@@ -324,6 +361,15 @@ pub async fn drop_tables(
             if ids.insert(table.id) {
                 changes.push(TableChange::Drop { table: table.id, schema: table.schema.version() });
                 changes.extend(fills_of(catalog, table.id));
+                changes.extend(numbering::owned(catalog, table).iter().map(|sequence| dropped(sequence)));
+                match cascade {
+                    false => views::not_shown(catalog, &table.name, "table", &BTreeSet::new())?,
+                    true => {
+                        let hint = "drop the view first";
+                        let shown = views::not_shown(catalog, &table.name, "table", &BTreeSet::new());
+                        shown.map_err(|_| Failure::unsupported("DROP TABLE ... CASCADE of views", hint))?;
+                    }
+                }
             }
         }
         let referring = referring(catalog, &ids);
@@ -341,6 +387,7 @@ pub async fn drop_tables(
         Ok(changes)
     };
     change(handle, make).await?;
+    ddl::drop_tables(handle, apart, if_exists).await?;
     let missed = names.iter().filter(|name| before.table(name).is_none());
     let mut notes: Vec<String> =
         missed.map(|name| format!("table \"{name}\" does not exist, skipping")).collect();
@@ -349,6 +396,17 @@ pub async fn drop_tables(
         format!("drop cascades to constraint {} on table {}", foreign.name, child.name)
     }));
     Ok(notes)
+}
+
+/// What drops a table, a sequence or a view.
+fn dropped(table: &TableRecord) -> TableChange {
+    TableChange::Drop { table: table.id, schema: table.schema.version() }
+}
+
+/// The sequences that go with columns of these tables.
+pub fn owned(catalog: &Catalog, names: &[String]) -> Vec<Arc<TableRecord>> {
+    let tables = names.iter().filter_map(|name| catalog.table(name));
+    tables.flat_map(|table| numbering::owned(catalog, table)).collect()
 }
 
 /// A foreign key of another table, that table, and the id that it refers to.
@@ -376,18 +434,32 @@ pub fn not_referred(catalog: &Catalog, referring: &[Referring]) -> Result<(), Fa
 
 /// Tables without a row under the names of these, in one entry.
 pub async fn truncate(handle: &Handle, names: &[String], restart: bool) -> Result<(), Failure> {
-    let first = numbers(handle, names.len() as u32).await?;
+    let sequences = if restart { owned(&*handle.look().await?, names).len() } else { 0 };
+    let first = numbers(handle, (names.len() + sequences) as u32).await?;
     change(handle, |catalog| {
         let mut changes = Vec::new();
+        let mut next = first + names.len() as u32;
+        if restart && owned(catalog, names).len() > sequences {
+            return Err(fault::stale());
+        }
         let mut ids = BTreeSet::new();
         let renamed = renamed(catalog, names, first)?;
         for (name, id) in names.iter().zip(first..) {
             let no = || Failure::new("42P01", format!("relation \"{name}\" does not exist"));
             let table = catalog.table(name).ok_or_else(no)?;
+            fault::together(table, "TRUNCATE")?;
             if ids.insert(table.id) {
                 changes.push(TableChange::Drop { table: table.id, schema: table.schema.version() });
                 changes.extend(fills_of(catalog, table.id));
-                changes.push(created(&emptied(table, (TableId(id), &renamed), restart)));
+                let mut emptied = emptied(table, (TableId(id), &renamed), restart);
+                let again = numbering::again(catalog, table, restart, next);
+                next += again.len() as u32;
+                for (old, new) in &again {
+                    numbering::instead(&mut emptied, old.id, new.id);
+                    changes.push(dropped(old));
+                    changes.push(created(new));
+                }
+                changes.push(created(&emptied));
             }
         }
         Ok(changes)
@@ -434,55 +506,22 @@ pub fn emptied(
     }
     for (at, column) in parts.columns.iter_mut().enumerate() {
         let rules = &mut column.rules;
-        rules.counter = match rules.identity.is_some() && !rules.hidden && !restart {
-            true => rules.counter.or(Some((table.id.0, at as u32))),
-            false => None,
-        };
+        rules.missing = None;
+        rules.counter =
+            match rules.identity.is_some() && rules.sequence.is_none() && !rules.hidden && !restart {
+                true => rules.counter.or(Some((table.id.0, at as u32))),
+                false => None,
+            };
     }
     let schema = Schema::from_parts(parts).expect("columns that a table has");
     CatalogTable::new(id, &table.name, schema, client::wall_ms())
-}
-
-/// A database's tables are kept as it is.
-pub fn refuse_storage(request: &wire::control::AlterTable) -> Result<(), Failure> {
-    let others = wire::control::AlterTable { add_columns: Vec::new(), ..request.clone() };
-    if others == (wire::control::AlterTable { name: request.name.clone(), ..Default::default() }) {
-        return Ok(());
-    }
-    let hint = "a database's tables are kept as it is: `understudy database alter` changes that";
-    Err(Failure::unsupported("SET of a table in a database", hint))
-}
-
-/// ALTER TABLE in the session's database: new columns.
-pub async fn alter_table(handle: &Handle, request: wire::control::AlterTable) -> Result<(), Failure> {
-    refuse_storage(&request)?;
-    let columns = request.add_columns.clone();
-    let missing = || Failure::new("42P01", format!("relation \"{}\" does not exist", request.name));
-    let table = handle.current().await?.table(&request.name).cloned().ok_or_else(missing)?;
-    let name = request.name.clone();
-    on_a_client(handle, move |client: &mut Client| {
-        let wrong = |error: types::data::SchemaError| ClientError::Data {
-            table: name.clone(),
-            why: error.to_string(),
-        };
-        let altered = client.alter_table_in(&Table::new(table), |table| {
-            let mut schema = table.schema().clone();
-            for column in &columns {
-                schema = schema.with_column(column.clone()).map_err(wrong)?;
-            }
-            Ok((table.name().to_string(), schema))
-        });
-        altered.map(drop)
-    })
-    .await?;
-    handle.look_again().await;
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use sqlparser::dialect::PostgreSqlDialect;
+    use types::data::Column;
 
     fn parsed(text: &str) -> Result<Option<DatabaseStatement>, ParserError> {
         parse(&mut Parser::new(&PostgreSqlDialect {}).try_with_sql(text)?)
@@ -498,7 +537,19 @@ mod tests {
         assert_eq!((plain.name.as_str(), plain.holds), ("bank", types::Holds::Database));
         let with = request("CREATE DATABASE bank WITH (policy = semi, factor = 2)").expect("good");
         assert_eq!((with.policy.as_str(), with.factor), ("semi", Some(2)));
-        assert_eq!(request("CREATE DATABASE bank WITH (partitions = 6)").map_err(|f| f.code), Err("0A000"));
+        let spread =
+            request("CREATE DATABASE bank WITH (partitions = 6, partition_by = '(w_id)')").expect("good");
+        let by = types::database::catalog_schema_by(&[Column::new("w_id", types::data::ColumnType::Int)]);
+        assert_eq!((spread.partitions, spread.schema), (6, by.expect("valid")));
+        let two =
+            request("CREATE DATABASE bank WITH (partitions = 2, partition_by = '(tenant text, year int)')");
+        assert_eq!(two.expect("good").schema.columns()[2].column_type, types::data::ColumnType::Text);
+        for wrong in ["partitions = 6", "partition_by = '(w)'", "partitions = 2, partition_by = 'w'"] {
+            let text = format!("CREATE DATABASE bank WITH ({wrong})");
+            assert_eq!(request(&text).map_err(|f| f.code), Err("22023"), "{wrong}");
+        }
+        let wrong = "CREATE DATABASE bank WITH (partitions = 2, partition_by = '(w int); DROP TABLE t')";
+        assert_eq!(request(wrong).map_err(|f| f.code), Err("22023"));
         assert_eq!(request("CREATE DATABASE bank WITH (speed = 6)").map_err(|f| f.code), Err("22023"));
         for (text, skips, forces) in [
             ("DROP DATABASE bank", false, false),

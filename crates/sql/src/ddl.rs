@@ -1,7 +1,7 @@
 //! CREATE TABLE and DROP TABLE, with the cluster's options.
 
 use crate::bind::{folded, table_name};
-use crate::columns;
+use crate::columns::{self, Numbered};
 use crate::constraints::define::{self, Declared};
 use crate::driver::Handle;
 use crate::fault;
@@ -16,7 +16,7 @@ use types::{EngineKind, LogKind};
 use wire::control::{AdminCommand, CreateTable as Request};
 
 /// How long the cluster may take to make or drop a table.
-const WITHIN: Duration = Duration::from_secs(20);
+const DDL_TIMEOUT: Duration = Duration::from_secs(20);
 /// Partitions of a table that does not say how many: as `understudy table create` has it.
 const PARTITIONS: u32 = 6;
 
@@ -25,7 +25,17 @@ pub fn request(create: &CreateTable) -> Result<Request, Failure> {
     read(create, false).map(|(request, _)| request)
 }
 
-/// What is wrong with a CREATE TABLE, in a database or outside of one.
+/// True if it says how the table is kept: then it has partitions for itself, where there are such tables.
+pub fn is_apart(create: &CreateTable) -> bool {
+    let CreateTableOptions::With(options) = &create.table_options else { return false };
+    let says = |option: &SqlOption| match option {
+        SqlOption::KeyValue { key, .. } => folded(key) != "fillfactor",
+        _ => true,
+    };
+    options.iter().any(says)
+}
+
+/// What is wrong with a CREATE TABLE, in a database's partition or outside of one.
 pub fn check(create: &CreateTable, within: bool) -> Result<(), Failure> {
     read(create, within).map(drop)
 }
@@ -43,6 +53,9 @@ fn read(create: &CreateTable, within: bool) -> Result<(Request, Vec<Declared>), 
     let (mut made, mut declared) = (Vec::new(), Vec::new());
     for column in &create.columns {
         made.push(columns::read(column, &mut key)?);
+        if !within {
+            columns::numbered_by_cluster(column)?;
+        }
         declared.extend(define::of_column(column)?);
     }
     for constraint in &create.constraints {
@@ -69,7 +82,7 @@ fn read(create: &CreateTable, within: bool) -> Result<(Request, Vec<Declared>), 
     if key.is_empty() && !within {
         return Err(Failure::unsupported(
             "a table without a primary key",
-            "its rows would be spread by nothing: add PRIMARY KEY, or make it in a database (CREATE DATABASE)",
+            "its rows would be spread by nothing: add PRIMARY KEY, or leave WITH (...) out",
         ));
     }
     if key.is_empty() {
@@ -120,10 +133,17 @@ fn invalid(error: types::data::SchemaError) -> Failure {
 
 /// A table in a database is kept as that is: the name and the columns of a CREATE TABLE there, and its
 /// constraints.
-pub fn in_database(create: &CreateTable) -> Result<(String, Schema, Vec<Declared>), Failure> {
+pub fn in_database(create: &CreateTable) -> Result<Asked, Failure> {
     let (request, declared) = read(create, true)?;
-    Ok((request.name, request.schema, declared))
+    let mut numbered = Vec::new();
+    for (at, column) in create.columns.iter().enumerate() {
+        numbered.extend(columns::numbered(column)?.map(|by| (at, by)));
+    }
+    Ok((request.name, request.schema, declared, numbered))
 }
+
+/// A table that is asked for: its name, its columns, its constraints, and which columns are numbered, how.
+pub type Asked = (String, Schema, Vec<Declared>, Vec<(usize, Numbered)>);
 
 /// One option of WITH.
 pub(crate) fn apply(option: &SqlOption, request: &mut Request) -> Result<(), Failure> {
@@ -227,7 +247,7 @@ fn refuse_rest(create: &CreateTable) -> Result<(), Failure> {
 /// Makes a table, and waits until all its partitions serve and this node knows it.
 pub async fn create(handle: &Handle, request: Request, if_not_exists: bool) -> Result<(), Failure> {
     let name = request.name.clone();
-    if handle.catalog().is_some_and(|catalog| catalog.table(&name).is_some()) {
+    if handle.look().await?.has_relation(&name) {
         if if_not_exists {
             return Ok(());
         }
@@ -252,7 +272,7 @@ pub async fn create(handle: &Handle, request: Request, if_not_exists: bool) -> R
         Err(failure) if !fault::is_taken(&failure) => return Err(failure),
         _ => {}
     }
-    handle.wait_catalog(|catalog| catalog.table(&name).is_some()).await;
+    handle.bare().wait_catalog(|catalog| catalog.table(&name).is_some()).await;
     Ok(())
 }
 
@@ -273,8 +293,9 @@ pub(crate) fn counters(client: &mut Client) -> Result<(), ClientError> {
     }
 }
 
-/// Drops tables, one after the other.
+/// Drops tables that have partitions for themselves, one after the other.
 pub async fn drop_tables(handle: &Handle, names: Vec<String>, if_exists: bool) -> Result<(), Failure> {
+    let handle = &handle.bare();
     let catalog = handle.catalog().ok_or_else(fault::not_ready)?;
     let missing = names.iter().find(|name| catalog.table(name).is_none());
     if let Some(name) = missing.filter(|_| !if_exists) {
@@ -299,7 +320,7 @@ pub(crate) async fn on_a_client<T: Send + 'static>(
     handle: &Handle,
     work: impl FnOnce(&mut Client) -> Result<T, ClientError> + Send + 'static,
 ) -> Result<T, Failure> {
-    let options = client::Options { timeout: WITHIN, ..handle.options().clone() };
+    let options = client::Options { timeout: DDL_TIMEOUT, ..handle.options().clone() };
     let done = tokio::task::spawn_blocking(move || {
         Client::connect(options).and_then(|mut client| work(&mut client))
     });

@@ -9,6 +9,7 @@ use client::{Call, Client, Database, FailKind, LaneId, Map, Options, Outcome, Ti
 use pg::{Failure, code};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::ops::Range;
 use std::os::fd::RawFd;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,8 +21,9 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
-use types::{Micros, TableId, TableRecord, TableState};
-use wire::request::{Outcome as Refusal, Snapshot};
+use types::database::SHARED;
+use types::{Micros, PartitionId, TableId, TableRecord, TableState};
+use wire::request::{Outcome as Refusal, ReadSnapshot};
 use wire::{Body, Op};
 
 /// While calls are open: deadlines and retries do not show as events.
@@ -44,14 +46,30 @@ struct Shared {
     map: RwLock<Arc<Map>>,
     /// The catalogs of databases that somebody is connected to.
     databases: RwLock<BTreeMap<TableId, Looked>>,
+    /// What the tables of the database lie in that is always there, and lie together.
+    together: RwLock<Option<(TableId, PartitionId)>>,
+    /// All tables of that database.
+    both: RwLock<Both>,
+    /// No tables.
+    none: Arc<Catalog>,
     changed: Notify,
     /// A cluster map has come.
     ready: AtomicBool,
 }
 
 /// How long a look at a database's catalog may take, and tables in one page of it.
-const LOOK: Micros = Micros::from_millis(10_000);
+const CATALOG_READ_TIMEOUT: Micros = Micros::from_millis(10_000);
 const PAGE: u32 = 1_000;
+
+/// The tables of the database that is always there: those that have partitions for themselves, and those that
+/// lie together.
+#[derive(Default)]
+struct Both {
+    bare: Arc<Catalog>,
+    /// As far as somebody has looked.
+    together: Arc<Catalog>,
+    all: Arc<Catalog>,
+}
 
 /// A database's catalog as it was when somebody looked.
 struct Looked {
@@ -77,11 +95,32 @@ impl Shared {
             Some(known) if known.is_like(&tables) => Arc::new(Catalog::clone(&known).with(under_way)),
             known => {
                 let revision = known.map_or(1, |known| known.revision + 1);
-                Arc::new(Catalog::of_database(&record.name, revision, tables).with(under_way))
+                let catalog = Catalog::of_database(&record.name, revision, tables).with(under_way);
+                Arc::new(catalog.spread_by(record.partition_key().len()))
             }
         };
         databases.insert(record.id, Looked { catalog: catalog.clone(), record, outdated: false });
         catalog
+    }
+
+    /// Those of one kind and of the other.
+    fn both(&self, bare: Arc<Catalog>, together: Arc<Catalog>) -> Arc<Catalog> {
+        let known = |both: &Both| Arc::ptr_eq(&both.bare, &bare) && Arc::ptr_eq(&both.together, &together);
+        {
+            let both = self.both.read().unwrap_or_else(PoisonError::into_inner);
+            if known(&both) {
+                return both.all.clone();
+            }
+        }
+        let mut both = self.both.write().unwrap_or_else(PoisonError::into_inner);
+        if !known(&both) {
+            let mut next = bare.beside(both.all.revision + 1, &together);
+            if both.all.revision > 0 && next.is_same(&both.all) {
+                next.revision = both.all.revision;
+            }
+            *both = Both { bare, together, all: Arc::new(next) };
+        }
+        both.all.clone()
     }
 
     fn outdate(&self, database: TableId) {
@@ -103,14 +142,24 @@ pub struct Driver {
     task: JoinHandle<()>,
 }
 
+/// The tables that a session has.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Place {
+    /// Those that have partitions for themselves.
+    Bare,
+    /// These, and those that lie together without a database that somebody has made.
+    Shared,
+    /// A database's.
+    In(TableId),
+}
+
 /// A way to the driver. Cheap to clone.
 #[derive(Clone)]
 pub struct Handle {
     asks: UnboundedSender<Ask>,
     shared: Arc<Shared>,
     options: Options,
-    /// The database that its session is in; none: that of the tables that have partitions for themselves.
-    database: Option<TableId>,
+    place: Place,
     /// The tables as a transaction sees them that has changed them.
     overlay: Option<Arc<Catalog>>,
 }
@@ -121,8 +170,13 @@ impl Driver {
         let (asks, asked) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared::default());
         let options = Options { timeout: CONNECT, wait: true, ..options };
-        let handle =
-            Handle { asks, shared: shared.clone(), options: options.clone(), database: None, overlay: None };
+        let handle = Handle {
+            asks,
+            shared: shared.clone(),
+            options: options.clone(),
+            place: Place::Bare,
+            overlay: None,
+        };
         let task = Task { asked, shared, options, waiting: HashMap::new(), free: Vec::new() };
         Driver { handle, task: tokio::spawn(task.run()) }
     }
@@ -140,9 +194,19 @@ impl Drop for Driver {
 }
 
 impl Handle {
-    /// The same way, for a session in a database, or in none.
-    pub fn within(&self, database: Option<TableId>) -> Handle {
-        Handle { database, overlay: None, ..self.clone() }
+    /// The same way, to the tables of a place.
+    pub fn within(&self, place: Place) -> Handle {
+        Handle { place, overlay: None, ..self.clone() }
+    }
+
+    /// The same way, to the tables that have partitions for themselves.
+    pub fn bare(&self) -> Handle {
+        self.within(Place::Bare)
+    }
+
+    /// The tables that its session has.
+    pub fn place(&self) -> Place {
+        self.place
     }
 
     /// The same way, for a transaction that sees other tables than there are.
@@ -155,16 +219,68 @@ impl Handle {
         self.overlay.is_some()
     }
 
-    /// The database that its session is in, if it is in one.
+    /// The database whose partition its session has tables in, if it has such.
     pub fn database(&self) -> Option<TableId> {
-        self.database
+        match self.place {
+            Place::Bare => None,
+            Place::Shared => self.shared_partition().map(|(id, _)| id),
+            Place::In(id) => Some(id),
+        }
+    }
+
+    /// The partitions in which tables of its session lie together.
+    pub fn partitions(&self) -> Range<u32> {
+        let own = match self.place {
+            Place::Bare => None,
+            Place::Shared => self.shared_partition().map(|(_, partition)| partition.0..partition.0 + 1),
+            Place::In(id) => self.map().owner(id).map(|record| {
+                let first = record.first_partition.0;
+                first..first + record.partitions
+            }),
+        };
+        own.unwrap_or(0..0)
+    }
+
+    /// The database, if it has several partitions.
+    pub fn spread(&self) -> Option<Database> {
+        self.database_record().ok().filter(Database::is_spread)
+    }
+
+    fn shared_partition(&self) -> Option<(TableId, PartitionId)> {
+        *self.shared.together.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The record of the database that its session is in.
     pub fn database_record(&self) -> Result<Database, Failure> {
-        let found = self.database.and_then(|id| self.map().owner(id).cloned());
+        let found = self.database().and_then(|id| self.map().owner(id).cloned());
         let found = found.filter(|record| record.is_database()).map(Database::new);
         found.ok_or_else(|| Failure::new("3D000", "the database was dropped"))
+    }
+
+    /// The tables of the session's database that lie together, if they are known as they are now.
+    fn together(&self, database: TableId) -> Option<Arc<Catalog>> {
+        let map = self.map();
+        let good = |looked: &&Looked| {
+            !looked.outdated && map.owner(database).is_some_and(|record| *record == looked.record)
+        };
+        let databases = self.shared.databases.read().unwrap_or_else(PoisonError::into_inner);
+        databases.get(&database).filter(good).map(|looked| looked.catalog.clone())
+    }
+
+    /// With the tables that have partitions for themselves, if its session has these.
+    fn with_bare(&self, together: Arc<Catalog>) -> Result<Arc<Catalog>, Failure> {
+        match self.place {
+            Place::Shared => {
+                let bare = self.bare().catalog().ok_or_else(fault::not_ready)?;
+                Ok(self.shared.both(bare, together))
+            }
+            _ => Ok(together),
+        }
+    }
+
+    /// True if tables must be looked at before it is known what there is.
+    pub fn must_look(&self) -> bool {
+        self.overlay.is_none() && self.database().is_some_and(|database| self.together(database).is_none())
     }
 
     /// The tables that there are now. Those of a database are read, unless nobody has said that they changed
@@ -173,34 +289,26 @@ impl Handle {
         if let Some(overlay) = &self.overlay {
             return Ok(overlay.clone());
         }
-        let Some(database) = self.database else { return self.catalog().ok_or_else(fault::not_ready) };
-        let map = self.map();
-        let good = |looked: &&Looked| {
-            !looked.outdated && map.owner(database).is_some_and(|record| *record == looked.record)
-        };
-        let known = {
-            let databases = self.shared.databases.read().unwrap_or_else(PoisonError::into_inner);
-            databases.get(&database).filter(good).map(|looked| looked.catalog.clone())
-        };
-        match known {
-            Some(catalog) => Ok(catalog),
+        let Some(database) = self.database() else { return self.catalog().ok_or_else(fault::not_ready) };
+        match self.together(database) {
+            Some(catalog) => self.with_bare(catalog),
             None => self.look().await,
         }
     }
 
     /// The tables of the session's database, read from its partition.
     pub async fn look(&self) -> Result<Arc<Catalog>, Failure> {
-        if self.database.is_none() || self.overlay.is_some() {
+        if self.database().is_none() || self.overlay.is_some() {
             return self.catalog().ok_or_else(fault::not_ready);
         }
         let database = self.database_record()?;
         let (mut tables, mut under_way) = (BTreeMap::new(), UnderWay::default());
-        let (mut from, mut at) = (Bytes::new(), Snapshot::Newest);
+        let (mut from, mut at) = (Bytes::new(), ReadSnapshot::Newest);
         loop {
             let op = Op::Scan { from, to: Bytes::new(), limit: PAGE, at };
-            let call = database.catalog().call(database.partition(), op).within(LOOK);
+            let call = database.catalog().call(database.partition(), op).within(CATALOG_READ_TIMEOUT);
             let answer = fault::answer(self.call(call).await)?;
-            at = Snapshot::At(answer.snapshot());
+            at = ReadSnapshot::At(answer.snapshot());
             let Body::Rows { rows, more } = answer.body else {
                 return Err(Failure::new(code::INTERNAL, "a catalog without rows"));
             };
@@ -221,7 +329,10 @@ impl Handle {
             }
             match rows.last() {
                 Some((last, ..)) if more => from = Bytes::from([last, &[0u8][..]].concat()),
-                _ => return Ok(self.shared.looked(database.record().clone(), tables, under_way)),
+                _ => {
+                    let looked = self.shared.looked(database.record().clone(), tables, under_way);
+                    return self.with_bare(looked);
+                }
             }
         }
     }
@@ -229,23 +340,33 @@ impl Handle {
     /// Tables were changed: they are read again. If that fails, whoever needs them does it: what is done is
     /// done, and nobody is told an error.
     pub async fn look_again(&self) {
-        let Some(database) = self.database else { return };
+        let Some(database) = self.database() else { return };
         self.shared.outdate(database);
         drop(self.seeing(None).look().await);
     }
 
     /// The tables that were there at the last look; `None` as long as nobody has looked, or the cluster was
-    /// not found.
+    /// not found. Those that have partitions for themselves need no look.
     pub fn catalog(&self) -> Option<Arc<Catalog>> {
         if self.overlay.is_some() {
             return self.overlay.clone();
         }
-        if let Some(database) = self.database {
-            let databases = self.shared.databases.read().unwrap_or_else(PoisonError::into_inner);
-            return databases.get(&database).map(|looked| looked.catalog.clone());
-        }
         let ready = self.shared.ready.load(Ordering::Acquire);
-        ready.then(|| self.shared.catalog.read().unwrap_or_else(PoisonError::into_inner).clone())
+        let bare = || self.shared.catalog.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let looked = |database: TableId| {
+            let databases = self.shared.databases.read().unwrap_or_else(PoisonError::into_inner);
+            databases.get(&database).map(|looked| looked.catalog.clone())
+        };
+        match self.place {
+            Place::Bare => ready.then(bare),
+            Place::Shared if ready => {
+                let together = self.database().and_then(looked);
+                let none = || self.shared.none.clone();
+                Some(self.shared.both(bare(), together.unwrap_or_else(none)))
+            }
+            Place::Shared => None,
+            Place::In(database) => looked(database),
+        }
     }
 
     /// The cluster's records, as new as the last cluster map.
@@ -255,7 +376,7 @@ impl Handle {
 
     /// Hands a call over. `answer` is called by the driver and must not block.
     pub fn submit(&self, call: Call, answer: impl FnOnce(Outcome) + Send + 'static) {
-        let answer: Answer = match self.database {
+        let answer: Answer = match self.database() {
             None => Box::new(answer),
             Some(database) => {
                 let shared = self.shared.clone();
@@ -422,10 +543,13 @@ impl Task {
         let tables = client.cluster_map().tables().map(|table| (table.name.clone(), table.clone()));
         let tables: BTreeMap<String, Arc<TableRecord>> = tables.collect();
         let known = self.shared.catalog.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if !known.is_like(&tables) {
+        if !known.is_like(&tables) || !self.shared.ready.load(Ordering::Acquire) {
             let next = Arc::new(Catalog::from_map(known.revision + 1, tables));
             *self.shared.catalog.write().unwrap_or_else(PoisonError::into_inner) = next;
         }
+        let together =
+            client.cluster_map().database(SHARED).map(|record| (record.id, record.first_partition));
+        *self.shared.together.write().unwrap_or_else(PoisonError::into_inner) = together;
         *self.shared.map.write().unwrap_or_else(PoisonError::into_inner) =
             Arc::new(client.cluster_map().clone());
         self.shared.ready.store(true, Ordering::Release);

@@ -20,7 +20,7 @@ use types::data::constraint::{Constraint, Reference, Standing, Target};
 use types::data::{Row, Value, decode_key};
 
 /// Statements of more rows, and transactions that have written more, are told at COMMIT.
-const MOST: usize = 1_000;
+const MAX_EARLY_ROWS: usize = 1_000;
 
 /// What a statement does to one table.
 struct Written<'a> {
@@ -37,7 +37,7 @@ pub async fn look(evaluator: &Evaluator, all: &[Edits], view: &View) -> Result<(
         own || !children(&catalog, edits.table.id()).is_empty()
     };
     let count: usize = all.iter().map(|edits| edits.edits.len()).sum();
-    if count > MOST || !all.iter().any(|edits| constrained(&edits)) {
+    if count > MAX_EARLY_ROWS || !all.iter().any(|edits| constrained(&edits)) {
         return Ok(());
     }
     let mut view = view.clone();
@@ -64,7 +64,7 @@ pub async fn look(evaluator: &Evaluator, all: &[Edits], view: &View) -> Result<(
 /// True if the transaction has written so much of the table that it is not looked through.
 fn is_much(view: &View, table: &Table) -> bool {
     let (from, to) = (Bytes::new(), Bytes::new());
-    view.buffer.range(table.id(), (&from, &to)).nth(MOST).is_some()
+    view.buffer.range(table.id(), (&from, &to)).nth(MAX_EARLY_ROWS).is_some()
 }
 
 /// No row refers to one that goes. Where they refer by something else than its key, COMMIT alone says so.

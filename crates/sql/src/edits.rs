@@ -177,7 +177,7 @@ pub async fn new_rows(
         }
     };
     let filler = Filler::new(&table, &insertion.columns, values)?;
-    filler.fill(&evaluator.handle, &evaluator.sequences, &table, &mut rows).await?;
+    filler.fill(&evaluator.handle, evaluator.numbers(), &table, &mut rows).await?;
     let mut whole = Vec::with_capacity(rows.len());
     for row in rows {
         let row = write::whole(&table, &filler.columns, row)?;

@@ -7,7 +7,7 @@ use crate::engine::encode::encode;
 use crate::engine::{Engine, Pages, Reader};
 use crate::fault;
 use crate::read::{self, Tables, Values};
-use crate::sequences::Sequences;
+use crate::sequences::{SequenceValues, Sequences};
 use crate::system;
 use crate::system::facts::{Asker, Facts};
 use crate::txn::View;
@@ -74,6 +74,11 @@ pub struct Evaluator {
 }
 
 impl Evaluator {
+    /// Numbers for rows, and what the session is told of them.
+    pub fn numbers(&self) -> (&Sequences, &SequenceValues) {
+        (&self.sequences, &self.asker.told)
+    }
+
     /// Starts a query over the cluster's tables. Its rows come as they are made.
     pub fn start(&self, bound: Arc<Bound>, values: Values, view: View) -> Result<Rows, Failure> {
         self.begin(bound, values, 1, move || view.clone())

@@ -224,6 +224,7 @@ fn shown(slot: &Slot) -> String {
         Slot::Param(number) => format!("${}", number + 1),
         Slot::Now => "now()".into(),
         Slot::Today => "current_date".into(),
+        Slot::Random => "gen_random_uuid()".into(),
     }
 }
 

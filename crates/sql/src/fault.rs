@@ -1,8 +1,11 @@
 //! What the cluster says when something is not done, as PostgreSQL's clients read it (conventions: SQLSTATE).
 
 use client::{Answer, ClientError, FailKind, Outcome};
-use pg::{Failure, code};
+use pg::{Failure, Reason, code};
+use types::TableRecord;
+use types::procedure::FailureKind;
 use wire::request::Outcome as Refusal;
+use wire::{Body, CallResult};
 
 /// How a write ended that was decided.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,10 +32,33 @@ pub fn decided(outcome: Outcome) -> Result<Decided, Failure> {
         Outcome::Refused(Refusal::Stopped, _) => Err(of_client(ClientError::Stopped)),
         Outcome::Refused(Refusal::Stale, _) => Err(of_client(ClientError::Stale)),
         Outcome::Refused(Refusal::NameTaken, _) => Err(of_client(ClientError::NameTaken)),
-        Outcome::Refused(Refusal::Done, _) => Err(Failure::new(code::INTERNAL, "a refusal that says `done`")),
+        Outcome::Refused(Refusal::CallFailed, answer) => Err(call_failed(&answer)),
+        Outcome::Refused(Refusal::Done | Refusal::Returned, _) => {
+            Err(Failure::new(code::INTERNAL, "a refusal that says `done`"))
+        }
         Outcome::Unknown(why) => Err(unknown(&why)),
         Outcome::Failed(kind, why) => Err(failed(kind, &why)),
     }
+}
+
+/// A call of a procedure that failed, with the code that PostgreSQL has for the like.
+fn call_failed(answer: &Answer) -> Failure {
+    let Body::Called(CallResult::Failed(failure)) = &answer.body else {
+        return Failure::new(code::INTERNAL, "a call failed and nobody says why");
+    };
+    let code = match failure.kind {
+        FailureKind::Steps | FailureKind::Later => code::CANCELED,
+        FailureKind::Memory | FailureKind::Reads | FailureKind::Writes | FailureKind::Results => code::LIMIT,
+        FailureKind::Depth => "54001",
+        FailureKind::Arguments => "22023",
+        FailureKind::Tables => "42P01",
+        FailureKind::Elsewhere => code::UNSUPPORTED,
+        FailureKind::Row => "22000",
+        FailureKind::ReadOnly => "25006",
+        FailureKind::Trap => "38000",
+        FailureKind::Raised => "P0001",
+    };
+    Failure::new(code, failure.why.clone())
 }
 
 /// The answer to a read.
@@ -97,27 +123,36 @@ pub fn of_client(error: ClientError) -> Failure {
         ClientError::Violates(_) => Failure::new("23000", sentence),
         ClientError::Changed => conflict(),
         ClientError::Stale => stale(),
-        ClientError::NameTaken => Failure::new("42P07", sentence),
+        ClientError::NameTaken => Failure::new("42P07", sentence).because(Reason::NameTaken),
         ClientError::NoDatabase(_) => Failure::new("3D000", sentence),
         ClientError::Failed { kind, .. } => failed(kind, &sentence),
         _ => Failure::new(code::INTERNAL, sentence),
     }
 }
 
-/// What is said where a table is not as a plan thought.
-const STALE: &str = "a table was changed or dropped meanwhile";
-
 /// A table is not as a plan thought: it is to be looked at again.
 pub fn stale() -> Failure {
-    Failure::new(SERIALIZATION, STALE).hint("do the transaction again")
+    Failure::new(SERIALIZATION, "a table was changed or dropped meanwhile")
+        .hint("do the transaction again")
+        .because(Reason::Stale)
 }
 
 /// True if a table was not as a plan thought, and nothing was done.
 pub fn is_stale(failure: &Failure) -> bool {
-    failure.code == SERIALIZATION && failure.message == STALE
+    failure.reason == Reason::Stale
 }
 
-/// True if a name is given to something else already.
+/// Refuses what only tables of a database know, of one that has partitions for itself.
+pub fn together(table: &TableRecord, what: &str) -> Result<(), Failure> {
+    if table.database().is_some() {
+        return Ok(());
+    }
+    let hint = "it has partitions for itself: make it without options, or in a database (CREATE DATABASE)";
+    Err(Failure::unsupported(format!("{what} of \"{}\"", table.name), hint))
+}
+
+/// True if a name is given to something else already. That is read from the sentence of a controller, whose
+/// answers have a status for people's scripts and a text, and no more.
 pub fn is_taken(failure: &Failure) -> bool {
     failure.code == code::INTERNAL && failure.message.contains("exists already")
 }

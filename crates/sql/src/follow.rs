@@ -7,8 +7,8 @@
 
 use crate::bind::{Binder, Change};
 use crate::catalog::Catalog;
-use crate::constraints::define::{ident, unreadable};
 use crate::constraints::{children, follows, names};
+use crate::constraints::{define::ident, unreadable};
 use crate::edits::{self, Edits};
 use crate::evaluate::Evaluator;
 use crate::fault;
@@ -16,6 +16,7 @@ use crate::read::Values;
 use crate::txn::buffer::Written;
 use crate::txn::{Buffer, View};
 use crate::ty::Ty;
+use crate::write;
 use client::Table;
 use pg::{Failure, code};
 use sqlparser::ast::Statement;
@@ -141,6 +142,10 @@ pub fn gathered(
     let (mut buffer, mut tables) = (Buffer::default(), BTreeMap::new());
     for mut edits in all {
         let Some(partition) = edits.partition else { continue };
+        if !buffer.is_empty() && buffer.partition() != partition {
+            let how = "what follows from a change lies in another partition; a row is one";
+            return Err(write::elsewhere(&edits.table, how, "a statement that writes in several partitions"));
+        }
         edits.edits.iter_mut().for_each(|edit| edit.since = since);
         buffer.take((edits.table.id(), partition), edits.edits, &mut Vec::new())?;
         tables.insert(edits.table.id(), edits.table);

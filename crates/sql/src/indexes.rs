@@ -37,7 +37,7 @@ pub fn create(catalog: &Catalog, create: &CreateIndex) -> Result<Change, Failure
     if create.unique {
         return Err(Failure::unsupported(
             "CREATE UNIQUE INDEX",
-            "an index is local to its partition and cannot see the others: make the table in a database (CREATE DATABASE)",
+            "an index is local to its partition and cannot see the others: make the table without options, or in a database (CREATE DATABASE)",
         ));
     }
     refuse(create)?;
@@ -54,47 +54,51 @@ pub fn create(catalog: &Catalog, create: &CreateIndex) -> Result<Change, Failure
         None => free_name(catalog, &format!("{of}_{}_idx", columns.join("_"))),
     };
     let mut change = Change { tag: "CREATE INDEX", requests: Vec::new() };
-    if holder(catalog, &name).is_some() || catalog.table(&name).is_some() {
+    if catalog.has_relation(&name) {
         return match create.if_not_exists {
             true => Ok(change),
             false => Err(Failure::new("42P07", format!("relation \"{name}\" already exists"))),
         };
     }
-    table.indexes.clone().add(&table.schema, &name, &columns).map_err(|why| {
-        match why.contains("no column") {
-            true => Failure::new("42703", why),
-            false => Failure::unsupported(why, "docs/sql.md says what can be indexed"),
-        }
+    let unknown = columns.iter().any(|name| table.schema.column_index(name).is_none());
+    table.indexes.clone().add(&table.schema, &name, &columns).map_err(|why| match unknown {
+        true => Failure::new("42703", why),
+        false => Failure::unsupported(why, "docs/sql.md says what can be indexed"),
     })?;
     let add_index = Some(AddIndex { name, columns });
     change.requests.push(Request { name: of, add_index, ..Request::default() });
     Ok(change)
 }
 
-/// A unique index to be, of a table in a database.
-pub fn create_unique(catalog: &Catalog, create: &CreateIndex) -> Result<Constraining, Failure> {
+/// An index to be, of a table in a database.
+pub fn create_within(catalog: &Catalog, create: &CreateIndex) -> Result<Constraining, Failure> {
     refuse(create)?;
     let of = table_name(&create.table_name)?;
     if catalog.table(&of).is_none() {
         return Err(Failure::new("42P01", format!("relation \"{of}\" does not exist")));
     }
     let columns = create.columns.iter().map(plain).collect::<Result<Vec<_>, _>>()?;
-    constraining::unique_index(create, columns)
+    constraining::index(create, columns)
 }
 
 /// A name that nothing has.
 fn free_name(catalog: &Catalog, wanted: &str) -> String {
     let cut: String = wanted.chars().take(58).collect();
-    let taken = |name: &String| holder(catalog, name).is_some() || catalog.table(name).is_some();
+    let taken = |name: &String| catalog.has_relation(name);
     let numbered = (1..).map(|number| format!("{cut}{number}"));
     std::iter::once(cut.clone()).chain(numbered).find(|name| !taken(name)).expect("numbers do not end")
 }
 
 fn plain(column: &IndexColumn) -> Result<String, Failure> {
     let in_order = OrderByOptions { asc: Some(true), nulls_first: None };
+    // Texts are in the order of their bytes anyhow, which is what patterns need.
+    let class = column.operator_class.as_ref().map(ToString::to_string);
+    let class = class.is_none_or(|class| {
+        matches!(class.as_str(), "text_pattern_ops" | "varchar_pattern_ops" | "bpchar_pattern_ops")
+    });
     match &column.column.expr {
         Expr::Identifier(name)
-            if column.operator_class.is_none()
+            if class
                 && (column.column.options == in_order
                     || column.column.options == OrderByOptions::default()) =>
         {
@@ -102,7 +106,10 @@ fn plain(column: &IndexColumn) -> Result<String, Failure> {
         }
         other => Err(Failure::unsupported(
             format!("an index on {other}"),
-            "name columns only; their order is ascending, and it can be read by in any",
+            match other {
+                Expr::Identifier(_) => "their order is ascending, and it can be read by in any",
+                _ => "name columns only: keep what it computes in a column of its own, and index that",
+            },
         )),
     }
 }
@@ -121,6 +128,22 @@ fn refuse(create: &CreateIndex) -> Result<(), Failure> {
         Some((_, what)) => Err(Failure::unsupported(*what, "write CREATE INDEX name ON table (columns)")),
         None => Ok(()),
     }
+}
+
+/// True if these are indexes of tables that have partitions for themselves.
+pub fn are_bare(catalog: &Catalog, names: &[ObjectName]) -> Result<bool, Failure> {
+    let bare = |name: &ObjectName| {
+        let name = table_name(name)?;
+        let key = name.strip_suffix("_pkey").and_then(|of| catalog.table(of));
+        let table = holder(catalog, &name).or_else(|| key.map(AsRef::as_ref));
+        Ok(table.map_or(!catalog.is_of_database(), |table| table.database().is_none()))
+    };
+    let all = names.iter().map(bare).collect::<Result<Vec<_>, Failure>>()?;
+    if all.iter().any(|one| *one != all[0]) {
+        let hint = "some are of tables with partitions for themselves: drop one at a time";
+        return Err(Failure::unsupported("DROP INDEX of both kinds of tables", hint));
+    }
+    Ok(all.first().copied().unwrap_or(false))
 }
 
 /// Indexes to be dropped.

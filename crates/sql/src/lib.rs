@@ -3,16 +3,18 @@
 //! | what | where |
 //! | --- | --- |
 //! | a session: transactions, parameters, carrying out plans | [`session`] |
-//! | from a text to a plan, and the cache of plans | [`plan`] |
+//! | from a text to a plan, and the cache of plans; what a plan is to do | [`plan`], [`work`] |
 //! | names, types, and the translation into the evaluating engine's language | [`bind`] |
 //! | functions and operators on values | [`eval`] |
 //! | the evaluating engine: SQLite over the cluster's tables | [`engine`], [`evaluate`] |
 //! | COPY | [`copy`] |
+//! | PREPARE, EXECUTE and cursors in SQL | [`cursors`] |
+//! | sequences, views | [`numbering`], [`views`] |
 //! | columns with bounds and defaults, rows that fit them, numbers for rows | [`columns`], [`rows`], [`sequences`] |
 //! | constraints of a database's tables: changed, kept, what follows from them | [`constraints`], [`constraining`], [`follow`], [`early`] |
-//! | ALTER TABLE; a table's rows under another key | [`alter`], [`refill`] |
+//! | ALTER TABLE, outside of databases and in them; a table's rows under another key | [`alter`], [`altering`], [`refill`] |
 //! | VACUUM, ANALYZE, LOCK TABLE | [`upkeep`] |
-//! | reads of one row, counts, scans; tables; databases | [`read`], [`ddl`], [`database`] |
+//! | reads of one row, counts, scans; tables; databases, of several partitions, too | [`read`], [`ddl`], [`database`], [`several`] |
 //! | transactions | [`txn`] |
 //! | statements that write, what they do to rows, and its sending | [`statements`], [`edits`], [`write`] |
 //! | where each part of a query runs | [`explain`] |
@@ -23,12 +25,14 @@
 //! from PostgreSQL without `docs/sql.md` saying so.
 
 pub mod alter;
+pub mod altering;
 pub mod bind;
 pub mod catalog;
 pub mod columns;
 pub mod constraining;
 pub mod constraints;
 pub mod copy;
+pub mod cursors;
 pub mod database;
 pub mod ddl;
 pub mod driver;
@@ -41,7 +45,9 @@ pub mod explain;
 pub mod fault;
 pub mod follow;
 pub mod indexes;
+pub mod numbering;
 pub mod plan;
+pub mod procedures;
 pub mod range;
 pub mod read;
 pub mod refill;
@@ -49,11 +55,14 @@ pub mod rows;
 pub mod sequences;
 pub mod session;
 pub mod settings;
+pub mod several;
 pub mod statements;
 pub mod system;
 pub mod txn;
 pub mod ty;
 pub mod upkeep;
+pub mod views;
+pub mod work;
 pub mod write;
 
 pub use session::{DATABASE, Sql, USER};

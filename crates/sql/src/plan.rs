@@ -1,34 +1,36 @@
 //! From a statement's text to what is to be done. Plans are kept by the text, for all sessions of a node.
 
-use crate::alter::{self, AddKey};
+use crate::alter;
+use crate::altering::{self, Altering};
 use crate::bind::{Binder, Bound, Change, Insertion, folded, table_name};
 use crate::catalog::Catalog;
-use crate::constraining::{self, Constraining};
-use crate::copy::{self, CopyIn, CopyOut, CopyStatement};
+use crate::constraining;
+use crate::copy::{self, CopyStatement};
+use crate::cursors::{self, CursorStatement};
 use crate::database::{self, DatabaseStatement};
 use crate::ddl;
 use crate::explain::{self, Explained};
 use crate::indexes;
+use crate::numbering::{self, Counting, SequenceStatement};
+use crate::procedures::{self, ProcedureStatement};
 use crate::settings::{self, variable_name};
-use crate::txn::Modes;
 use crate::ty::Ty;
 use crate::upkeep::{self, Upkeep};
+use crate::views::{self, ViewStatement};
+pub use crate::work::Work;
 use pg::{Column, Failure, Kind, Shape, code};
-use sqlparser::ast::{
-    ContextModifier, CreateTable, ObjectType, Reset, Set, Statement, Truncate, TruncateIdentityOption,
-};
+use sqlparser::ast::{ContextModifier, ObjectType, Reset, Set, Statement, Truncate, TruncateIdentityOption};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, Tokenizer};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use wire::control::AlterTable as Request;
 
 /// Texts whose plans are kept.
 const KEPT: usize = 2_000;
 /// Longer texts are not worth it.
-const LONGEST: usize = 16 * 1024;
+const MAX_CACHED_TEXT_BYTES: usize = 16 * 1024;
 /// How deep expressions may be nested.
 const DEPTH: usize = 50;
 /// Operators and words in a row.
@@ -38,150 +40,8 @@ const UNIONS: usize = 60;
 /// The longest text. Values are no part of it, if they are sent as parameters.
 const MAX_TEXT: usize = 8 << 20;
 
-/// What is to be done.
-pub enum Work {
-    /// Give rows.
-    Query(Arc<Bound>),
-    /// Write rows.
-    Insert(Insertion),
-    /// Change or remove rows.
-    Change(Change),
-    /// Take rows from the client.
-    CopyIn(CopyIn),
-    /// Send the client rows.
-    CopyOut(CopyOut),
-    /// Change a table, if there is something to change.
-    AlterTable(Option<Request>),
-    /// Make or drop indexes.
-    Indexes(indexes::Change),
-    /// Make a table.
-    CreateTable(Box<CreateTable>),
-    /// Drop tables.
-    DropTables {
-        /// Their names.
-        names: Vec<String>,
-        /// A table that there is not is skipped.
-        if_exists: bool,
-        /// With the foreign keys that refer to them.
-        cascade: bool,
-    },
-    /// Take all rows of tables away.
-    Truncate {
-        /// The tables' names.
-        names: Vec<String>,
-        /// Numbers begin again.
-        restart: bool,
-    },
-    /// Give a table a key.
-    AddKey(AddKey),
-    /// Change constraints of a table, if there is something to change.
-    Constrain(Option<Constraining>, &'static str),
-    /// Upkeep that PostgreSQL needs, and locks on tables.
-    Upkeep(Upkeep),
-    /// Make a database.
-    CreateDatabase(Box<wire::control::CreateTable>),
-    /// Drop a database.
-    DropDatabase {
-        /// Its name.
-        name: String,
-        /// One that there is not is skipped.
-        if_exists: bool,
-        /// Also if it has tables, or somebody is in it.
-        force: bool,
-    },
-    /// Begin a transaction; with what the client is told.
-    Begin(Modes, &'static str),
-    /// Set the modes of the transaction.
-    SetTransaction(Modes),
-    /// Set the modes of transactions to come.
-    SetSession(Modes),
-    /// Mark a place in the transaction.
-    Savepoint(String),
-    /// Forget it.
-    Release(String),
-    /// Go back to it.
-    BackTo(String),
-    /// End it.
-    Commit,
-    /// End it.
-    Rollback,
-    /// Set parameters.
-    Set(Vec<(String, Option<String>)>),
-    /// Set parameters until the end of the transaction.
-    SetLocal(Vec<(String, Option<String>)>),
-    /// Set a parameter, or all, back; with what the client is told.
-    Reset(Option<String>, &'static str),
-    /// Forget a prepared statement, or all.
-    Deallocate(Option<String>),
-    /// Show a parameter.
-    Show(String),
-    /// Say where each part of a query runs.
-    Explain(Explained),
-}
-
-impl Work {
-    /// True if it changes something in the cluster.
-    pub fn writes(&self) -> bool {
-        matches!(self, Work::Insert(_) | Work::Change(_) | Work::CopyIn(_)) || self.defines() || self.locks()
-    }
-
-    /// True if it is about the session or its transaction alone: the tables need not be known for it.
-    pub fn names_no_table(&self) -> bool {
-        let transaction = matches!(
-            self,
-            Work::Begin(..)
-                | Work::Commit
-                | Work::Rollback
-                | Work::Savepoint(_)
-                | Work::Release(_)
-                | Work::BackTo(_)
-        );
-        let modes = matches!(self, Work::SetTransaction(_) | Work::SetSession(_));
-        let settings = matches!(self, Work::Set(_) | Work::SetLocal(_) | Work::Reset(..) | Work::Show(_));
-        transaction || modes || settings || matches!(self, Work::Deallocate(_))
-    }
-
-    /// True if it reads rows that must not change until the transaction commits.
-    pub fn locks(&self) -> bool {
-        matches!(self, Work::Query(bound) if bound.locks.is_some())
-    }
-
-    /// True if it makes, alters or drops a table.
-    pub fn defines(&self) -> bool {
-        let tables = matches!(self, Work::CreateTable(_) | Work::AlterTable(_) | Work::DropTables { .. });
-        let tables = tables || matches!(self, Work::Truncate { .. } | Work::AddKey(_) | Work::Constrain(..));
-        tables || self.is_about_databases() || matches!(self, Work::Indexes(_))
-    }
-
-    /// True if it makes or drops a database.
-    pub fn is_about_databases(&self) -> bool {
-        matches!(self, Work::CreateDatabase(_) | Work::DropDatabase { .. })
-    }
-
-    /// What it is called where it is not allowed.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Work::Query(bound) if bound.locks.is_some() => "SELECT FOR UPDATE",
-            Work::Query(_) => "SELECT",
-            Work::Insert(_) => "INSERT",
-            Work::Change(change) if change.removes => "DELETE",
-            Work::Change(_) => "UPDATE",
-            Work::CopyIn(_) => "COPY FROM",
-            Work::CreateTable(_) => "CREATE TABLE",
-            Work::AlterTable(_) | Work::AddKey(_) => "ALTER TABLE",
-            Work::Truncate { .. } => "TRUNCATE TABLE",
-            Work::Indexes(change) => change.tag,
-            Work::Constrain(_, tag) => tag,
-            Work::DropTables { .. } => "DROP TABLE",
-            Work::CreateDatabase(_) => "CREATE DATABASE",
-            Work::DropDatabase { .. } => "DROP DATABASE",
-            _ => "this statement",
-        }
-    }
-}
-
 /// A statement that can be executed.
-pub struct Plan {
+pub struct StatementPlan {
     /// What is to be done.
     pub work: Work,
     /// The types of its parameters.
@@ -196,6 +56,29 @@ pub struct Plan {
     pub shape: Shape,
 }
 
+impl StatementPlan {
+    /// A plan that rests on no table.
+    pub fn apart(work: Work, parsed: &Parsed, shape: Shape) -> StatementPlan {
+        let parsed = Parsed { plans: None, ..parsed.clone() };
+        StatementPlan { work, params: Vec::new(), revision: 0, parsed, given: Vec::new(), shape }
+    }
+}
+
+impl Parsed {
+    /// A statement that is planned each time.
+    pub fn of(statement: Statement) -> Parsed {
+        Parsed { statement: Arc::new(Said::Sql(Box::new(statement))), plans: None }
+    }
+
+    /// The statement on cursors and prepared statements that it is.
+    pub fn cursor(&self) -> Option<&CursorStatement> {
+        match self.statement.as_ref() {
+            Said::Cursor(statement) => Some(statement),
+            _ => None,
+        }
+    }
+}
+
 /// A statement, as it was read.
 #[derive(Debug)]
 enum Said {
@@ -203,6 +86,11 @@ enum Said {
     Copy(CopyStatement),
     Database(DatabaseStatement),
     Upkeep(Upkeep),
+    Sequence(SequenceStatement),
+    Cursor(CursorStatement),
+    View(ViewStatement),
+    Procedure(ProcedureStatement),
+    AddIdentity(Box<Altering>, Counting),
 }
 
 /// A statement that was read.
@@ -210,7 +98,7 @@ enum Said {
 pub struct Parsed {
     statement: Arc<Said>,
     /// Plans of it, if they are kept, by the types that were given.
-    plans: Option<Arc<Mutex<Vec<Arc<Plan>>>>>,
+    plans: Option<Arc<Mutex<Vec<Arc<StatementPlan>>>>>,
 }
 
 /// Statements by their text.
@@ -226,7 +114,7 @@ impl Cache {
             return Ok(parsed.clone());
         }
         let statements = parse(text)?;
-        let keep = text.len() <= LONGEST;
+        let keep = text.len() <= MAX_CACHED_TEXT_BYTES;
         let one = |statement| Parsed { statement: Arc::new(statement), plans: keep.then(Arc::default) };
         let parsed: Vec<Parsed> = statements.into_iter().map(one).collect();
         if keep {
@@ -251,6 +139,7 @@ fn parse(text: &str) -> Result<Vec<Said>, Failure> {
     let tokens = Tokenizer::new(&dialect, text).tokenize_with_location();
     let tokens = tokens.map_err(|error| syntax(error.to_string()))?;
     check_chains(tokens.iter().map(|token| &token.token))?;
+    let tokens = numbering::in_order(&tokens).unwrap_or(tokens);
     let excludes = tokens.iter().any(|token| is_word(&token.token, Keyword::EXCLUDE));
     let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH).with_tokens_with_locations(tokens);
     statements(&mut parser).map_err(|error| match error {
@@ -285,6 +174,19 @@ fn statements(parser: &mut Parser<'_>) -> Result<Vec<Said>, ParserError> {
             found.push(Said::Database(statement));
         } else if let Some(upkeep) = upkeep::parse(parser)? {
             found.push(Said::Upkeep(upkeep));
+        } else if let Some(statement) = cursors::parse(parser)? {
+            found.push(Said::Cursor(statement));
+        } else if let Some(statement) = numbering::parse(parser)? {
+            found.push(Said::Sequence(statement));
+        } else if let Some(statement) = views::parse(parser)? {
+            found.push(Said::View(statement));
+        } else if let Some(statement) = procedures::parse(parser)? {
+            found.push(Said::Procedure(statement));
+        } else if let Some((table, column, identity, counting)) = numbering::parse_added(parser)? {
+            let table = table_name(&table).map_err(|failure| ParserError::ParserError(failure.message))?;
+            let steps = vec![altering::Step::Number(folded(&column), Some(identity), false)];
+            let altering = Altering { table, if_exists: false, steps };
+            found.push(Said::AddIdentity(Box::new(altering), counting));
         } else {
             found.push(Said::Sql(Box::new(parser.parse_statement()?)));
         }
@@ -332,7 +234,11 @@ fn check_chains<'a>(tokens: impl Iterator<Item = &'a Token>) -> Result<(), Failu
 }
 
 /// Plans a statement, or finds its plan.
-pub fn plan(catalog: &Catalog, parsed: &Parsed, given: &[Option<Kind>]) -> Result<Arc<Plan>, Failure> {
+pub fn plan(
+    catalog: &Catalog,
+    parsed: &Parsed,
+    given: &[Option<Kind>],
+) -> Result<Arc<StatementPlan>, Failure> {
     if let Some(plans) = &parsed.plans {
         let mut plans = plans.lock().unwrap_or_else(PoisonError::into_inner);
         plans.retain(|plan| plan.revision == catalog.revision);
@@ -351,6 +257,7 @@ pub fn plan(catalog: &Catalog, parsed: &Parsed, given: &[Option<Kind>]) -> Resul
         Work::Insert(Insertion { returning, .. }) | Work::Change(Change { returning, .. }) => {
             returning.as_ref().map(|returning| told_columns(&returning.bound))
         }
+        Work::Call(call) => procedures::told_columns(&call.procedure),
         Work::Show(name) => Some(vec![Column::new(name.clone(), Kind::Text)]),
         Work::Explain(_) => Some(vec![Column::new("QUERY PLAN", Kind::Text)]),
         _ => None,
@@ -361,7 +268,7 @@ pub fn plan(catalog: &Catalog, parsed: &Parsed, given: &[Option<Kind>]) -> Resul
         .enumerate()
         .map(|(at, ty)| given.get(at).copied().flatten().unwrap_or_else(|| ty.kind()));
     let shape = Shape { parameters: told.collect(), columns };
-    let plan = Arc::new(Plan {
+    let plan = Arc::new(StatementPlan {
         work,
         params,
         revision: catalog.revision,
@@ -383,28 +290,60 @@ pub fn told_columns(bound: &Bound) -> Vec<Column> {
 }
 
 fn work(catalog: &Catalog, said: &Said, given: &[Option<Ty>]) -> Result<(Work, Vec<Ty>), Failure> {
-    let statement = match said {
-        Said::Sql(statement) => statement.as_ref(),
-        Said::Copy(copy) => {
-            let work = match copy::plan(catalog, copy)? {
-                copy::Planned::In(copy) => Work::CopyIn(copy),
-                copy::Planned::Out(copy) => Work::CopyOut(copy),
-            };
-            return Ok((work, Vec::new()));
-        }
+    match said {
+        Said::Sql(statement) => work_of_sql(catalog, statement, given),
+        other => work_of_own(catalog, other, given),
+    }
+}
+
+/// Statements that the parser of SQL does not know as they are meant here.
+fn work_of_own(catalog: &Catalog, said: &Said, given: &[Option<Ty>]) -> Result<(Work, Vec<Ty>), Failure> {
+    let work = match said {
+        Said::Sql(_) => return Err(Failure::new(code::INTERNAL, "a statement of SQL is read otherwise")),
+        Said::Copy(copy) => match copy::plan(catalog, copy)? {
+            copy::Planned::In(copy) => Work::CopyIn(copy),
+            copy::Planned::Out(copy) => Work::CopyOut(copy),
+        },
         Said::Database(DatabaseStatement::Create { name, options }) => {
             let request = database::request(name, options)?;
-            return Ok((Work::CreateDatabase(Box::new(request)), Vec::new()));
+            Work::CreateDatabase(Box::new(request))
+        }
+        Said::Cursor(statement) => return cursor(catalog, statement, given),
+        Said::Sequence(_) | Said::View(_) | Said::Procedure(_) | Said::AddIdentity(..)
+            if !catalog.is_of_database() =>
+        {
+            let hint = "make it in a database (CREATE DATABASE)";
+            return Err(Failure::unsupported("a sequence, a view or a procedure outside of databases", hint));
+        }
+        Said::Procedure(ProcedureStatement::Call { name, arguments }) => {
+            let (call, params) = procedures::call(catalog, (name, arguments), given)?;
+            return Ok((Work::Call(call), params));
+        }
+        Said::Procedure(statement) => Work::Procedure(statement.clone()),
+        Said::Sequence(statement) => Work::Sequence(statement.clone()),
+        Said::AddIdentity(altering, counting) => Work::AddIdentity((**altering).clone(), counting.clone()),
+        Said::View(statement) => {
+            statement.check(catalog)?;
+            Work::View(statement.clone())
         }
         Said::Upkeep(upkeep) => {
             upkeep.check(catalog)?;
-            return Ok((Work::Upkeep(upkeep.clone()), Vec::new()));
+            Work::Upkeep(upkeep.clone())
         }
         Said::Database(DatabaseStatement::Drop { name, if_exists, force }) => {
             let (name, if_exists, force) = (database::name(name)?, *if_exists, *force);
-            return Ok((Work::DropDatabase { name, if_exists, force }, Vec::new()));
+            Work::DropDatabase { name, if_exists, force }
         }
     };
+    Ok((work, Vec::new()))
+}
+
+/// A statement of SQL.
+fn work_of_sql(
+    catalog: &Catalog,
+    statement: &Statement,
+    given: &[Option<Ty>],
+) -> Result<(Work, Vec<Ty>), Failure> {
     if let Some(work) = altering(catalog, statement)? {
         return Ok((work, Vec::new()));
     }
@@ -427,7 +366,7 @@ fn work(catalog: &Catalog, said: &Said, given: &[Option<Ty>]) -> Result<(Work, V
             (Work::Change(change), params)
         }
         other => match explain::asked(other)? {
-            None => (utility(other, catalog.is_of_database())?, Vec::new()),
+            None => (utility(catalog, other)?, Vec::new()),
             Some((Statement::Query(query), json)) => {
                 let (bound, params) = binder().whole(query)?;
                 (Work::Explain(Explained { bound: Arc::new(bound), json }), params)
@@ -436,6 +375,27 @@ fn work(catalog: &Catalog, said: &Said, given: &[Option<Ty>]) -> Result<(Work, V
                 return Err(Failure::unsupported("EXPLAIN of a statement that writes", "explain a SELECT"));
             }
         },
+    })
+}
+
+/// Cursors and prepared statements. What they name, the session knows.
+fn cursor(
+    catalog: &Catalog,
+    statement: &CursorStatement,
+    given: &[Option<Ty>],
+) -> Result<(Work, Vec<Ty>), Failure> {
+    Ok(match statement.clone() {
+        CursorStatement::Declare { name, hold, query } => {
+            let (bound, params) = Binder::new(catalog, given).whole(&query)?;
+            (Work::Declare { name, hold, bound: Arc::new(bound) }, params)
+        }
+        CursorStatement::Close(name) => (Work::Close(name), Vec::new()),
+        CursorStatement::Prepare { name, types, statement } => {
+            (Work::Prepare { name, types, statement }, Vec::new())
+        }
+        CursorStatement::Fetch { .. } | CursorStatement::Execute { .. } => {
+            return Err(Failure::new(code::INTERNAL, "what it names is not known here"));
+        }
     })
 }
 
@@ -448,32 +408,34 @@ fn altering(catalog: &Catalog, statement: &Statement) -> Result<Option<Work>, Fa
             }
             match alter::changed_constraints(catalog, change)? {
                 Some(change) => Work::Constrain(Some(change), "ALTER TABLE"),
+                None if catalog.is_within(&table_name(&change.name)?) => Work::Alter(altering::read(change)?),
                 None => Work::AlterTable(alter::plan(catalog, change)?),
             }
         }
-        Statement::CreateIndex(index) if index.unique && catalog.is_of_database() => {
-            Work::Constrain(Some(indexes::create_unique(catalog, index)?), "CREATE INDEX")
+        Statement::CreateIndex(index) if catalog.is_within(&table_name(&index.table_name)?) => {
+            Work::Constrain(Some(indexes::create_within(catalog, index)?), "CREATE INDEX")
         }
         Statement::CreateIndex(index) => Work::Indexes(indexes::create(catalog, index)?),
         Statement::Drop { object_type: ObjectType::Index, if_exists, names, cascade: false, .. } => {
-            match catalog.is_of_database() {
-                true => {
+            match indexes::are_bare(catalog, names)? {
+                false => {
                     let change = constraining::drop_indexes(catalog, names, *if_exists)?;
                     Work::Constrain(change, "DROP INDEX")
                 }
-                false => Work::Indexes(indexes::drop(catalog, names, *if_exists)?),
+                true => Work::Indexes(indexes::drop(catalog, names, *if_exists)?),
             }
         }
         _ => return Ok(None),
     }))
 }
 
-/// Statements without parameters; `within` a database, or outside of one.
-fn utility(statement: &Statement, within: bool) -> Result<Work, Failure> {
+/// Statements without parameters.
+fn utility(catalog: &Catalog, statement: &Statement) -> Result<Work, Failure> {
+    let within = catalog.is_of_database();
     Ok(match statement {
         Statement::CreateTable(create) => {
             // What is wrong with it is said when it is planned.
-            ddl::check(create, within)?;
+            ddl::check(create, within && !(catalog.has_both() && ddl::is_apart(create)))?;
             Work::CreateTable(Box::new(create.clone()))
         }
         Statement::Drop {
@@ -487,7 +449,7 @@ fn utility(statement: &Statement, within: bool) -> Result<Work, Failure> {
             let names = names.iter().map(table_name).collect::<Result<_, _>>()?;
             Work::DropTables { names, if_exists: *if_exists, cascade: *cascade }
         }
-        Statement::Truncate(truncate) if within => truncated(truncate)?,
+        Statement::Truncate(truncate) if within => truncated(catalog, truncate)?,
         Statement::StartTransaction { modes, statements, exception: None, begin, .. }
             if statements.is_empty() =>
         {
@@ -535,12 +497,16 @@ fn utility(statement: &Statement, within: bool) -> Result<Work, Failure> {
     })
 }
 
-fn truncated(truncate: &Truncate) -> Result<Work, Failure> {
+fn truncated(catalog: &Catalog, truncate: &Truncate) -> Result<Work, Failure> {
     let strange = truncate.partitions.is_some() || truncate.on_cluster.is_some() || truncate.if_exists;
     if strange {
         return Err(Failure::new(code::SYNTAX, format!("syntax error in \"{truncate}\"")));
     }
-    let names = truncate.table_names.iter().map(|table| table_name(&table.name)).collect::<Result<_, _>>()?;
+    let names = truncate.table_names.iter().map(|table| table_name(&table.name));
+    let names = names.collect::<Result<Vec<_>, _>>()?;
+    if names.iter().any(|name| !catalog.is_within(name)) {
+        return Err(refused(&Statement::Truncate(truncate.clone())));
+    }
     let restart = matches!(truncate.identity, Some(TruncateIdentityOption::Restart));
     Ok(Work::Truncate { names, restart })
 }
@@ -553,6 +519,17 @@ fn refused(statement: &Statement) -> Failure {
         Statement::Truncate(_) => (
             "TRUNCATE of a table with partitions for itself".to_string(),
             "DELETE rows, drop the table and create it again, or make it in a database",
+        ),
+        Statement::CreateSchema { .. } => (
+            "CREATE SCHEMA".to_string(),
+            "there is one schema, public: make a database (CREATE DATABASE), or begin the tables' names with the schema's",
+        ),
+        Statement::CreateRole(_)
+        | Statement::AlterRole { .. }
+        | Statement::Grant(_)
+        | Statement::Revoke(_) => (
+            words.join(" ").to_uppercase(),
+            "there is one role, understudy, which may do everything; leave it out (pg_dump --no-owner --no-privileges)",
         ),
         _ => (words.join(" ").to_uppercase(), "docs/sql.md lists what is understood"),
     };

@@ -4,6 +4,7 @@ use crate::bind::{Condition, KEY, STORED, Slot, Source};
 use crate::driver::Handle;
 use crate::engine::encode::encode;
 use crate::engine::{Pages, Reader};
+use crate::eval;
 use crate::fault;
 use crate::range::{Entries, Range, range};
 use crate::system::{self, facts::Facts};
@@ -17,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use types::data::Value;
 use types::{Lsn, Micros, PartitionId};
-use wire::request::Snapshot;
+use wire::request::ReadSnapshot;
 use wire::{Body, Op};
 
 /// How long one call may take, a failover in between included.
@@ -48,6 +49,7 @@ impl Values {
             Slot::Param(number) => self.parameters.get(*number).cloned().unwrap_or_default(),
             Slot::Now => Value::Timestamp(self.now),
             Slot::Today => Value::Date(self.now.div_euclid(86_400_000_000) as i32),
+            Slot::Random => eval::random_uuid(),
         }
     }
 
@@ -139,10 +141,10 @@ pub async fn pin(handle: &Handle, partitions: Vec<(Table, PartitionId)>, view: &
     }
     let new = partitions.into_iter().filter(|(table, partition)| {
         let unknown = view.position(*partition).is_none();
-        unknown && matches!(view.at(table, *partition), Snapshot::Begin)
+        unknown && matches!(view.at(table, *partition), ReadSnapshot::Begin)
     });
     let hold = |(table, partition): (Table, PartitionId)| {
-        let call = table.call(partition, Op::Hold { at: Snapshot::Begin });
+        let call = table.call(partition, Op::Hold { at: ReadSnapshot::Begin });
         (ask(handle, call), table, partition)
     };
     let asked: Vec<_> = new.map(hold).collect();
@@ -320,7 +322,7 @@ struct Page {
     /// The first key, or the first entry of the index.
     from: Bytes,
     /// At which state.
-    at: Snapshot,
+    at: ReadSnapshot,
     /// The partition's first.
     first: bool,
 }
@@ -417,7 +419,7 @@ impl Pages for Scan {
             other => return Err(no_row(&other)),
         };
         if let Some(from) = next {
-            self.todo.push(Page { from, at: Snapshot::At(snapshot), first: false, ..page });
+            self.todo.push(Page { from, at: ReadSnapshot::At(snapshot), first: false, ..page });
         }
         self.ask();
         if !self.view.buffer.is_empty() {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use types::data::{Constraint, Demand, Row, Schema, SchemaError, Standing};
 use types::{CatalogTable, Position, TableId};
-use wire::request::Snapshot;
+use wire::request::ReadSnapshot;
 use wire::{Body, Op, RecordText, RowOp, TableChange};
 
 /// Rows that are copied at once.
@@ -37,7 +37,8 @@ pub fn keyed(table: &Table, key: &[String]) -> Result<Schema, Failure> {
     for at in schema.visible() {
         places[at] = columns.len();
         let mut column = schema.columns()[at].clone();
-        if column.rules.identity.is_some() {
+        column.rules.missing = None;
+        if column.rules.identity.is_some() && column.rules.sequence.is_none() {
             column.rules.counter = column.rules.counter.or(Some((table.id().0, at as u32)));
         }
         column.nullable &= !key.contains(&column.name);
@@ -58,7 +59,7 @@ pub fn keyed(table: &Table, key: &[String]) -> Result<Schema, Failure> {
 fn moved(mut constraint: Constraint, places: &[usize]) -> Constraint {
     let columns = match &mut constraint.demand {
         Demand::Check(_) => return constraint,
-        Demand::Unique(columns) => columns,
+        Demand::Unique(columns) | Demand::Index(columns) => columns,
         Demand::Foreign(reference) => &mut reference.columns,
     };
     columns.iter_mut().for_each(|at| *at = places[*at]);
@@ -110,7 +111,7 @@ impl Refill<'_> {
             if self.renewed.elapsed() >= RENEW {
                 self.renew()?;
             }
-            let op = Op::Scan { from, to: Bytes::new(), limit: ROWS, at: Snapshot::Newest };
+            let op = Op::Scan { from, to: Bytes::new(), limit: ROWS, at: ReadSnapshot::Newest };
             let answer = self.client.call(self.from.call(self.database.partition(), op));
             let Body::Rows { rows, more } = answer.map_err(fault::of_client)?.body else {
                 return Err(Failure::new(pg::code::INTERNAL, "a table without rows"));

@@ -1,9 +1,11 @@
 //! Rows before they are written: what a statement did not say is filled in, and every value fits its column.
 
+use crate::bind::Slot;
 use crate::columns::default_slot;
 use crate::driver::Handle;
+use crate::eval::random_uuid;
 use crate::read::Values;
-use crate::sequences::Sequences;
+use crate::sequences::{SequenceValues, Sequences};
 use crate::ty::{Ty, written};
 use client::Table;
 use pg::{Failure, code};
@@ -15,6 +17,8 @@ enum Rest {
     Value(Value),
     /// A number of its own in every row.
     Number,
+    /// A UUID of its own in every row.
+    Random,
 }
 
 /// Fills rows up.
@@ -32,11 +36,14 @@ impl Filler {
             if given.contains(&at) {
                 continue;
             }
-            let rest = match default_slot(column)?.map(|slot| values.of(&slot)) {
-                // What is not said is null anyhow.
-                Some(Value::Null) => continue,
-                Some(value) => Rest::Value(value),
+            let rest = match default_slot(column)? {
                 None => Rest::Number,
+                Some(Slot::Random) => Rest::Random,
+                Some(slot) => match values.of(&slot) {
+                    // What is not said is null anyhow.
+                    Value::Null => continue,
+                    value => Rest::Value(value),
+                },
             };
             filler.columns.push(at);
             filler.rest.push((at, rest));
@@ -48,15 +55,16 @@ impl Filler {
     pub async fn fill(
         &self,
         handle: &Handle,
-        sequences: &Sequences,
+        (sequences, told): (&Sequences, &SequenceValues),
         table: &Table,
         rows: &mut [Vec<Value>],
     ) -> Result<(), Failure> {
         for (at, rest) in &self.rest {
             match rest {
                 Rest::Value(value) => rows.iter_mut().for_each(|row| row.push(value.clone())),
+                Rest::Random => rows.iter_mut().for_each(|row| row.push(random_uuid())),
                 Rest::Number => {
-                    let numbers = sequences.take(handle, table, *at, rows.len()).await?;
+                    let numbers = sequences.take(handle, told, (table, *at), rows.len()).await?;
                     let largest = numbers.iter().copied().max().unwrap_or(0);
                     let column = &table.schema().columns()[*at];
                     if column.rules.check(&Value::Int(largest)).is_err() {

@@ -1,18 +1,21 @@
-//! Numbers for rows that have none: each node takes blocks of them, by a conditional write of the row that
-//! counts them.
+//! Numbers for rows that have none, and of sequences: each node takes blocks of them, by a conditional write
+//! of the row that counts them.
 //!
 //! A number is never given out twice, also across failovers. Numbers that a node has taken and not used are
 //! lost with it, and rows are not numbered in the order of time: so it is with PostgreSQL's sequences that
-//! have a cache.
+//! have a cache. `setval` is known at once to the node that is asked, and to others when they have used up
+//! what they have taken.
 
+use crate::catalog::Catalog;
+use crate::columns::numbering;
 use crate::driver::Handle;
 use crate::fault::{self, Decided};
 use crate::read::CALL;
 use client::{Answer, Outcome, Table};
 use pg::{Failure, code};
 use std::collections::HashMap;
-use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
+use types::data::kind::Sequence;
 use types::data::{Row, Value};
 use types::system::SEQUENCES;
 use types::{Position, TableId, Term};
@@ -20,17 +23,82 @@ use wire::request::Outcome as Refusal;
 use wire::{Body, RowOp};
 
 /// Numbers that a node takes at once.
-const BLOCK: i64 = 100;
+const BLOCK: u64 = 100;
 /// How often somebody else may be faster.
 const ATTEMPTS: usize = 1_000;
 
-/// A column of a table, by its index.
+/// What is counted: a column of a table by its index, or a sequence by its id and 0.
 type Counted = (TableId, usize);
+
+/// How it is counted.
+#[derive(Clone, Debug)]
+struct Rule {
+    of: Counted,
+    /// What it is called where it has no numbers any more.
+    name: String,
+    numbers: Sequence,
+}
+
+/// Numbers in a row.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    next: i64,
+    step: i64,
+    left: u64,
+}
+
+impl Block {
+    fn take(&mut self) -> Option<i64> {
+        let number = self.next;
+        self.left = self.left.checked_sub(1)?;
+        // Behind the last one nothing is asked for.
+        self.next = number.saturating_add(self.step);
+        Some(number)
+    }
+}
 
 /// The numbers that this node has taken and not used yet.
 #[derive(Default)]
 pub struct Sequences {
-    blocks: Mutex<HashMap<Counted, Vec<Range<i64>>>>,
+    blocks: Mutex<HashMap<Counted, Vec<Block>>>,
+}
+
+/// What a session was given by sequences: what `currval` and `lastval` tell.
+#[derive(Debug, Default)]
+pub struct SequenceValues {
+    last: Mutex<(Option<TableId>, HashMap<TableId, i64>)>,
+}
+
+impl SequenceValues {
+    /// A sequence has given it this number.
+    pub fn tell(&self, sequence: TableId, number: i64) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.0 = Some(sequence);
+        last.1.insert(sequence, number);
+    }
+
+    /// The last number of a sequence.
+    pub fn of(&self, sequence: TableId) -> Option<i64> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).1.get(&sequence).copied()
+    }
+
+    /// The last number, of whatever sequence.
+    pub fn last(&self) -> Option<i64> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.0.and_then(|sequence| last.1.get(&sequence).copied())
+    }
+
+    /// Forgets all.
+    pub fn forget(&self) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Default::default();
+    }
+}
+
+/// A sequence by its id.
+fn rule(catalog: &Catalog, sequence: TableId) -> Result<Rule, Failure> {
+    let missing = || Failure::new("42P01", "the sequence that numbers these rows does not exist");
+    let (name, numbers) = catalog.sequence_by_id(sequence).ok_or_else(missing)?;
+    Ok(Rule { of: (sequence, 0), name: name.to_string(), numbers })
 }
 
 impl Sequences {
@@ -38,25 +106,85 @@ impl Sequences {
     pub async fn take(
         &self,
         handle: &Handle,
-        table: &Table,
-        column: usize,
+        told: &SequenceValues,
+        (table, column): (&Table, usize),
         count: usize,
     ) -> Result<Vec<i64>, Failure> {
-        let counter = table.schema().columns().get(column).and_then(|column| column.rules.counter);
-        let of = match counter {
+        let place = column;
+        let column = &table.schema().columns()[column];
+        if let Some(sequence) = numbering(column) {
+            return self.next(handle, told, sequence, count).await;
+        }
+        let of = match column.rules.counter {
             Some((table, column)) => (TableId(table), column as usize),
-            None => (table.id(), column),
+            None => (table.id(), place),
         };
+        let numbers = Sequence { bits: 64, start: 1, step: 1, least: 1, most: i64::MAX, cycle: false };
+        self.numbers(handle, &Rule { of, name: column.name.clone(), numbers }, count).await
+    }
+
+    /// So many numbers of a sequence.
+    pub async fn next(
+        &self,
+        handle: &Handle,
+        told: &SequenceValues,
+        sequence: TableId,
+        count: usize,
+    ) -> Result<Vec<i64>, Failure> {
+        let catalog = handle.current().await?;
+        let numbers = self.numbers(handle, &rule(&catalog, sequence)?, count).await?;
+        if let Some(last) = numbers.last() {
+            told.tell(sequence, *last);
+        }
+        Ok(numbers)
+    }
+
+    /// The next number of a sequence as far as this node knows, and whether one was given out.
+    pub async fn standing(&self, handle: &Handle, sequence: TableId) -> Result<(i64, bool), Failure> {
+        let catalog = handle.current().await?;
+        let rule = rule(&catalog, sequence)?;
+        let own = {
+            let blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+            let kept = blocks.get(&rule.of).and_then(|blocks| blocks.iter().find(|block| block.left > 0));
+            kept.map(|block| block.next)
+        };
+        let next = match own {
+            Some(next) => next,
+            None => match stored(handle, rule.of).await?.0 {
+                Some(next) => next,
+                None => return Ok((rule.numbers.start, false)),
+            },
+        };
+        match next == rule.numbers.start {
+            true => Ok((next, false)),
+            false => Ok((next.saturating_sub(rule.numbers.step), true)),
+        }
+    }
+
+    /// Has a sequence go on with this number.
+    pub async fn set(&self, handle: &Handle, sequence: TableId, next: i64) -> Result<(), Failure> {
+        let of = (sequence, 0);
+        for _ in 0..ATTEMPTS {
+            let (before, since) = stored(handle, of).await?;
+            if store(handle, of, (before.is_some(), next), since).await? {
+                self.blocks.lock().unwrap_or_else(PoisonError::into_inner).remove(&of);
+                return Ok(());
+            }
+        }
+        Err(busy())
+    }
+
+    async fn numbers(&self, handle: &Handle, rule: &Rule, count: usize) -> Result<Vec<i64>, Failure> {
         let mut numbers = Vec::with_capacity(count);
         loop {
-            self.kept(of, count, &mut numbers);
+            self.kept(rule.of, count, &mut numbers);
             if numbers.len() == count {
                 return Ok(numbers);
             }
-            let wanted = BLOCK.max((count - numbers.len()) as i64);
-            let block = block(handle, of, wanted).await?;
+            let wanted = BLOCK.max((count - numbers.len()) as u64);
+            let block = block(handle, rule, wanted).await?;
             let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
-            blocks.entry(of).or_default().push(block);
+            blocks.entry(rule.of).or_default().push(block);
         }
     }
 
@@ -64,10 +192,17 @@ impl Sequences {
         let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(blocks) = blocks.get_mut(&of) else { return };
         for block in blocks.iter_mut() {
-            numbers.extend(block.take(count - numbers.len()));
+            while numbers.len() < count {
+                let Some(number) = block.take() else { break };
+                numbers.push(number);
+            }
         }
-        blocks.retain(|block| !block.is_empty());
+        blocks.retain(|block| block.left > 0);
     }
+}
+
+fn busy() -> Failure {
+    Failure::new("55P03", "the numbers are wanted by too many at once").hint("try again")
 }
 
 /// The table that counts.
@@ -79,44 +214,74 @@ fn counters(handle: &Handle) -> Result<Table, Failure> {
     })
 }
 
-/// Takes the next numbers for this node alone.
-async fn block(handle: &Handle, of: Counted, wanted: i64) -> Result<Range<i64>, Failure> {
-    let handle = &handle.within(None);
+fn key_of(of: Counted) -> [Value; 2] {
+    [Value::Int(i64::from(of.0.0)), Value::Int(of.1 as i64)]
+}
+
+/// The number that is to be given out next, if one was ever; and the state that says so.
+async fn stored(handle: &Handle, of: Counted) -> Result<(Option<i64>, Position), Failure> {
+    let handle = &handle.bare();
     let table = counters(handle)?;
-    let key = [Value::Int(i64::from(of.0.0)), Value::Int(of.1 as i64)];
+    let key = key_of(of);
     let encoded = table.key(&key).map_err(fault::of_client)?;
-    let partition = table.partition_of(&encoded).map_err(fault::of_client)?;
+    let call = table.get(&key).map_err(fault::of_client)?.within(CALL);
+    let read = fault::decided(handle.call(call).await)?;
+    let Decided::Done(Answer { body: Body::Row(found), epoch, lsn, .. }) = read else {
+        return Err(Failure::new(code::INTERNAL, "the answer was not of the expected kind"));
+    };
+    let at = Position::new(Term::of(epoch), lsn);
+    let Some((_, stored)) = &found else { return Ok((None, at)) };
+    let row = table.decode(&encoded, stored).map_err(fault::of_client)?;
+    match row.values.get(2) {
+        Some(Value::Int(next)) => Ok((Some(*next), at)),
+        _ => Err(Failure::new(code::INTERNAL, "a counter without a number")),
+    }
+}
+
+/// Stores the next number, if nobody has since. False: somebody has, or it is not known.
+async fn store(
+    handle: &Handle,
+    of: Counted,
+    (there, next): (bool, i64),
+    since: Position,
+) -> Result<bool, Failure> {
+    let handle = &handle.bare();
+    let table = counters(handle)?;
+    let [one, two] = key_of(of);
+    let (key, row) = table.encode(&Row::new(vec![one, two, Value::Int(next)])).map_err(fault::of_client)?;
+    let partition = table.partition_of(&key).map_err(fault::of_client)?;
+    let op = if there { RowOp::Update { key, row } } else { RowOp::Insert { key, row } };
+    match handle.call(table.write_since(partition, vec![op], since).within(CALL)).await {
+        Outcome::Ok(_) => Ok(true),
+        // Somebody else was faster; or nobody knows, and then the numbers are given up.
+        Outcome::Refused(Refusal::Exists | Refusal::Changed, _) | Outcome::Unknown(_) => Ok(false),
+        other => fault::decided(other).map(|_| false),
+    }
+}
+
+/// Takes the next numbers for this node alone (PR-154).
+async fn block(handle: &Handle, rule: &Rule, wanted: u64) -> Result<Block, Failure> {
+    let Sequence { start, step, cycle, most, least, .. } = rule.numbers;
     for _ in 0..ATTEMPTS {
-        let call = table.get(&key).map_err(fault::of_client)?.within(CALL);
-        let read = fault::decided(handle.call(call).await)?;
-        let Decided::Done(Answer { body: Body::Row(found), epoch, lsn, .. }) = read else {
-            return Err(Failure::new(code::INTERNAL, "the answer was not of the expected kind"));
-        };
-        let (next, there) = match &found {
-            None => (1, false),
-            Some((_, stored)) => {
-                let row = table.decode(&encoded, stored).map_err(fault::of_client)?;
-                match row.values.get(2) {
-                    Some(Value::Int(next)) => (*next, true),
-                    _ => return Err(Failure::new(code::INTERNAL, "a counter without a number")),
-                }
+        let (next, since) = stored(handle, rule.of).await?;
+        let there = next.is_some();
+        let mut next = next.unwrap_or(start);
+        if rule.numbers.left(next) == 0 {
+            if !cycle {
+                let (what, bound) = if step > 0 { ("maximum", most) } else { ("minimum", least) };
+                let message =
+                    format!("nextval: reached {what} value of sequence \"{}\" ({bound})", rule.name);
+                return Err(Failure::new("2200H", message));
             }
-        };
-        let end = next
-            .checked_add(wanted)
-            .ok_or_else(|| Failure::new("2200H", "the numbers of this column are used up"))?;
-        let row = Row::new(vec![key[0].clone(), key[1].clone(), Value::Int(end)]);
-        let (key, row) = table.encode(&row).map_err(fault::of_client)?;
-        let op = if there { RowOp::Update { key, row } } else { RowOp::Insert { key, row } };
-        match handle
-            .call(table.write_since(partition, vec![op], Position::new(Term::of(epoch), lsn)).within(CALL))
-            .await
-        {
-            Outcome::Ok(_) => return Ok(next..end),
-            // Somebody else was faster; or nobody knows, and then the block is given up.
-            Outcome::Refused(Refusal::Exists | Refusal::Changed, _) | Outcome::Unknown(_) => {}
-            other => fault::decided(other).map(drop)?,
+            next = rule.numbers.again();
+        }
+        let left = wanted.min(rule.numbers.left(next));
+        // Whoever reaches the end of all numbers begins behind it.
+        let end = i128::from(next) + i128::from(step) * i128::from(left);
+        let end = end.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
+        if store(handle, rule.of, (there, end), since).await? {
+            return Ok(Block { next, step, left });
         }
     }
-    Err(Failure::new("55P03", "the numbers of this column are wanted by too many at once").hint("try again"))
+    Err(busy())
 }

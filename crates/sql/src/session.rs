@@ -1,22 +1,27 @@
 //! A client's session: its transaction, its parameters, and the carrying out of plans.
 
 mod copying;
+mod counting;
+mod cursors;
 mod define;
+mod procedures;
 mod utility;
 mod waiting;
+mod within;
 
 use crate::bind::Bound;
 use crate::copy::{self, CopyInput};
 use crate::database;
-use crate::driver::{Driver, Handle};
+use crate::driver::{Driver, Handle, Place};
 use crate::edits;
 use crate::evaluate::{Engines, Evaluator};
 use crate::fault;
-use crate::plan::{Cache, Parsed, Plan, Work, plan, told_columns};
+use crate::plan::{Cache, Parsed, StatementPlan, Work, plan, told_columns};
 use crate::range::range;
 use crate::read::{self, Values};
 use crate::sequences::Sequences;
 use crate::settings::{self, Settings};
+use crate::several;
 use crate::statements::{self, Statement, canceled};
 use crate::system::facts::Asker;
 use crate::system::relations;
@@ -28,21 +33,21 @@ use pg::{Cancel, Failure, Kind, Login, Outcome, Rows, Session, Shape, Transactio
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use types::TableRecord;
 use types::data::Value;
-use types::{TableId, TableRecord};
 
 /// The user that everybody is.
 pub const USER: &str = "understudy";
-/// The database that is always there: its tables have partitions for themselves.
-pub const DATABASE: &str = "understudy";
+/// The database that is always there.
+pub const DATABASE: &str = types::database::SHARED;
 /// How often a statement is planned again because its tables are not as they were.
-const LOOKS: usize = 8;
+const MAX_PLANNINGS: usize = 8;
 
 /// SQL on a cluster: what stands behind the door of one node.
 pub struct Sql {
     handle: Handle,
     /// Plans, for each database by itself.
-    caches: Mutex<BTreeMap<Option<TableId>, Arc<Cache>>>,
+    caches: Mutex<BTreeMap<Place, Arc<Cache>>>,
     engines: Arc<Engines>,
     sessions: Arc<Sessions>,
     sequences: Arc<Sequences>,
@@ -63,8 +68,10 @@ impl Sql {
 
     /// The way of a session in this database, and what the catalogs call it.
     fn enter(&self, name: &str) -> Result<(Handle, u32), Failure> {
-        if name == DATABASE {
-            return Ok((self.handle.clone(), relations::DATABASE));
+        // Tools look there for what belongs to no database.
+        let maintenance = name == "postgres" && self.handle.map().database(name).is_none();
+        if name == DATABASE || maintenance {
+            return Ok((self.handle.within(Place::Shared), relations::DATABASE));
         }
         if self.handle.catalog().is_none() {
             return Err(fault::not_ready());
@@ -73,7 +80,7 @@ impl Sql {
             Failure::new("3D000", format!("database \"{name}\" does not exist"))
                 .hint(format!("\"{DATABASE}\" is always there, and CREATE DATABASE makes others"))
         })?;
-        Ok((self.handle.within(Some(found.id)), relations::database_oid(&found)))
+        Ok((self.handle.within(Place::In(found.id)), relations::database_oid(&found)))
     }
 }
 
@@ -92,7 +99,7 @@ impl pg::Service for Sql {
         }
         let (sequences, engines) = (self.sequences.clone(), self.engines.clone());
         let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
-        let cache = caches.entry(handle.database()).or_default().clone();
+        let cache = caches.entry(handle.place()).or_default().clone();
         Ok(SqlSession {
             evaluator: Evaluator { handle, engines, sequences, cancel, asker: Asker::default() },
             cache,
@@ -109,6 +116,7 @@ impl pg::Service for Sql {
             }),
             copying: None,
             turns: self.turns.clone(),
+            named: cursors::Named::default(),
         })
     }
 
@@ -132,11 +140,13 @@ pub struct SqlSession {
     copying: Option<CopyInput>,
     /// Rows that sessions of this node want to write.
     turns: Arc<Turns>,
+    /// Cursors and prepared statements that SQL has named.
+    named: cursors::Named,
 }
 
 impl pg::Session for SqlSession {
     type Parsed = Parsed;
-    type Plan = Plan;
+    type StatementPlan = StatementPlan;
 
     fn split(&mut self, text: &str) -> Result<Vec<Parsed>, Failure> {
         self.cache.parse(text)
@@ -146,7 +156,7 @@ impl pg::Session for SqlSession {
         &mut self,
         parsed: &Parsed,
         given: &[Option<Kind>],
-    ) -> Result<(Arc<Plan>, Shape), Failure> {
+    ) -> Result<(Arc<StatementPlan>, Shape), Failure> {
         let plan = match self.planned(parsed, given).await {
             // After an error nothing else is looked at.
             Err(_) if self.transaction() == Transaction::Failed => return Err(aborted()),
@@ -157,26 +167,36 @@ impl pg::Session for SqlSession {
         Ok((plan, shape))
     }
 
-    fn commits(&self, plan: &Plan) -> bool {
+    fn commits(&self, plan: &StatementPlan) -> bool {
         plan.work.writes()
     }
 
-    fn copies_in(&self, plan: &Plan) -> bool {
+    fn copies_in(&self, plan: &StatementPlan) -> bool {
         matches!(plan.work, Work::CopyIn(_))
     }
 
-    async fn execute(&mut self, plan: Arc<Plan>, parameters: Vec<Value>) -> Result<Outcome, Failure> {
+    async fn execute(
+        &mut self,
+        plan: Arc<StatementPlan>,
+        parameters: Vec<Value>,
+    ) -> Result<Outcome, Failure> {
         // What a transaction has read rests on the tables as they were. Its COMMIT ends it, done or not.
         if self.evaluator.handle.database().is_none() || self.open.is_some() {
-            return self.execute_once(plan, parameters).await;
+            let done = self.execute_once(plan, parameters).await;
+            if done.as_ref().is_err_and(fault::is_stale) {
+                self.bring_level().await;
+            }
+            return done;
         }
         let mut looks = 0;
         loop {
             match self.execute_once(plan.clone(), parameters.clone()).await {
                 // Nothing was done: its tables are looked at again.
-                Err(failure) if fault::is_stale(&failure) && self.open.is_none() && looks < LOOKS => {}
+                Err(failure) if fault::is_stale(&failure) && self.open.is_none() && looks < MAX_PLANNINGS => {
+                }
                 done => return done,
             }
+            self.bring_level().await;
             // A table whose rows are being copied is written when that is done (PR-124).
             match self.evaluator.handle.look().await?.under_way.held.is_empty() {
                 true => looks += 1,
@@ -239,6 +259,10 @@ impl pg::Session for SqlSession {
         }
     }
 
+    fn cursor(&self, name: &str) -> Option<Vec<pg::Column>> {
+        self.named.columns(name)
+    }
+
     fn limit(&self) -> Option<Duration> {
         self.settings.statement_limit()
     }
@@ -249,10 +273,14 @@ impl pg::Session for SqlSession {
 }
 
 impl SqlSession {
-    async fn execute_once(&mut self, plan: Arc<Plan>, parameters: Vec<Value>) -> Result<Outcome, Failure> {
+    async fn execute_once(
+        &mut self,
+        plan: Arc<StatementPlan>,
+        parameters: Vec<Value>,
+    ) -> Result<Outcome, Failure> {
         let apart = plan.work.names_no_table();
         self.see_own_tables();
-        if !apart {
+        if !apart && !self.is_bare(&plan) {
             self.evaluator.handle.current().await?;
         }
         // What PostgreSQL's catalogs say is what is there now.
@@ -272,7 +300,8 @@ impl SqlSession {
             }
         }
         self.check_mode(&plan.work)?;
-        let at_once = plan.work.defines() || self.copies_in(&plan);
+        let calls = matches!(plan.work, Work::Call(_));
+        let at_once = plan.work.defines() || calls || self.copies_in(&plan);
         if self.grouped && self.open.is_none() && plan.work.writes() && !at_once {
             self.open = Some(Open::begin(now(), true, Modes::default(), (&self.settings, &self.turns)));
         }
@@ -290,6 +319,12 @@ impl SqlSession {
         done
     }
 
+    /// A partition has other tables than were thought. It may be behind: somebody has changed tables, and
+    /// stopped before all partitions had the change. Where that cannot be helped now, the statement says so.
+    async fn bring_level(&self) {
+        drop(several::level(&self.evaluator.handle).await);
+    }
+
     /// A statement has ended, and the client may be silent.
     fn rest(&self) {
         if let Some(open) = &self.open {
@@ -300,9 +335,11 @@ impl SqlSession {
     async fn carry_out(&mut self, work: &Work, values: Values) -> Result<Outcome, Failure> {
         match work {
             Work::Query(bound) => self.query(bound, values).await,
+            Work::Call(call) => self.call(call, values).await,
             Work::Insert(insertion) => self.write(Statement::Insert(insertion), values).await,
             Work::Change(change) => self.write(Statement::Change(change), values).await,
             Work::CopyIn(copy) => self.copy_in(copy, &values).await,
+            Work::Declare { name, hold, bound } => self.declare((name, *hold), bound, values).await,
             Work::Upkeep(upkeep) => self.upkeep(upkeep),
             Work::CopyOut(copy) => {
                 let Outcome::Rows(_, rows) = self.query(&copy.bound, values).await? else {
@@ -382,55 +419,6 @@ impl SqlSession {
         Outcome::Set("ROLLBACK".into(), self.settings.end(Some(open.before)))
     }
 
-    /// Statements on the transaction itself that do not end it.
-    fn within(&mut self, work: &Work) -> Result<Outcome, Failure> {
-        let done = |tag: &str| Ok(Outcome::Done(tag.into()));
-        if let Work::Begin(modes, tag) = work {
-            match &mut self.open {
-                None => self.open = Some(Open::begin(now(), false, *modes, (&self.settings, &self.turns))),
-                Some(open) => {
-                    let known = !std::mem::take(&mut open.implicit);
-                    open.set(*modes)?;
-                    if known {
-                        self.warn("25001", "there is already a transaction in progress");
-                    }
-                }
-            }
-            return done(tag);
-        }
-        let Some(open) = self.open.as_mut().filter(|open| !open.implicit) else {
-            if matches!(work, Work::SetTransaction(_)) {
-                self.warn("25P01", "SET TRANSACTION can only be used in transaction blocks");
-                return done("SET");
-            }
-            let word = match work {
-                Work::Savepoint(_) => "SAVEPOINT",
-                Work::Release(_) => "RELEASE SAVEPOINT",
-                _ => "ROLLBACK TO SAVEPOINT",
-            };
-            return Err(Failure::new("25P01", format!("{word} can only be used in transaction blocks")));
-        };
-        match work {
-            Work::SetTransaction(modes) => {
-                open.set(*modes)?;
-                done("SET")
-            }
-            Work::Savepoint(name) => {
-                open.save(name, &self.settings);
-                done("SAVEPOINT")
-            }
-            Work::Release(name) => {
-                open.release(name)?;
-                done("RELEASE")
-            }
-            Work::BackTo(name) => {
-                self.settings = open.back_to(name)?;
-                done("ROLLBACK")
-            }
-            _ => unreachable!("handled by the caller"),
-        }
-    }
-
     /// What a statement sees.
     fn view(&mut self) -> Result<View, Failure> {
         match &mut self.open {
@@ -453,15 +441,21 @@ impl SqlSession {
         let mut all = loop {
             let view = self.view()?;
             let all = tokio::select! {
-                all = statement.edits(&self.evaluator, &values, &view) => all?,
+                all = statement.edits(&self.evaluator, &values, &view) => all,
                 () = self.evaluator.cancel.wait() => return Err(canceled()),
+            };
+            let all = match all {
+                Ok(all) => all,
+                Err(failure) => return Err(self.unless_overtaken(failure).await),
             };
             let mut waited = false;
             for edits in &all {
                 waited |= self.all_in_turn(edits, until).await?;
             }
             if !waited {
-                self.keeps_constraints(&all, &view).await?;
+                if let Err(failure) = self.keeps_constraints(&all, &view).await {
+                    return Err(self.unless_overtaken(failure).await);
+                }
                 break all;
             }
         };
@@ -480,7 +474,7 @@ impl SqlSession {
 
     /// The plan, made anew if tables have changed since. The client was told of its columns: they must be the
     /// same.
-    fn fresh(&self, known: Arc<Plan>) -> Result<Arc<Plan>, Failure> {
+    fn fresh(&self, known: Arc<StatementPlan>) -> Result<Arc<StatementPlan>, Failure> {
         let catalog = self.evaluator.handle.catalog().ok_or_else(fault::not_ready)?;
         if known.revision == catalog.revision {
             return Ok(known);
@@ -536,10 +530,11 @@ impl SqlSession {
         if let Some(count) = self.count(bound, &values, &view).await? {
             return Ok(Outcome::Rows("SELECT", Rows::of(vec![vec![Value::Int(count)]])));
         }
-        let together = evaluator.handle.database().is_some() && bound.sources.len() > 1;
+        let within = bound.sources.iter().filter(|source| source.table.database().is_some()).count();
+        let together = within > 0 && bound.sources.len() > 1;
         if self.open.is_none() && !together {
             let mut rows = evaluator.start_alone(bound.clone(), values)?;
-            if evaluator.handle.database().is_some() {
+            if within > 0 {
                 // What is stale is found at once, and planned again.
                 tokio::select! {
                     begun = rows.begun() => begun?,
@@ -558,10 +553,19 @@ impl SqlSession {
         Ok(Outcome::Rows("SELECT", rows))
     }
 
+    /// True if it reads and writes only tables that have partitions for themselves, and others need not be
+    /// known for it.
+    pub(crate) fn is_bare(&self, plan: &StatementPlan) -> bool {
+        self.evaluator.handle.place() == Place::Shared && plan.work.is_bare()
+    }
+
     /// Who asks, for what is to be known of it.
     fn asker(&self) -> Asker {
         let sessions = self.listed.all().clone();
-        Asker { pid: self.listed.pid(), settings: self.settings.clone(), sessions }
+        let (pid, settings) = (self.listed.pid(), self.settings.clone());
+        let runtime = tokio::runtime::Handle::try_current().ok();
+        let numbers = runtime.map(|runtime| (self.evaluator.sequences.clone(), runtime));
+        Asker { pid, settings, sessions, told: self.evaluator.asker.told.clone(), numbers }
     }
 
     /// A count of a range of keys, which the partitions know themselves.

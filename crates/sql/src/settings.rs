@@ -337,7 +337,7 @@ fn accepted(name: &str, value: &str) -> Result<Option<String>, Failure> {
         "client_min_messages" | "extra_float_digits" => return Ok(Some(value.to_string())),
         "client_encoding" => ["utf8", "utf-8", "unicode"].contains(&lower.as_str()),
         "datestyle" => lower.split(',').all(|part| ["iso", "mdy"].contains(&part.trim())),
-        "timezone" => ["utc", "etc/utc", "gmt", "0", "+00:00"].contains(&lower.as_str()),
+        "timezone" => crate::eval::is_utc(&lower),
         "intervalstyle" => lower == "postgres",
         "bytea_output" => lower == "hex",
         // What pg_dump sets says nothing here.

@@ -96,7 +96,7 @@ pub async fn alone(
     let mut beginnings = 1;
     loop {
         // Tables that lie together are read at one state.
-        let together = evaluator.handle.database().is_some();
+        let together = statement.table().database().is_some();
         let view = if together { View::lasting() } else { View::default() };
         let edits = tokio::select! {
             edits = statement.edits(evaluator, values, &view) => edits,
@@ -148,10 +148,13 @@ async fn send_all(
         let refused = Refused::new([(&table, &ops[..])]);
         return Ok((Batch { partition, ops }.send(handle, &table, since).await?, refused));
     }
+    let Some(partition) = edits.iter().find_map(|edits| edits.partition) else {
+        return Err(Failure::new(pg::code::INTERNAL, "a write of no rows"));
+    };
     let (written, tables) = follow::gathered(edits, since)?;
     let parts = written.iter().filter_map(|part| Some((tables.get(&part.table)?, &part.ops[..])));
     let refused = Refused::new(parts);
-    Ok((write::send_parts(handle, (Vec::new(), &tables), (written, None)).await?, refused))
+    Ok((write::send_parts(handle, (Vec::new(), &tables), (written, None), partition).await?, refused))
 }
 
 /// Somewhere between nothing and this, differently for each of those who wait.

@@ -2,7 +2,7 @@
 //! that its catalogs have.
 
 use pg::Kind;
-use types::data::{Column, ColumnType, Value};
+use types::data::{Column, ColumnType, Rules, Value};
 
 /// Makes the enum, the list of all of it, and what clients know each type as: the kind of the same name, or
 /// the one that is named.
@@ -19,7 +19,7 @@ macro_rules! types {
 
         impl Ty {
             /// All types, by the number that they have in the engine's statements.
-            pub const ALL: [Ty; 45] = [$(Ty::$name),+];
+            pub const ALL: [Ty; 51] = [$(Ty::$name),+];
 
             /// What clients know it as.
             pub fn kind(self) -> Kind {
@@ -74,7 +74,7 @@ types! {
     PgLsn,
     /// `inet`, kept as text.
     Inet,
-    /// `interval`, kept as text.
+    /// `interval`.
     Interval,
     /// `pg_node_tree`, kept as text.
     NodeTree,
@@ -120,6 +120,18 @@ types! {
     Timestamp,
     /// `char(n)`: a text whose blanks at the end do not count, kept without them.
     Bpchar,
+    /// `uuid`.
+    Uuid,
+    /// `time` without time zone.
+    Time,
+    /// `timestamp[]`.
+    TimestampArray,
+    /// `uuid[]`.
+    UuidArray,
+    /// `time[]`.
+    TimeArray,
+    /// `interval[]`.
+    IntervalArray,
 }
 
 use Ty::*;
@@ -128,7 +140,12 @@ impl Ty {
     /// Of a column.
     pub fn of_column(column: &Column) -> Ty {
         let rules = &column.rules;
+        let shown = rules.shown.as_ref();
+        if let Some(ty) = shown.and_then(|name| Ty::ALL.into_iter().find(|ty| ty.name() == name)) {
+            return ty;
+        }
         match (rules.bits, rules.local, rules.padded) {
+            (Some(_), ..) if column.column_type == ColumnType::Float => Ty::Float4,
             (Some(_), ..) => Ty::Int4,
             (_, true, _) => Ty::Timestamp,
             (.., true) => Ty::Bpchar,
@@ -148,6 +165,22 @@ impl Ty {
             ColumnType::Date => Date,
             ColumnType::Timestamp => Timestamptz,
             ColumnType::Json => Json,
+            ColumnType::Uuid => Uuid,
+            ColumnType::Time => Time,
+            ColumnType::Interval => Interval,
+        }
+    }
+
+    /// The rules of a column of this type that say what its values are beyond what they are kept as.
+    pub fn rules(self) -> Rules {
+        let none = Rules::default();
+        match self {
+            Int2 => Rules { bits: Some(16), ..none },
+            Int4 | Float4 => Rules { bits: Some(32), ..none },
+            Timestamp => Rules { local: true, ..none },
+            Oid | Name => Rules { shown: Some(self.name().into()), ..none },
+            of if of.element().is_some() => Rules { shown: Some(of.name().into()), ..none },
+            _ => none,
         }
     }
 
@@ -162,6 +195,9 @@ impl Ty {
             Date => ColumnType::Date,
             Timestamp | Timestamptz => ColumnType::Timestamp,
             Json => ColumnType::Json,
+            Uuid => ColumnType::Uuid,
+            Time => ColumnType::Time,
+            Interval => ColumnType::Interval,
             _ => ColumnType::Text,
         }
     }
@@ -178,7 +214,7 @@ impl Ty {
             Kind::Unknown => return Ok(None),
             // They are looked up by name when the statement is executed.
             Kind::Regproc | Kind::Regclass | Kind::Regtype | Kind::Regnamespace => return Ok(None),
-            Kind::Interval | Kind::Record => {
+            Kind::Record => {
                 let what = format!("a parameter of type {}", kind.name());
                 return Err(pg::Failure::unsupported(what, "docs/sql.md lists the types"));
             }
@@ -215,7 +251,7 @@ impl Ty {
 
     /// True if its values are texts for the engine, none of them an array.
     pub fn is_textual(self) -> bool {
-        matches!(self, Text | Bpchar | Name | Char | NodeTree | PgLsn | Inet | Interval | Member)
+        matches!(self, Text | Bpchar | Name | Char | NodeTree | PgLsn | Inet | Member)
     }
 
     /// A rank among numbers; `None`: it is none.
@@ -244,7 +280,7 @@ impl Ty {
                 | (Int4, Int8)
                 | (Oid | Regproc | Regclass | Regtype | Regnamespace, Oid)
                 | (Oid, Int8 | Regproc | Regclass | Regtype | Regnamespace)
-                | (Bpchar | Name | Char | NodeTree | PgLsn | Inet | Interval | Member, Text)
+                | (Bpchar | Name | Char | NodeTree | PgLsn | Inet | Member, Text)
                 | (Timestamp, Timestamptz)
                 | (Timestamptz, Timestamp)
                 | (Text, NodeTree)
@@ -274,14 +310,23 @@ impl Ty {
     pub fn assigns(self, other: Ty) -> bool {
         let numbers = self.is_number() && other.is_number();
         let text = matches!(other, Text | Bpchar) && self != Member;
-        let others =
-            matches!((self, other), (Timestamptz, Date | Timestamp) | (Timestamp, Date) | (Oid, Int8));
-        numbers || self.becomes(other) || text || others
+        let others = matches!(
+            (self, other),
+            (Timestamptz, Date | Timestamp | Time)
+                | (Timestamp, Date | Time)
+                | (Oid, Int8)
+                | (Time, Interval)
+                | (Interval, Time)
+                | (Text, Name)
+        );
+        let elements =
+            matches!((self.element(), other.element()), (Some(one), Some(two)) if one.assigns(two));
+        numbers || self.becomes(other) || text || others || elements
     }
 
     /// True if its values can be compared with each other for equality.
     pub fn equates(self) -> bool {
-        !matches!(self, Json | Interval | Inet | NodeTree | Float4Array | Float8Array | JsonArray | AclArray)
+        !matches!(self, Json | Inet | NodeTree | Float4Array | Float8Array | JsonArray | AclArray)
     }
 
     /// True if its values have an order, which is the engine's.
@@ -309,7 +354,11 @@ pub fn written(column: &Column) -> String {
 
 /// The type that values of both become, where one of two is expected: in CASE, UNION, IN and comparisons.
 pub fn common(one: Ty, two: Ty) -> Option<Ty> {
-    if one.becomes(two) {
+    let other_number = |ty: Ty, other: Ty| ty == Float4 && other != Float4 && other.is_number();
+    // PostgreSQL prefers double precision where a number of 32 bits meets another one.
+    if other_number(one, two) || other_number(two, one) {
+        Some(Float8)
+    } else if one.becomes(two) {
         Some(two)
     } else if two.becomes(one) {
         Some(one)

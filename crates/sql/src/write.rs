@@ -61,11 +61,13 @@ impl Batch {
 }
 
 /// Changes tables of the session's database and writes rows of several, all or none, if no row of them has
-/// changed since. With `since` it is done only where that entry is on the primary's log.
+/// changed since. With `since` it is done only where that entry is on the primary's log. All rows lie in this
+/// partition.
 pub async fn send_parts(
     handle: &Handle,
     (changes, tables): (Vec<TableChange>, &BTreeMap<TableId, Table>),
     (parts, since): (Vec<Written>, Option<Position>),
+    partition: PartitionId,
 ) -> Result<Decided, Failure> {
     let database = handle.database_record()?;
     let part = |Written { table, ops, seen }: Written| {
@@ -74,12 +76,22 @@ pub async fn send_parts(
         known.map(|table| TablePart { seen, ..table.part(ops) })
     };
     let parts = parts.into_iter().map(part).collect::<Result<_, _>>()?;
-    let call = database.transact(changes, parts, since);
+    let call = database.transact_in(partition, changes, parts, since);
     fault::decided(handle.call(call.within(CALL)).await)
 }
 
 /// The error of rows that do not lie together.
 pub fn elsewhere(table: &Table, how: &str, what: &str) -> Failure {
+    if table.record().database().is_some() && table.record().partitions > 1 {
+        let columns = table.schema().key_columns().take(table.schema().partition_by());
+        let columns: Vec<&str> = columns.map(|column| column.name.as_str()).collect();
+        let hint = format!(
+            "{how} of \"{}\": write rows of one value of ({}) at once",
+            table.name(),
+            columns.join(", ")
+        );
+        return Failure::unsupported(what, hint);
+    }
     let hint = format!(
         "{how} of \"{}\"; write row by row, or create the table with partition_by so that rows which are written together \
          lie together, or WITH (partitions = 1)",

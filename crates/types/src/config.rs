@@ -40,9 +40,16 @@ pub struct ClusterRecord {
     /// How often the records were made anew from the nodes.
     #[serde(default, skip_serializing_if = "Generation::is_first")]
     pub generation: Generation,
+    /// How often any node had been asked for what it keeps when these records were made (PR-160).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub asked: u32,
     /// What this version does not know.
     #[serde(flatten)]
     pub unknown: Unknown,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl ClusterRecord {
@@ -89,6 +96,10 @@ pub struct NodeRecord {
     pub zone: String,
     /// Partitions whose log or engine on this node is damaged: not to be promoted (PR-18, F10).
     pub damaged: Vec<PartitionId>,
+    /// The number of the start that its present life drew: a directory that does not know of it is an older
+    /// copy (PR-145). Zero: unknown.
+    #[serde(default)]
+    pub start: u64,
     /// What this version does not know.
     #[serde(flatten)]
     pub unknown: Unknown,

@@ -15,18 +15,29 @@
 
 use crate::config::{Holds, TableRecord, Unknown};
 use crate::data::constraint::settled;
-use crate::data::{Column, ColumnType, Constraint, Schema, Standing};
+use crate::data::kind::{Kind, Procedure};
+use crate::data::signature::{Signature, keyless};
+use crate::data::{Column, ColumnType, Constraint, Schema, SchemaError, Standing};
 use crate::ids::TableId;
 use crate::index::{IndexRecord, Indexes};
 use crate::keyspace::KeySpace;
+use crate::position::Position;
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
+/// The database that is always there. Its tables have partitions of their own, or lie together in one, which
+/// is kept like any other database's and has a record of this name from its first table on.
+pub const SHARED: &str = "understudy";
 /// The most tables of a database.
 pub const MAX_TABLES: usize = 2_000;
 /// The longest definition of a table, in bytes.
 pub const MAX_TABLE_BYTES: usize = 128 << 10;
 
+/// The longest name of a table, in bytes.
+pub const MAX_NAME_BYTES: usize = 63;
+
+/// The columns of a catalog.
+const CATALOG_COLUMNS: usize = 2;
 const FORMAT: u8 = 1;
 /// What stands before the definition.
 const HEAD_BYTES: usize = 6;
@@ -51,6 +62,11 @@ pub struct CatalogTable {
     /// then nobody sees it by its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fills: Option<TableId>,
+    /// In other partitions than the first one of its database: the entry of that one's log that has this
+    /// definition, under the term in which it was read there. If that log has the entry still, and the table
+    /// is there no more, then it was dropped (PR-172).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<Position>,
     /// What this version does not know.
     #[serde(flatten)]
     pub unknown: Unknown,
@@ -92,8 +108,23 @@ impl CatalogTable {
             created_ms,
             held_ms: None,
             fills: None,
+            seen: None,
             unknown: Unknown::default(),
         }
+    }
+
+    /// A procedure with these parameters. The error is a sentence.
+    pub fn procedure(
+        id: TableId,
+        name: &str,
+        parameters: &[Column],
+        procedure: Procedure,
+        created_ms: u64,
+    ) -> Result<CatalogTable, String> {
+        Signature::new(&procedure.results).map_err(|error| error.to_string())?;
+        let schema = keyless(parameters).and_then(|schema| schema.of_kind(Kind::Procedure(procedure)));
+        let table = CatalogTable::new(id, name, schema.map_err(|error| error.to_string())?, created_ms);
+        table.fault().map_or(Ok(table), Err)
     }
 
     /// How far it is, unless it is being removed.
@@ -107,9 +138,12 @@ impl CatalogTable {
 
     /// What is wrong with it by itself, as a sentence.
     pub fn fault(&self) -> Option<String> {
-        let good = (1..=63).contains(&self.name.len()) && !self.name.contains(char::is_control);
+        let good = (1..=MAX_NAME_BYTES).contains(&self.name.len()) && !self.name.contains(char::is_control);
         if !good {
-            return Some(format!("`{}` is no name of a table: 1 to 63 bytes, all printable", self.name));
+            return Some(format!(
+                "`{}` is no name of a table: 1 to {MAX_NAME_BYTES} bytes, all printable",
+                self.name
+            ));
         }
         if self.id == TableId(0) {
             return Some("a table's id was not given out".into());
@@ -126,7 +160,9 @@ impl CatalogTable {
     }
 
     /// Why this definition cannot take the place of `before`, if so: rows that were written under any older
-    /// one must stay readable (PR-122). A table may get another name, and nullable columns at the end.
+    /// one must stay readable (PR-122). A table may get another name, and columns at the end that are
+    /// nullable or say what older rows have. Columns may get other names and rules: SQL sees to it that rows
+    /// keep them.
     pub fn change_fault(&self, before: &CatalogTable) -> Option<String> {
         let (old, new) = (&before.schema, &self.schema);
         let name = &before.name;
@@ -143,11 +179,26 @@ impl CatalogTable {
                 old.version()
             ));
         }
-        let grown = new.columns().strip_prefix(old.columns());
+        let alike = match (old.kind(), new.kind()) {
+            (None, None) => true,
+            (Some(one), Some(other)) => one.is_like(other),
+            _ => false,
+        };
+        if !alike {
+            return Some(format!("`{name}` cannot become something else"));
+        }
+        let (before, after) = (old.columns(), new.columns());
+        let added = after.get(before.len()..);
+        let pairs = before.iter().zip(after).enumerate();
+        let kept = |(at, (one, other)): (usize, (&Column, &Column))| {
+            let nulls = one.nullable == other.nullable || !old.key().contains(&at);
+            nulls && one.column_type == other.column_type && one.rules.missing == other.rules.missing
+        };
         let same_key =
             (new.key(), new.partition_by(), new.is_open()) == (old.key(), old.partition_by(), old.is_open());
-        match grown {
-            Some(added) if same_key && added.iter().all(|column| column.nullable) => None,
+        let filled = |column: &Column| column.nullable || column.rules.missing.is_some();
+        match added {
+            Some(added) if same_key && pairs.into_iter().all(kept) && added.iter().all(filled) => None,
             _ => Some(format!("rows of table `{name}` that are there could not be read by the new columns")),
         }
     }
@@ -218,7 +269,45 @@ pub fn catalog_schema() -> Schema {
     Schema::new(columns, &["table"], 1, false).expect("a catalog's columns are valid")
 }
 
+/// The same of a database of several partitions: behind the catalog's columns stand those that choose the
+/// partition, of which each row of its tables has the values.
+pub fn catalog_schema_by(partition_key: &[Column]) -> Result<Schema, SchemaError> {
+    let mut parts = catalog_schema().into_parts();
+    parts.columns.extend(partition_key.iter().cloned());
+    Schema::from_parts(parts)
+}
+
 impl TableRecord {
+    /// The columns that choose the partition of a row, whichever table of this database it is of. None: it
+    /// has one partition.
+    pub fn partition_key(&self) -> &[Column] {
+        let own = if self.is_database() { self.schema.columns() } else { &[] };
+        own.get(CATALOG_COLUMNS..).unwrap_or_default()
+    }
+
+    /// The columns of a table as one of this database: its key must begin with those that choose the
+    /// partition. The error is a sentence.
+    pub fn placed(&self, schema: Schema) -> Result<Schema, String> {
+        let wanted = self.partition_key();
+        if wanted.is_empty() || schema.kind().is_some() {
+            return Ok(schema);
+        }
+        let is =
+            |(one, other): (&Column, &Column)| one.name == other.name && one.column_type == other.column_type;
+        let key: Vec<&Column> = schema.key_columns().collect();
+        if key.len() < wanted.len() || !wanted.iter().zip(key).all(is) {
+            let columns = wanted.iter().map(|column| format!("{} {}", column.name, column.column_type));
+            return Err(format!(
+                "the primary key must begin with {}: rows of database `{}` are spread by that",
+                columns.collect::<Vec<_>>().join(", "),
+                self.name
+            ));
+        }
+        let mut parts = schema.into_parts();
+        parts.partition_by = wanted.len();
+        Schema::from_parts(parts).map_err(|error| error.to_string())
+    }
+
     /// True if it is a database's.
     pub fn is_database(&self) -> bool {
         self.holds == Holds::Database
@@ -283,8 +372,8 @@ mod tests {
             let value = one.encode(state);
             assert_eq!(CatalogTable::decode(&key[2..], &value), Ok((state, one.clone())));
             assert_eq!(standing_of(&value), Ok((state, 3)));
-            for cut in 0..value.len() {
-                assert!(CatalogTable::decode(&key[2..], &value[..cut]).is_err(), "cut at {cut}");
+            for length in 0..value.len() {
+                assert!(CatalogTable::decode(&key[2..], &value[..length]).is_err(), "cut at {length}");
             }
         }
         assert!(CatalogTable::decode(&[0, 0, 0, 8], &one.encode(TableState::Live)).is_err());
@@ -297,21 +386,56 @@ mod tests {
         let fits = |new: &CatalogTable| new.change_fault(&old).is_none();
         assert!(fits(&table(&[("id", Int), ("name", Text), ("age", Int)], 9)));
         assert!(fits(&CatalogTable { name: "animals".into(), ..table(&[("id", Int), ("name", Text)], 4) }));
+        assert!(fits(&table(&[("id", Int), ("names", Text)], 4)));
         for (columns, version) in [
             (&[("id", Int), ("name", Text)][..], 3),
             (&[("id", Int), ("name", Text), ("age", Int)], 2),
             (&[("id", Int)], 4),
             (&[("id", Int), ("name", Int)], 4),
             (&[("id", Int), ("age", Int), ("name", Text)], 4),
-            (&[("id", Int), ("names", Text)], 4),
         ] {
             assert!(!fits(&table(columns, version)), "{columns:?} {version}");
         }
         assert!(!fits(&CatalogTable { id: TableId(8), ..table(&[("id", Int), ("name", Text)], 4) }));
         let mut strict = table(&[("id", Int), ("name", Text), ("age", Int)], 4).schema.into_parts();
         strict.columns[2].nullable = false;
-        let strict = Schema::from_parts(strict).expect("valid");
-        assert!(!fits(&CatalogTable { schema: strict, ..old.clone() }));
+        let with = |parts| CatalogTable { schema: Schema::from_parts(parts).expect("valid"), ..old.clone() };
+        assert!(!fits(&with(strict.clone())));
+        strict.columns[2].rules.missing = Some("7".into());
+        assert!(fits(&with(strict.clone())));
+        strict.columns[1].rules.missing = Some("x".into());
+        assert!(!fits(&with(strict)), "older rows would have something else");
+        let mut key = table(&[("id", Int), ("name", Text)], 4).schema.into_parts();
+        key.columns[0].nullable = !key.columns[0].nullable;
+        assert!(!fits(&with(key)));
+    }
+
+    #[test]
+    fn tables_of_several_partitions_begin_with_what_spreads_them() {
+        let by = [Column::new("w", Int), Column::new("d", Text)];
+        let policy = crate::Policy::preset("durable", 1, crate::LogKind::Disk).expect("a preset");
+        let schema = catalog_schema_by(&by).expect("valid");
+        let mut database = TableRecord::new(TableId(5), "bank", schema, policy);
+        database.holds = Holds::Database;
+        assert_eq!(database.partition_key(), by);
+        let of = |columns: &[(&str, ColumnType)], key: &[&str]| {
+            let columns = columns.iter().map(|(name, of)| Column::new(*name, *of)).collect();
+            Schema::new(columns, key, key.len(), false).expect("valid")
+        };
+        let good = of(&[("id", Int), ("d", Text), ("w", Int)], &["w", "d", "id"]);
+        assert_eq!(database.placed(good).map(|schema| schema.partition_by()), Ok(2));
+        for (columns, key) in [
+            (&[("id", Int), ("d", Text), ("w", Int)][..], &["d", "w"][..]),
+            (&[("d", Text), ("w", Int)], &["w"]),
+            (&[("d", Int), ("w", Int)], &["w", "d"]),
+        ] {
+            let why = database.placed(of(columns, key)).expect_err("refused");
+            assert!(why.starts_with("the primary key must begin with w int, d text"), "{why}");
+        }
+        assert!(catalog_schema_by(&[Column::new("table", Int)]).is_err());
+        database.schema = catalog_schema();
+        let plain = of(&[("id", Int), ("d", Text)], &["d"]);
+        assert_eq!(database.placed(plain.clone()), Ok(plain));
     }
 
     #[test]

@@ -161,6 +161,17 @@ pub trait Engine: Send {
     /// [`MAX_KEY_BYTES`].
     fn get(&self, key: &[u8], at: ReadAt) -> Result<Option<(Lsn, Bytes)>, EngineError>;
 
+    /// Reads the newest versions of these rows now, so that [`Engine::get`] of them at [`ReadAt::Applied`]
+    /// need not wait for a disk, whatever is written meanwhile: for work that would take too long in one
+    /// piece. They are kept until [`Engine::end_read_ahead`], as far as there is room. No answer changes by
+    /// it, so an engine whose rows are in memory does nothing.
+    fn read_ahead(&mut self, _keys: &[Bytes]) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// Nobody asks any more for what was read ahead.
+    fn end_read_ahead(&mut self) {}
+
     /// Rows with `from <= key < to` (`to` empty: no end) in key order, at most `limit` rows and about
     /// `max_bytes` bytes. Gives at least one row if there is one. The caller goes on after the last key it
     /// was given. Bounds have any length.

@@ -478,8 +478,8 @@ mod tests {
             let Mutation { key, value: Some(value) } = definition.mutation() else { panic!("it is stored") };
             assert_eq!(Definition::decode(&key, &value), Ok(definition.clone()));
             assert_eq!(state_of(&value), Ok((state, 2)));
-            for cut in 0..value.len() {
-                assert!(Definition::decode(&key, &value[..cut]).is_err(), "cut at {cut}");
+            for length in 0..value.len() {
+                assert!(Definition::decode(&key, &value[..length]).is_err(), "cut at {length}");
             }
         }
         assert!(Definition::decode(b"other", &definition.encode()).is_err());

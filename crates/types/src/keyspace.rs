@@ -16,16 +16,42 @@
 //! of a database's table  20 | table u32 | index u32 | entry
 //! ```
 //!
+//! And positions of feeds ([`crate::FeedId`]):
+//!
+//! ```text
+//! of a bare table        02 | feed u64, big-endian
+//! of a database's table  02 | table u32 | feed u64
+//! ```
+//!
+//! What calls of procedures gave, until the client confirms that it has it:
+//!
+//! ```text
+//! 03 72 | session: term u64, LSN u64 | sequence number u64, all big-endian
+//! ```
+//!
 //! Whoever reads or writes rows makes stored keys and ranges here and nowhere else. So a key cannot lie
 //! outside of its table, and a range that is open ends with its table.
 
 use crate::data::prefix_end;
 use crate::engine::{MAX_KEY_BYTES, space};
-use crate::ids::TableId;
+use crate::ids::{FeedId, SessionId, TableId};
 use bytes::{BufMut, Bytes, BytesMut};
 
 /// Begins the keys of the catalog's rows within [`space::PARTITION`].
 const CATALOG: u8 = 0x63;
+
+/// Begins the keys of results within [`space::PARTITION`].
+const RESULT: u8 = 0x72;
+
+/// The stored key of what the call with this number of a session gave.
+pub fn result_key(session: SessionId, seq: u64) -> Bytes {
+    let mut key = BytesMut::with_capacity(26);
+    key.put_slice(&[space::PARTITION, RESULT]);
+    key.put_u64(session.0.term.0);
+    key.put_u64(session.0.lsn.0);
+    key.put_u64(seq);
+    key.freeze()
+}
 
 /// The stored keys of one table's rows. They have a beginning in common, and nothing else begins so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,6 +132,31 @@ impl KeySpace {
         (prefix, end)
     }
 
+    /// The stored key of how far a feed into its rows has come (PR-180). A catalog has none.
+    pub fn feed_key(self, feed: FeedId) -> Bytes {
+        let mut stored = BytesMut::with_capacity(13);
+        stored.put_slice(&self.feed_prefix());
+        stored.put_u64(feed.0);
+        stored.freeze()
+    }
+
+    /// The stored keys of all its feeds' positions are from the first on and below the second.
+    pub fn feed_range(self) -> (Vec<u8>, Vec<u8>) {
+        let prefix = self.feed_prefix();
+        let end = prefix_end(&prefix);
+        (prefix, end)
+    }
+
+    fn feed_prefix(self) -> Vec<u8> {
+        let mut prefix = vec![space::FEED];
+        match self {
+            KeySpace::Bare => {}
+            KeySpace::Table(table) => prefix.extend_from_slice(&table.0.to_be_bytes()),
+            KeySpace::Catalog => panic!("nothing is fed into a catalog"),
+        }
+        prefix
+    }
+
     /// The table whose row this stored key is of, in a partition of a database.
     pub fn table_of(stored: &[u8]) -> Option<TableId> {
         let id = stored.strip_prefix(&[space::ROW])?.first_chunk()?;
@@ -150,6 +201,9 @@ mod tests {
         assert_eq!(table.index_range(None), (vec![0x20, 0, 0, 0, 7], vec![0x20, 0, 0, 0, 8]));
         assert_eq!(KeySpace::table_of(&table.row_key(b"k")), Some(TableId(7)));
         assert_eq!(KeySpace::table_of(&[0x10, 0, 0]), None);
+        assert_eq!(KeySpace::Bare.feed_key(FeedId(9))[..], [2, 0, 0, 0, 0, 0, 0, 0, 9]);
+        assert_eq!(table.feed_key(FeedId(9))[..], [2, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 9]);
+        assert_eq!(table.feed_range(), (vec![2, 0, 0, 0, 7], vec![2, 0, 0, 0, 8]));
         assert_eq!(KeySpace::Bare.range(b"", b""), (vec![0x10], vec![0x11]));
         assert_eq!(KeySpace::Bare.range(b"a", b"b"), (vec![0x10, b'a'], vec![0x10, b'b']));
     }

@@ -18,6 +18,7 @@ pub mod job;
 pub mod keyspace;
 pub mod policy;
 pub mod position;
+pub mod procedure;
 pub mod random;
 pub mod rules;
 pub mod scheme;

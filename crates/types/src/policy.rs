@@ -11,10 +11,14 @@
 //! | [`Policy::commit`]: what has committed with these watermarks? | a primary |
 //! | [`Policy::commit_with`]: and with those of a member that joins? | a primary |
 //! | [`Policy::allows`]: may a set of so many members commit? | a primary |
+//! | [`Policy::waits_for`]: do commits wait for this rank? | SQL, for `sync_state` |
+//! | [`Policy::same_demands`]: does a commit need the same of every copy under both? | a change of policy: the primary, the planner |
 //! | [`Policy::reached`]: how far has this rank come in what is wanted of it? | a primary; a backup before it acknowledges |
 //! | [`Policy::kept`]: how much of the log does nothing take from this member? | a primary, for `secured` |
+//! | [`Policy::synced`]: how far has this member's disk come with the log, if the log is there? | a primary, to see disks that hang |
 //! | [`Policy::rests_on`]: whose loss takes an acknowledgement back? | promotion, leases, the controller, reports to clients |
 //! | [`Policy::fenced_by`]: can nobody else have committed more than these report? | promotion |
+//! | [`Policy::acknowledges_secured`]: is what is acknowledged as secure as can be already? | commands that wait for `secured` |
 //! | [`Policy::survives_restart`]: does a member count in a later incarnation? | promotion, the controller |
 //! | [`Policy::promise`], [`Policy::gives`]: what people are told | documents, SQL |
 
@@ -332,6 +336,15 @@ impl Policy {
         match self.log {
             LogKind::Disk => marks.durable,
             LogKind::Memory => marks.received,
+        }
+    }
+
+    /// How far the disk of a member with these watermarks has come with the log; `None` where the log owes
+    /// the disk nothing.
+    pub fn synced(&self, marks: &Watermarks) -> Option<Lsn> {
+        match self.log {
+            LogKind::Disk => Some(marks.durable),
+            LogKind::Memory => None,
         }
     }
 

@@ -122,6 +122,8 @@ rules! {
         "A write of several rows that is refused leaves those that came before the one that refused it.";
     Pr113 "PR-113" finds_are_of_one_state:
         "A find by an index shows rows of another state than the entries by which it found them.";
+    Pr117 "PR-117" ended_copies_are_told:
+        "Who is damaged in the middle of a copy by rows says nothing, and the primary waits for it.";
     Pr120 "PR-120" schemas_are_compared:
         "A table is read, written, changed or dropped by whoever knows another version of its columns.";
     Pr121 "PR-121" ranges_end_with_their_table: "A range of keys that is open goes on into the next table.";
@@ -130,6 +132,8 @@ rules! {
     Pr123 "PR-123" filled_tables_have_no_name: "A table that is being filled has its name already.";
     Pr124 "PR-124" held_tables_are_not_written:
         "A row is written after it was copied into the table that takes the place of its own.";
+    Pr145 "PR-145" older_copies_do_not_count:
+        "A node comes back on an older copy of its data directory, and counts as if it had what it has acknowledged since.";
     Pr150 "PR-150" constraints_are_looked_at:
         "Two rows have the same values where a constraint forbids it, or one refers to a row that is not there.";
     Le01 "LE-01" flushes_name_their_own_position: "A flush names the entry behind the last one that it holds.";
@@ -149,6 +153,8 @@ rules! {
     Le11 "LE-11" pins_keep_their_files: "A merge removes files that are still being sent to a member.";
     Le12 "LE-12" unsynced_files_come_again:
         "A received file whose sync failed stays, and the next sync of it 'succeeds'.";
+    Le13 "LE-13" what_is_written_is_not_read_ahead:
+        "A row that was read ahead is answered as it was then, though it was written since.";
 }
 
 /// Which rules are in force: all of them, but in a mutant. State machines get one with their settings.

@@ -33,7 +33,7 @@ pub struct Txn {
 
 impl Txn {
     /// The most keys that one side of a transaction may name, below etcd's default limit of 128 (PR-66).
-    pub const MOST: usize = 100;
+    pub const MAX_KEYS: usize = 100;
 
     /// Requires that `key` was last written at `revision`.
     pub fn compare(mut self, key: impl ToString, revision: u64) -> Txn {

@@ -208,6 +208,7 @@ fn what_a_policy_answers_by_name() {
         let in_memory = alone || name == "semi";
         assert_eq!(policy.reached(1, &ahead), Lsn(u64::from(in_memory)), "{name}");
         assert_eq!(policy.kept(&ahead), Lsn(u64::from(!disk)), "{name}");
+        assert_eq!(policy.synced(&ahead), disk.then_some(Lsn(0)), "{name}");
         let gives =
             [PrimaryDurable, BackupsReceived, AllDurable, AllDurableAndApplied].map(|one| policy.gives(one));
         let expected = match (name, disk) {

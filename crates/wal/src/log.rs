@@ -18,7 +18,7 @@ use crate::segments::snapshot;
 use std::sync::Arc;
 use types::{Durable, Lsn, PartitionId, Position, Rules};
 use wire::entry::Entry;
-use wire::log::Record;
+use wire::log::{Record, need_room};
 
 /// How a log is laid out.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub struct Options {
     pub segment_bytes: u64,
     /// High-water mark: entries are refused if the log would take more than this on the disk (F20). A part of
     /// every segment, see [`Options::reserve`], stays free for cuts, truncations, promises and the markers of
-    /// terms, which also may go beyond.
+    /// terms with what goes before them, which also may go beyond.
     pub max_bytes: u64,
     /// How many bytes of the newest entries are kept in memory.
     pub keep_bytes: usize,
@@ -130,7 +130,7 @@ impl Log {
             Err(Refusal::Read(error)) => return Err(error.into()),
             Err(Refusal::Misuse(what)) => panic!("{what}"),
         };
-        let control = !records.iter().any(Record::needs_room);
+        let control = !need_room(records);
         let at = self.write(&stored, control)?;
         let mut place = at.0.offset() + HEADER as u64;
         let reader = self.reader.clone();
@@ -341,6 +341,11 @@ impl Log {
     /// See [`Reader::bytes_since`].
     pub fn bytes_since(&self, partition: PartitionId, lsn: Lsn) -> u64 {
         self.reader.bytes_since(partition, lsn)
+    }
+
+    /// See [`Reader::holding_back`].
+    pub fn holding_back(&self) -> Vec<PartitionId> {
+        self.reader.holding_back()
     }
 
     /// What was done since the log was opened.

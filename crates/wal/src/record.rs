@@ -305,8 +305,8 @@ mod tests {
         let again: Vec<_> = std::iter::from_fn(|| Stored::take(&mut bytes)).collect();
         assert_eq!(again, all);
         assert!(bytes.is_empty());
-        for cut in 0..body.len() {
-            let mut bytes = Bytes::copy_from_slice(&body[..cut]);
+        for length in 0..body.len() {
+            let mut bytes = Bytes::copy_from_slice(&body[..length]);
             assert!(std::iter::from_fn(|| Stored::take(&mut bytes)).count() < all.len());
         }
     }

@@ -72,7 +72,11 @@ impl Replay {
         // Readers cannot scan across the broken place: what lies behind it gets spots of its own.
         self.reader.shared.change().partitions.values_mut().for_each(|known| known.spot_next = true);
         for id in known.into_iter().filter(|id| filter & partition_bit(*id) != 0) {
-            self.doubts.entry(id).or_insert(Doubt { damage: number, hole: None });
+            let doubt = self.doubts.entry(id).or_insert(Doubt { damage: number, hole: None });
+            // A gap that is settled later was none; this damage is one all the same (PR-164).
+            if self.damage[doubt.damage].what == DamageKind::Gap {
+                doubt.damage = number;
+            }
         }
     }
 

@@ -61,6 +61,26 @@ fn sample(segment_bytes: u64, marked: bool, unsynced: bool) -> Sample {
     Sample { files, options, truth: recovered.partitions, entries, written, synced }
 }
 
+/// One partition of which so many entries were given back with their segments, just before the end.
+fn given_back(count: u8) -> Sample {
+    let options = Options { segment_bytes: 1024, ..small() };
+    let files = MemFiles::new();
+    let (mut log, _) = open_with(&files, options.clone());
+    let mut written: Vec<Entry> = (0..count).map(|i| add(&mut log, P, 1, &[i; 20])).collect();
+    written.push(add(&mut log, P, 1, b"kept"));
+    log.sync().expect("syncs");
+    log.trim(P, Lsn(u64::from(count))).expect("trims");
+    log.sync().expect("syncs");
+    log.reclaim().expect("gives back");
+    log.mark().expect("marks");
+    drop(log);
+    let (log, recovered) = open_with(&files.copy(), options.clone());
+    assert!(recovered.damage.is_empty());
+    let entries = [(P, all(&log, P))].into();
+    let synced = [(P, recovered.partitions[&P].end.lsn)].into();
+    Sample { files, options, truth: recovered.partitions, entries, written, synced }
+}
+
 impl Sample {
     /// Opens a damaged copy and checks the promises.
     fn check(&self, files: &MemFiles, what: &str) -> Recovered {
@@ -136,6 +156,23 @@ fn every_flipped_byte_is_reported_or_harmless() {
         }
         assert!(reported > 500, "{reported} of the damages were reported");
     }
+}
+
+#[test]
+fn pr164_damage_behind_a_gap_of_what_was_given_back_is_reported() {
+    let mut reported = 0;
+    for count in 6..18 {
+        let sample = given_back(count);
+        for name in sample.files.list().expect("lists") {
+            for at in 0..sample.used(&name) {
+                let files = sample.files.copy();
+                files.flip(&name, at, 1 << (at % 8));
+                let recovered = sample.check(&files, &format!("{count} given back, {name} byte {at}"));
+                reported += usize::from(!recovered.damage.is_empty());
+            }
+        }
+    }
+    assert!(reported > 500, "{reported} of the damages were reported");
 }
 
 #[test]

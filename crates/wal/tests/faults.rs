@@ -7,6 +7,7 @@ use std::sync::Arc;
 use types::{Epoch, Finding, Lsn, Rules};
 use understudy_wal::faulty::{Faults, MemFiles};
 use understudy_wal::{Files, Log, LogError, Options, Record, TORN};
+use wire::entry::{Entry, Header, Kind};
 
 /// Small logs without the rule against a finding.
 fn without(finding: Finding) -> Options {
@@ -59,6 +60,21 @@ fn a_log_at_its_high_water_mark_refuses_entries_only() {
     assert!((80..128).contains(&count), "{count} entries of 600 bytes");
     assert!(log.disk_bytes() <= 64 * 1024);
     a_full_log_goes_on(&mut log, &files);
+}
+
+#[test]
+fn pr126_a_full_log_takes_what_goes_before_a_terms_marker() {
+    let files = MemFiles::new();
+    let (mut log, _) = open_with(&files, Options { max_bytes: 64 * 1024, ..small() });
+    fill(&mut log);
+    let fetched = next(&log, P, 1, &[1; 500]);
+    let term = at(2, fetched.lsn().0 + 1);
+    let marker = Entry::encode(Header::new(Kind::Configuration, P, term, fetched.crc()), b"");
+    let refused = log.append(&[Record::Entry(fetched.clone())]);
+    assert!(matches!(refused, Err(LogError::Full { .. })));
+    log.append(&[Record::Entry(fetched), Record::Entry(marker)]).expect("takes both");
+    log.sync().expect("syncs");
+    assert_eq!(log.end(P).map(|(at, _)| at), Some(term));
 }
 
 #[test]

@@ -72,7 +72,7 @@ impl Harness {
             "zero" => self.zero(&format!("{:08x}.log", number(0)), number(1), number(2)),
             "fail" => {
                 let (write, sync) = (rest[0] == "write", rest[0] == "sync");
-                let fault = |planted: bool| planted.then_some(0);
+                let fault = |fails: bool| fails.then_some(0);
                 let faults = Faults { fail_write: fault(write), fail_sync: fault(sync), ..Faults::default() };
                 self.files.set_faults(faults);
                 "ok".to_owned()

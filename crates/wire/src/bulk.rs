@@ -25,7 +25,7 @@ const HEAD: usize = 24;
 
 /// A primary has the files of a load staged at a member, or asks how far it is.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Stage {
+pub struct StageLoad {
     /// The partition.
     pub partition: PartitionId,
     /// The primary's epoch.
@@ -40,7 +40,7 @@ pub struct Stage {
     pub files: Vec<Component>,
 }
 
-/// A member's answer to [`Stage`].
+/// A member's answer to [`StageLoad`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StageAnswer {
     /// The partition.

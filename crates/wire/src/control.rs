@@ -35,6 +35,21 @@ pub struct Register {
     pub zone: String,
     /// Partitions whose log or engine on this node is damaged: not to be promoted (PR-18, F10).
     pub damaged: Vec<PartitionId>,
+    /// A number for each life of a process on its data directory that has registered, oldest first, the
+    /// present one last; at most [`MAX_STARTS`] (PR-145).
+    pub starts: Box<[u64]>,
+}
+
+/// The most starts that a data directory keeps, and a registration names.
+pub const MAX_STARTS: usize = 1_000;
+
+/// A node is not registered, and its connection is closed: what it runs on is not what the cluster knows.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RegisterRefused {
+    /// Why, and what to do, as a sentence.
+    pub why: String,
+    /// It will be no other later: the process ends.
+    pub for_good: bool,
 }
 
 /// A controller's cluster map for nodes and clients: everything that changed since `since`, or all.
@@ -189,7 +204,7 @@ pub struct ReplicaStatus {
 /// How far a replica has come on its way into the set.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stage {
+pub enum FailbackStage {
     /// It was never on its way in this life.
     #[default]
     Idle,
@@ -226,7 +241,7 @@ pub enum Way {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Failback {
     /// How far it has come.
-    pub stage: Stage,
+    pub stage: FailbackStage,
     /// By what.
     pub way: Way,
     /// It ignores what it had: everything is sent.

@@ -46,6 +46,8 @@ pub struct JobRefusal {
     pub number: u64,
     /// Why.
     pub outcome: Outcome,
+    /// The number of the constraint that forbids it; 0: none does.
+    pub constraint: u32,
 }
 
 /// What a job has done in a partition.

@@ -3,7 +3,7 @@
 
 use crate::control::RecordText;
 use serde::{Deserialize, Serialize};
-use types::{ClusterId, Epoch, Generation, Member, PartitionId, TableId};
+use types::{ClusterId, Epoch, Generation, Member, NodeId, PartitionId, StoreId, TableId};
 
 /// The records that controllers told a node, durably kept there before it acted on them. The answer to
 /// [`crate::control::AdminCommand::Records`], as JSON.
@@ -15,6 +15,9 @@ pub struct KeptRecords {
     pub cluster: Option<ClusterId>,
     /// It takes no word of a controller of a lower one any more.
     pub generation: Generation,
+    /// How often it has been asked by somebody who made the records anew, this time among them (PR-160).
+    #[serde(default)]
+    pub asked: u32,
     /// Up to when it was told, in the generation that the cluster's record names.
     pub revision: u64,
     /// The revision of the newest cluster map that was whole: what it does not name, and is not newer, is
@@ -23,6 +26,9 @@ pub struct KeptRecords {
     pub whole: Option<u64>,
     /// Tables that it was told are gone.
     pub dropped: Vec<TableId>,
+    /// Nodes that it was told are gone, each with the disk that it had (PR-159).
+    #[serde(default)]
+    pub removed: Vec<(NodeId, StoreId)>,
     /// Each key as the metastore has it, with its record.
     pub records: Vec<(String, RecordText)>,
     /// The highest epoch that anything of a replica here names: its configuration or its log.

@@ -1,8 +1,9 @@
 //! Layer 2: messages and codec. The frame on a connection ([`frame`]), what was received and not yet taken
-//! ([`inbox`]), the messages in it ([`message`]), the request and reply envelopes ([`request`]), what nodes
-//! tell each other ([`peer`]) and the controllers ([`control`]), the handshake ([`hello`]), how files are
-//! shipped ([`ship`]), loaded ([`bulk`]) and read back ([`scrub`]), jobs ([`job`]), what nodes
-//! keep of the cluster's records ([`kept`]), and the entry of a partition's log ([`entry`], [`effects`]).
+//! ([`inbox`]), the messages in it ([`message`]), the request and reply envelopes ([`request`]), outcomes of
+//! writes ([`outcome`]), what nodes tell each other ([`peer`]) and the controllers ([`control`]), the
+//! handshake ([`hello`]), how files are shipped ([`ship`]), loaded ([`bulk`]) and read back ([`scrub`]), jobs
+//! ([`job`]), calls of procedures ([`procedure`]), what nodes keep of the cluster's records ([`kept`]), and
+//! the entry of a partition's log ([`entry`], [`effects`]).
 
 pub mod bulk;
 pub mod control;
@@ -15,10 +16,13 @@ pub mod job;
 pub mod kept;
 pub mod log;
 pub mod message;
+pub mod outcome;
 pub mod peer;
+pub mod procedure;
 pub mod request;
 pub mod scrub;
 pub mod ship;
+pub mod spread;
 
 pub use control::RecordText;
 pub use effects::Effects;
@@ -27,4 +31,5 @@ pub use inbox::Inbox;
 pub use kept::KeptRecords;
 pub use message::Message;
 pub use peer::PeerMessage;
+pub use procedure::{CallRequest, CallResult};
 pub use request::{Body, Op, Outcome, ReadLevel, Reply, Request, RowOp, Status, TableChange, TablePart};

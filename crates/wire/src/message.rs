@@ -1,16 +1,18 @@
 //! Messages are one enum; each has a number that is never reused, a cap on its size and a validator (habits
 //! 4).
 
-use crate::bulk::{MAX_STAGED_BYTES, Stage, StageAnswer, StagePiece, Unstage};
+use crate::bulk::{MAX_STAGED_BYTES, StageAnswer, StageLoad, StagePiece, Unstage};
 use crate::control::{
-    Admin, AdminAnswer, Advise, ClusterMap, NodeStatus, Propose, Proposed, Register, Served, Suspect,
+    Admin, AdminAnswer, Advise, ClusterMap, MAX_STARTS, NodeStatus, Propose, Proposed, Register,
+    RegisterRefused, Served, Suspect,
 };
 use crate::hello::{Hello, Welcome};
 use crate::job::records_fault;
 use crate::peer::{
-    Ack, Append, AppendRefused, Copied, Copy, Fetch, Fetched, Heartbeat, HeartbeatAnswer, Inform, LogSummary,
-    Refusal, Report, ReportRequest,
+    Ack, Append, AppendRefused, Copied, Copy, Fetch, Fetched, Heartbeat, HeartbeatAnswer, Inform, LogReport,
+    LogSummary, Refusal, ReportRequest,
 };
+use crate::procedure::{CallRequest, MAX_ARGUMENT_BYTES};
 use crate::request::{Op, Reply, Request, RowOp, TableChange, TablePart};
 use crate::ship::{
     Chunk, FlushAnswer, FlushRequest, Installed, MAX_PIECES, MAX_REASON_BYTES, Outcome, TransferOffer,
@@ -82,7 +84,7 @@ messages! {
     21 Ack(Ack) cap KB;
     22 AppendRefused(AppendRefused) cap 64 * KB;
     23 ReportRequest(ReportRequest) cap KB;
-    24 Report(Report) cap 64 * KB;
+    24 LogReport(LogReport) cap 64 * KB;
     25 Fetch(Fetch) cap KB;
     26 Fetched(Fetched) cap 32 * MB;
     27 Copy(Copy) cap 32 * MB;
@@ -97,7 +99,7 @@ messages! {
     36 Withdrawn(Withdrawn) cap KB;
     37 FlushRequest(FlushRequest) cap KB;
     38 FlushAnswer(FlushAnswer) cap KB;
-    40 Register(Register) cap 16 * KB;
+    40 Register(Register) cap 64 * KB;
     41 ClusterMap(ClusterMap) cap 64 * MB;
     42 Propose(Propose) cap 64 * KB;
     43 Proposed(Proposed) cap 64 * KB;
@@ -106,9 +108,10 @@ messages! {
     46 Served(Served) cap KB;
     47 Advise(Advise) cap 64 * KB;
     48 TailSetAside(TailReport) cap 16 * KB;
+    49 RegisterRefused(RegisterRefused) cap 4 * KB;
     50 Admin(Admin) cap 4 * MB;
     51 AdminAnswer(AdminAnswer) cap 64 * MB;
-    60 Stage(Stage) cap 256 * KB;
+    60 StageLoad(StageLoad) cap 256 * KB;
     61 StageAnswer(StageAnswer) cap KB;
     62 StagePiece(StagePiece) cap 2 * MB;
     63 Unstage(Unstage) cap KB;
@@ -127,12 +130,15 @@ impl Message {
     pub fn validate(&self) -> Result<(), String> {
         match self {
             Message::Request(request) => request.validate(),
+            Message::Register(register) if register.starts.len() > MAX_STARTS => {
+                Err(format!("{} starts are named, the limit is {MAX_STARTS}", register.starts.len()))
+            }
             Message::Append(append) => state_in(append.epoch, append.prev),
             Message::AppendRefused(AppendRefused { why: Refusal::Mismatch(log), .. }) => log_is_possible(log),
-            Message::Report(report) if report.log.end.lsn < report.log.base.lsn => {
+            Message::LogReport(report) if report.log.end.lsn < report.log.base.lsn => {
                 Err("a log ends before it begins".into())
             }
-            Message::Report(report) => log_is_possible(&report.log),
+            Message::LogReport(report) => log_is_possible(&report.log),
             Message::Fetch(fetch) => state_in(fetch.epoch, fetch.after),
             Message::Copy(copy) => validate_copy(copy),
             Message::TransferOffer(offer) => match offer.fault() {
@@ -142,7 +148,7 @@ impl Message {
             Message::TransferRequest(want) if want.pieces.len() > MAX_PIECES => {
                 Err(format!("{} pieces are wanted at once, the limit is {MAX_PIECES}", want.pieces.len()))
             }
-            Message::Stage(stage) => {
+            Message::StageLoad(stage) => {
                 files_fault(stage.load, &stage.files).map_or(Ok(()), |fault| Err(fault.into()))
             }
             Message::StageAnswer(StageAnswer { staging: Staging::Refused(why), .. })
@@ -188,6 +194,7 @@ impl Request {
             Op::StagePiece { bytes, .. } if bytes.len() > MAX_STAGED_BYTES => {
                 Err("a piece of a load is too long".into())
             }
+            Op::Call(call) => call_fault(call).map_or(Ok(()), Err),
             Op::Job { job, .. } | Op::EndJob { job, .. } | Op::ShowJob { job } if !job.is_valid() => {
                 Err("no job has this name".into())
             }
@@ -198,6 +205,14 @@ impl Request {
             _ => Ok(()),
         }
     }
+}
+
+/// What is wrong with a call, as a sentence.
+fn call_fault(call: &CallRequest) -> Option<String> {
+    if call.arguments.len() > MAX_ARGUMENT_BYTES {
+        return Some(format!("arguments of a call are over the limit of {MAX_ARGUMENT_BYTES} bytes"));
+    }
+    (call.route.len() >= MAX_KEY_BYTES).then(|| key_fault(call.route.len()))
 }
 
 fn key_fault(bytes: usize) -> String {
@@ -271,7 +286,7 @@ fn validate_parts(changes: &[TableChange], parts: &[TablePart]) -> Result<(), St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::Snapshot;
+    use crate::request::ReadSnapshot;
     use bytes::Bytes;
     use types::{Member, PartitionId, TableId, Watermarks};
 
@@ -282,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_request_whose_keys_no_engine_takes_is_refused() {
-        let (at, long) = (Snapshot::Newest, |bytes: usize| Bytes::from(vec![b'k'; bytes]));
+        let (at, long) = (ReadSnapshot::Newest, |bytes: usize| Bytes::from(vec![b'k'; bytes]));
         assert_eq!(asks(Op::Get { key: long(MAX_KEY_BYTES - 1), at }), Ok(()));
         assert!(asks(Op::Get { key: long(MAX_KEY_BYTES), at }).unwrap_err().contains("32768 bytes"));
         for (from, to) in [(MAX_KEY_BYTES, 0), (0, MAX_KEY_BYTES), (MAX_KEY_BYTES + 1, 0), (0, 66_000)] {
@@ -323,7 +338,8 @@ mod tests {
         let report = |end: Position, history: Vec<(Term, Lsn)>| {
             let log = LogSummary { base: Position::ZERO, end, history };
             let (marks, committed) = (Watermarks::default(), Lsn::ZERO);
-            Message::Report(Report { partition, epoch, from, log, marks, committed, torn: false }).validate()
+            Message::LogReport(LogReport { partition, epoch, from, log, marks, committed, torn: false })
+                .validate()
         };
         let (good, far) = (Position::new(Term(7), Lsn(9)), Position::new(Term(7), Lsn::MAX));
         assert_eq!(report(good, vec![(Term(1), Lsn(1))]), Ok(()));

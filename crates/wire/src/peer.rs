@@ -1,6 +1,6 @@
 //! What nodes tell each other: log shipping, reconciliation, heartbeats.
 
-use crate::bulk::{Stage, StageAnswer, StagePiece, Unstage};
+use crate::bulk::{StageAnswer, StageLoad, StagePiece, Unstage};
 use crate::message::Message;
 use crate::ship::{Chunk, FlushAnswer, FlushRequest, Installed, TransferOffer, TransferRequest, Withdrawn};
 use bytes::Bytes;
@@ -117,7 +117,7 @@ pub struct ReportRequest {
 
 /// A member's report (R6, PR-74).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Report {
+pub struct LogReport {
     /// The partition.
     pub partition: PartitionId,
     /// The epoch of the request.
@@ -289,9 +289,9 @@ macro_rules! peer_messages {
 }
 
 peer_messages! {
-    Append Ack AppendRefused ReportRequest Report Fetch
+    Append Ack AppendRefused ReportRequest LogReport Fetch
     Fetched Copy Copied TransferOffer TransferRequest Chunk
-    Installed Withdrawn FlushRequest FlushAnswer Stage StageAnswer
+    Installed Withdrawn FlushRequest FlushAnswer StageLoad StageAnswer
     StagePiece Unstage;
     unsigned: Inform
 }

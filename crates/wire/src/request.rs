@@ -3,6 +3,8 @@
 use crate::bulk::LoadStatus;
 use crate::control::RecordText;
 use crate::job::{JobRecord, JobStatus};
+pub use crate::outcome::Outcome;
+use crate::procedure::{CallRequest, CallResult};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use types::{
@@ -29,11 +31,12 @@ pub enum ReadLevel {
 /// configuration's epoch, and the LSN. It stays the same state as long as it lies on the partition's history,
 /// which a failover that lost acknowledged commits may end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub enum Snapshot {
+pub enum ReadSnapshot {
     /// What is committed now.
     #[default]
     Newest,
-    /// The same, and the replica keeps its versions for [`Snapshot::At`], ten seconds from the last use on.
+    /// The same, and the replica keeps its versions for [`ReadSnapshot::At`], ten seconds from the last
+    /// use on.
     Begin,
     /// An earlier read's. Refused with [`Status::TooOld`] if it is not kept any more, or is no part of the
     /// history.
@@ -150,7 +153,7 @@ pub enum Op {
         /// The encoded key.
         key: Bytes,
         /// At which state.
-        at: Snapshot,
+        at: ReadSnapshot,
     },
     /// Rows with `from <= key < to` in key order.
     Scan {
@@ -162,7 +165,7 @@ pub enum Op {
         limit: u32,
         /// At which state; that of the first page for the others. The versions of a state are kept while
         /// there are more pages.
-        at: Snapshot,
+        at: ReadSnapshot,
     },
     /// How many rows with `from <= key < to`.
     Count {
@@ -171,7 +174,7 @@ pub enum Op {
         /// End, not included; empty: none.
         to: Bytes,
         /// At which state.
-        at: Snapshot,
+        at: ReadSnapshot,
     },
     /// A hash of all rows at `committed`, reserved ones included.
     Digest,
@@ -200,7 +203,7 @@ pub enum Op {
     /// Reads nothing, and keeps a state's versions: for whoever will read at it again.
     Hold {
         /// Which state.
-        at: Snapshot,
+        at: ReadSnapshot,
     },
     /// Rows by an index: those whose entries ([`types::index::entry_of`]) are in `from <= entry < to`, in the
     /// order of the entries. Answered with [`Body::Found`], or with [`Status::NoIndex`] where the state that
@@ -215,7 +218,7 @@ pub enum Op {
         /// At most so many rows, 1 to [`MAX_FOUND`].
         limit: u32,
         /// At which state, as with a scan.
-        at: Snapshot,
+        at: ReadSnapshot,
     },
     /// Which indexes the partition has, and how far they are.
     Indexes,
@@ -322,6 +325,9 @@ pub enum Op {
         /// As for [`Op::Write`].
         since: Option<Position>,
     },
+    /// Of a partition of a database: calls a procedure. The request is the database's own. Answered with
+    /// [`Body::Called`]. Refused with [`Outcome::Stale`] if there is no such procedure, or another one.
+    Call(CallRequest),
 }
 
 /// The most rows in one answer to [`Op::Find`]: each is looked up by itself.
@@ -334,18 +340,22 @@ impl Op {
     }
 
     /// The state that a read looks at.
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> ReadSnapshot {
         match self {
             Op::Get { at, .. } | Op::Scan { at, .. } | Op::Count { at, .. } => *at,
             Op::Hold { at } | Op::Find { at, .. } => *at,
-            Op::DigestAt { at } => Snapshot::At(*at),
-            _ => Snapshot::Newest,
+            Op::DigestAt { at } => ReadSnapshot::At(*at),
+            _ => ReadSnapshot::Newest,
         }
     }
 
     /// True if it may change something, and so belongs into the log.
     pub fn writes(&self) -> bool {
-        let rows = matches!(self, Op::Write { .. } | Op::Transact { .. });
+        let rows = match self {
+            Op::Write { .. } | Op::Transact { .. } => true,
+            Op::Call(call) => !call.read_only,
+            _ => false,
+        };
         rows || matches!(self, Op::OpenSession | Op::Load { .. }) || self.job().is_some()
     }
 
@@ -357,15 +367,17 @@ impl Op {
         }
     }
 
-    /// True if it reads rows of one table, whose schema the request must name right.
+    /// True if it reads rows of one table, or where its feeds are; the request must name the table's schema
+    /// right.
     pub fn reads_rows(&self) -> bool {
-        matches!(self, Op::Get { .. } | Op::Scan { .. } | Op::Count { .. } | Op::Find { .. })
+        let rows = matches!(self, Op::Get { .. } | Op::Scan { .. } | Op::Count { .. } | Op::Find { .. });
+        rows || matches!(self, Op::Feed { .. })
     }
 
     /// True if only a primary can do it, whatever read level the request has.
     pub fn needs_primary(&self) -> bool {
         let staging = matches!(self, Op::Stage { .. } | Op::StagePiece { .. } | Op::Unstage { .. });
-        self.writes() || staging || matches!(self, Op::Pause { .. } | Op::Resume { .. })
+        self.writes() || staging || matches!(self, Op::Pause { .. } | Op::Resume { .. } | Op::Call(_))
     }
 }
 
@@ -413,45 +425,6 @@ impl Request {
             trace: 0,
             op,
         }
-    }
-}
-
-/// The outcome of a write, as it is kept with its effect. Numbers are never reused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[repr(u8)]
-pub enum Outcome {
-    /// Applied.
-    Done = 0,
-    /// An insert found its key; nothing was changed.
-    Exists = 1,
-    /// A row is not as the snapshot had it, or the snapshot is no part of the history; nothing was changed.
-    Changed = 2,
-    /// A row has no place in one of the table's indexes: its entry would be longer than a key may be, or it
-    /// is no row of the table; nothing was changed.
-    Unindexable = 3,
-    /// With what changes in the table's indexes the write is larger than one entry of the log; nothing was
-    /// changed.
-    TooMuch = 4,
-    /// Of a job: a record was refused, one before it is missing, or the job has ended. The job's row says
-    /// what was done.
-    Stopped = 5,
-    /// A table of a database has another schema than the request names, or there is no such table; nothing
-    /// was changed. Whoever asked looks at the catalog again.
-    Stale = 6,
-    /// A table of a database has the name that a new one was to have; nothing was changed.
-    NameTaken = 7,
-    /// A constraint of a database's table forbids it, as everything is that has been executed; nothing was
-    /// changed. Its number is told in the place of how many rows were changed.
-    Violates = 8,
-}
-
-impl Outcome {
-    /// The outcome with this number.
-    pub fn from_number(number: u8) -> Option<Outcome> {
-        use Outcome::*;
-        [Done, Exists, Changed, Unindexable, TooMuch, Stopped, Stale, NameTaken, Violates]
-            .into_iter()
-            .find(|outcome| *outcome as u8 == number)
     }
 }
 
@@ -528,6 +501,8 @@ pub enum Body {
     Load(LoadStatus),
     /// What a job has done in the partition.
     Job(JobStatus),
+    /// How a call of a procedure ended.
+    Called(CallResult),
 }
 
 /// How far an index of a partition is.

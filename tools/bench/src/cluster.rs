@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use types::data::{Column, ColumnType, Row, Schema, Value};
 use types::random::Random;
-use types::{EngineKind, LogKind};
-use wire::Body;
+use types::{EngineKind, LogKind, NodeId};
 use wire::control::{AdminCommand, ClusterStatus, CreateTable};
+use wire::{Body, Op, ReadLevel};
 
 /// How long the cluster may take for anything that is not under load.
 pub(crate) const WAIT_LIMIT: Duration = Duration::from_secs(30);
@@ -128,7 +128,8 @@ impl Ours {
         Ok(addresses.split(',').map(str::to_string).collect())
     }
 
-    fn processes(&self) -> Vec<u32> {
+    /// The processes of a started cluster.
+    pub(crate) fn processes(&self) -> Vec<u32> {
         let file = self.cluster.as_ref().map(Cluster::file);
         file.iter().flat_map(|file| file.processes()).map(|process| process.pid.unsigned_abs()).collect()
     }
@@ -167,6 +168,31 @@ impl Ours {
         self.counts_bytes = status.nodes.iter().any(|(node, _)| node.sent_bytes > 0);
         self.nodes = status.nodes.len() as u32;
         Ok(table)
+    }
+
+    /// Fsyncs of all nodes.
+    pub(crate) fn fsyncs(&mut self) -> Result<u64, BenchError> {
+        Ok(self.status()?.nodes.iter().map(|(node, _)| node.fsyncs).sum())
+    }
+
+    /// Refuses a table of which a replica has other rows than the primary. Nobody may write meanwhile.
+    pub(crate) fn check_replicas(&mut self, name: &str) -> Result<(), BenchError> {
+        let table = self.client.table(name)?;
+        for partition in table.partitions() {
+            let primary = self.client.call(table.call(partition, Op::Digest))?;
+            let nodes: Vec<NodeId> = match self.client.cluster_map().partition(partition) {
+                Some(record) => record.in_sync.iter().map(|member| member.node).collect(),
+                None => Vec::new(),
+            };
+            let read = ReadLevel::Any { max_lag_ms: 5_000, min_lsn: primary.lsn };
+            for node in nodes {
+                let digest = self.client.replica_read(&table, node, partition, Op::Digest, read)?.body;
+                if digest != primary.body {
+                    return Err(BenchError::Wrong(format!("{name}: {node} has other rows of {partition}")));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Every node's status, made after this was asked.

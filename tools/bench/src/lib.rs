@@ -1,10 +1,11 @@
 //! Layer 6: workloads, comparisons, figures.
 //!
-//! Five benches, each a function that takes its options, a writer for progress and a receiver for lines:
+//! Six benches, each a function that takes its options, a writer for progress and a receiver for lines:
 //! [`log()`] (the write-ahead log against a bare thread), [`ycsb()`] (policies against each other),
-//! [`compare()`] (against Redis and PostgreSQL), [`sql()`] (the SQL gateway beside PostgreSQL) and
-//! [`gleambook()`] (the experiments of the AsterixDB replication document). A [`Line`] is one comparison and
-//! one JSON object. How rounds are made and counted is in [`subject`], who decides why a goal was missed in
+//! [`compare()`] (against Redis and PostgreSQL), [`sql()`] (the SQL gateway beside PostgreSQL),
+//! [`tpcc()`] (TPC-C's tables and transactions on both) and [`gleambook()`] (the experiments of the
+//! AsterixDB replication document). A [`Line`] is one comparison and one JSON object. How rounds are made
+//! and counted is in [`subject`], who decides why a goal was missed in
 //! `explain.rs`.
 
 pub mod appends;
@@ -24,6 +25,7 @@ pub mod report;
 mod sql;
 pub mod stats;
 pub mod subject;
+mod tpcc;
 mod ycsb;
 
 pub use appends::{LOG_LINES, LogOptions, log};
@@ -35,4 +37,5 @@ pub use gleambook::{GleambookOptions, gleambook};
 pub use options::{Common, LoadSize};
 pub use report::Line;
 pub use sql::{SqlOptions, sql};
+pub use tpcc::{Scale, TPCC_LINES, TpccOptions, tpcc};
 pub use ycsb::{YCSB_LINES, YcsbOptions, ycsb};

@@ -2,7 +2,7 @@
 
 use crate::error::{BenchError, During};
 use crate::generate::Workload;
-use crate::subject::Plan;
+use crate::subject::RoundPlan;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -103,9 +103,14 @@ impl Common {
     }
 
     /// How often and how long. The warm-up is as long as a round, but at most two seconds.
-    pub fn plan(&self) -> Plan {
+    pub fn plan(&self) -> RoundPlan {
         let time = Duration::from_secs_f64(self.seconds);
-        Plan { rounds: self.rounds, time, warm_up: time.min(Duration::from_secs(2)), stop: self.stop.clone() }
+        RoundPlan {
+            rounds: self.rounds,
+            time,
+            warm_up: time.min(Duration::from_secs(2)),
+            stop: self.stop.clone(),
+        }
     }
 
     /// Where temporary files go.

@@ -197,7 +197,7 @@ impl Line {
         self.ours = Side::of(ours);
         self.base = Side::of(base);
         self.ratio = Spread::of_ratios(&figures(ours), &figures(base));
-        self.judge(goal);
+        self.compare(goal);
         self.reason = goal.filter(|_| self.met == Some(false)).map(|goal| explain(ours, base, goal));
         self
     }
@@ -213,7 +213,7 @@ impl Line {
     /// With a figure that is to be reached.
     pub fn at_least(self, ours: &Series, label: &str, ops_s: f64) -> Line {
         let mut line = self.against_document(ours, label, ops_s);
-        line.judge(Some(1.0));
+        line.compare(Some(1.0));
         if line.met == Some(false) {
             let (half, share) = (
                 ours.latencies.value_at_quantile(0.5) as f64 / 1e6,
@@ -233,7 +233,7 @@ impl Line {
         self
     }
 
-    fn judge(&mut self, goal: Option<f64>) {
+    fn compare(&mut self, goal: Option<f64>) {
         self.goal = goal;
         let ratio = self.ratio.as_ref().map(|ratio| ratio.median);
         self.met = goal.zip(ratio).map(|(goal, ratio)| ratio >= goal);

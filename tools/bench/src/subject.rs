@@ -178,7 +178,7 @@ pub struct Series {
 
 /// How often and how long.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct RoundPlan {
     /// Measured rounds of each subject.
     pub rounds: u32,
     /// Length of one.
@@ -192,7 +192,7 @@ pub struct Plan {
 /// Puts the subjects under load in turn, as often as the plan says.
 pub fn interleave(
     subjects: &mut [&mut dyn Subject],
-    plan: Plan,
+    plan: RoundPlan,
     progress: &mut dyn Write,
 ) -> Result<Vec<Series>, BenchError> {
     let mut series: Vec<Series> = subjects
@@ -331,8 +331,12 @@ mod tests {
     fn rounds_count_what_happened_within_them_and_not_the_warm_up() {
         let mut a = Counter { calls: vec![], bytes: 7, ops: 200 };
         let mut b = Counter { calls: vec![], bytes: 0, ops: 400 };
-        let plan =
-            Plan { rounds: 3, time: Duration::from_secs(2), warm_up: Duration::from_secs(1), stop: None };
+        let plan = RoundPlan {
+            rounds: 3,
+            time: Duration::from_secs(2),
+            warm_up: Duration::from_secs(1),
+            stop: None,
+        };
         let series = interleave(&mut [&mut a, &mut b], plan, &mut std::io::sink()).expect("runs");
         assert_eq!(series.len(), 2);
         let round = series[0].rounds[0];
@@ -358,7 +362,7 @@ mod tests {
     fn no_round_begins_once_it_is_to_stop() {
         let mut subject = Counter { calls: vec![], bytes: 0, ops: 1 };
         let stop = Some(Arc::new(AtomicBool::new(true)));
-        let plan = Plan { rounds: 1, time: Duration::ZERO, warm_up: Duration::ZERO, stop };
+        let plan = RoundPlan { rounds: 1, time: Duration::ZERO, warm_up: Duration::ZERO, stop };
         let ended = interleave(&mut [&mut subject], plan, &mut std::io::sink());
         assert!(matches!(ended, Err(BenchError::Stopped)));
         assert!(subject.calls.is_empty());
@@ -367,7 +371,7 @@ mod tests {
     #[test]
     fn a_round_without_an_operation_is_an_error_and_no_zero() {
         let mut idle = Counter { calls: vec![], bytes: 0, ops: 0 };
-        let plan = Plan { rounds: 1, time: Duration::ZERO, warm_up: Duration::ZERO, stop: None };
+        let plan = RoundPlan { rounds: 1, time: Duration::ZERO, warm_up: Duration::ZERO, stop: None };
         assert!(interleave(&mut [&mut idle], plan, &mut std::io::sink()).is_err());
     }
 }

@@ -31,7 +31,7 @@ pub enum Shape {
 
 /// A round that is planned: what happens to whom.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Plan {
+pub struct FaultPlan {
     /// How.
     pub shape: Shape,
     /// What happens; the second to the other node, or the second time.
@@ -42,7 +42,7 @@ pub struct Plan {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Round {
     /// What was planned.
-    pub plan: Plan,
+    pub plan: FaultPlan,
     /// The nodes hit.
     pub nodes: Vec<u32>,
     /// Just before the first was hit.
@@ -52,9 +52,9 @@ pub struct Round {
 }
 
 /// The rounds of a cycle: each kind alone, each with the next one at once, each repeatedly.
-pub fn cycle(kinds: &[Fault]) -> Vec<Plan> {
+pub fn cycle(kinds: &[Fault]) -> Vec<FaultPlan> {
     let pairs = || kinds.iter().zip(kinds.iter().cycle().skip(1));
-    let plan = |shape, one: &Fault, other: &Fault| Plan { shape, faults: [*one, *other] };
+    let plan = |shape, one: &Fault, other: &Fault| FaultPlan { shape, faults: [*one, *other] };
     let ones = kinds.iter().map(|kind| plan(Shape::One, kind, kind));
     let twos = pairs().map(|(kind, next)| plan(Shape::Two, kind, next));
     ones.chain(twos).chain(pairs().map(|(kind, next)| plan(Shape::Again, kind, next))).collect()
@@ -90,7 +90,7 @@ impl<'a> Faults<'a> {
 
     /// Chooses who is hit: first who leads most, so that something is taken over; but a power loss is of a
     /// node that forgets.
-    pub fn choose(&mut self, plan: Plan, leading: &BTreeMap<u32, usize>) -> Vec<u32> {
+    pub fn choose(&mut self, plan: FaultPlan, leading: &BTreeMap<u32, usize>) -> Vec<u32> {
         let mut nodes: Vec<u32> = self.volatile.keys().copied().collect();
         let lead = |node: &u32| leading.get(node).copied().unwrap_or(0);
         let turn = self.random.below(nodes.len() as u64) as usize;
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(plans.len(), 9);
         for shape in [Shape::One, Shape::Two, Shape::Again] {
             for kind in kinds {
-                let first = |plan: &&Plan| plan.shape == shape && plan.faults[0] == kind;
+                let first = |plan: &&FaultPlan| plan.shape == shape && plan.faults[0] == kind;
                 assert_eq!(plans.iter().filter(first).count(), 1, "{shape:?} {kind}");
             }
         }

@@ -95,7 +95,7 @@ pub fn name(round: &Round) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::faults::Plan;
+    use crate::faults::FaultPlan;
     use crate::recorder::{Called, Record, Shared, together};
     use history::{End, Protocol};
     use local::demo::Fault;
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn the_slowest_partition_of_the_worst_round_counts() {
-        let plan = |shape, one, other| Plan { shape, faults: [one, other] };
+        let plan = |shape, one, other| FaultPlan { shape, faults: [one, other] };
         let round = |plan, injected, healed| Round { plan, nodes: vec![1], injected, healed };
         let ms = |ms: u64| ms * 1000;
         let rounds = [

@@ -89,7 +89,7 @@ pub fn check(options: &CheckOptions, out: &mut dyn Progress) -> Result<CheckRepo
         checked_in_s: 0.0,
     };
     out.step(&format!("check {} operations", local::demo::report::grouped(report.counts.operations)));
-    judge(&mut report, &history, options.is_promised()?, &told.losses);
+    check_history(&mut report, &history, options.is_promised()?, &told.losses);
     report.history = wrong::write(&output, &report.findings, &history)?;
     out.line(&report.tables());
     for finding in &report.findings {
@@ -103,7 +103,7 @@ pub fn check(options: &CheckOptions, out: &mut dyn Progress) -> Result<CheckRepo
 }
 
 /// Takes out what was reported lost, where the policy allows it, and runs the checkers over the rest.
-fn judge(report: &mut CheckReport, history: &[Operation], promised: bool, losses: &Losses) {
+fn check_history(report: &mut CheckReport, history: &[Operation], promised: bool, losses: &Losses) {
     let started = Instant::now();
     let found = match promised {
         true => {

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use types::random::Random;
 use types::{Micros, Position};
-use wire::request::Snapshot;
+use wire::request::ReadSnapshot;
 use wire::{Body, Op, RowOp};
 
 /// Lanes of the mixed load.
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(4);
 /// Between two writes of the prober to a partition.
 const PROBE_PAUSE: Duration = Duration::from_millis(5);
 /// How long one operation may take; after that nobody knows.
-const WITHIN: Micros = Micros(4_000_000);
+const OPERATION_TIMEOUT: Micros = Micros(4_000_000);
 /// Rows of a scan: more than there are.
 const ALL: u32 = 10_000;
 /// What the prober's writes are called.
@@ -152,14 +152,14 @@ impl Work<'_> {
 
     fn submit(&mut self, at: usize, what: &'static str, op: Op, asked: Asked) {
         let place = self.load.keys.place(self.lanes[at].shelf);
-        let call = self.load.table.call(scene::partition(place), op).within(WITHIN);
+        let call = self.load.table.call(scene::partition(place), op).within(OPERATION_TIMEOUT);
         let called = Called { what, place, invoked: self.load.shared.now() };
         self.lanes[at].open = Some((called, asked));
         self.load.client.submit(LaneId(at as u32), call);
     }
 
     fn get(&mut self, at: usize, what: &'static str, key: Key, asked: Asked) -> Result<(), LocalError> {
-        let op = Op::Get { key: scene::key(self.load.table, key)?, at: Snapshot::Newest };
+        let op = Op::Get { key: scene::key(self.load.table, key)?, at: ReadSnapshot::Newest };
         self.submit(at, what, op, asked);
         Ok(())
     }
@@ -168,7 +168,7 @@ impl Work<'_> {
         let shelf = self.lanes[at].shelf;
         let (from, to) = scene::range(self.load.table, self.load.keys.number(shelf))?;
         let known = self.load.keys.known(shelf);
-        let op = Op::Scan { from, to, limit: ALL, at: Snapshot::Newest };
+        let op = Op::Scan { from, to, limit: ALL, at: ReadSnapshot::Newest };
         self.submit(at, "scan", op, Asked::Scan { known });
         Ok(())
     }
@@ -289,7 +289,7 @@ pub fn read_back(
         let known = keys.known(shelf);
         let place = keys.place(shelf);
         let called = Called { what: "last scan", place, invoked: shared.now() };
-        let op = Op::Scan { from, to, limit: ALL, at: Snapshot::Newest };
+        let op = Op::Scan { from, to, limit: ALL, at: ReadSnapshot::Newest };
         let answer = client.call(table.call(scene::partition(place), op))?;
         let Body::Rows { rows, more: false } = &answer.body else {
             return Err(LocalError::Failed(format!("an answer of another kind: {:?}", answer.body)));

@@ -1,6 +1,6 @@
 //! The load, and what happens to nodes meanwhile.
 
-use crate::faults::{Faults, Plan, Round, Shape, cycle, round_seconds};
+use crate::faults::{FaultPlan, Faults, Round, Shape, cycle, round_seconds};
 use crate::keys::Keys;
 use crate::native::{Native, NativeReport};
 use crate::options::CheckOptions;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Sessions of the load over SQL.
 const SESSIONS: u32 = 3;
 /// Between two looks at the cluster.
-const LOOK: Duration = Duration::from_millis(10);
+const CLUSTER_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Before the first fault.
 const WARM_UP: f64 = 0.7;
 /// The part of a round for which nodes are gone.
@@ -142,7 +142,7 @@ impl Playing<'_, '_> {
     /// Looks at the cluster until so many seconds after the start.
     fn until(&mut self, seconds: f64, out: &mut dyn Progress) -> Result<(), LocalError> {
         while self.start.elapsed().as_secs_f64() < seconds && !self.threads.is_broken() {
-            self.client.poll(LOOK)?;
+            self.client.poll(CLUSTER_POLL_INTERVAL)?;
             let (at, done) = self.shown;
             if at.elapsed() >= LIVE {
                 let now = self.shared.done();
@@ -170,7 +170,7 @@ impl Playing<'_, '_> {
     }
 
     /// Plays a round; nodes come back so many seconds after the start.
-    fn round(&mut self, plan: Plan, back: f64, out: &mut dyn Progress) -> Result<Round, LocalError> {
+    fn round(&mut self, plan: FaultPlan, back: f64, out: &mut dyn Progress) -> Result<Round, LocalError> {
         let nodes = self.faults.choose(plan, &self.leading());
         let injected = self.faults.now();
         let hits: Vec<(Fault, u32)> = plan.faults.into_iter().zip(nodes.iter().copied()).collect();

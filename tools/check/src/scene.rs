@@ -17,7 +17,7 @@ pub const TABLE: &str = "history";
 /// Partitions of the table.
 const PARTITIONS: u32 = 4;
 /// How long blocking calls may take.
-const WITHIN: Duration = Duration::from_secs(30);
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long it may take until the controller has heard every node.
 const HEARD_WITHIN: Duration = Duration::from_secs(10);
 /// Between two attempts to make the table.
@@ -41,7 +41,7 @@ pub fn start(options: &CheckOptions, dir: &Path) -> Result<Cluster, LocalError> 
 /// A client with sessions and connections of its own.
 pub fn connect(cluster: &Cluster, seed: u64) -> Result<Client, LocalError> {
     let controllers = cluster.controllers();
-    let mut options = Options { controllers, timeout: WITHIN, wait: true, ..Options::default() };
+    let mut options = Options { controllers, timeout: CALL_TIMEOUT, wait: true, ..Options::default() };
     options.agent = "understudy check".into();
     options.secret = local::secret();
     options.core.seed = seed;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use types::random::Random;
 
 /// How long a statement may take; then the session is left, and what became of the statement is not known.
-const WITHIN: Duration = Duration::from_secs(3);
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long one node may take to let a session in.
 const LOGIN_WITHIN: Duration = Duration::from_millis(1000);
 /// Between two operations of a session, and between two attempts to get one.
@@ -42,7 +42,7 @@ pub struct Sql<'a> {
 type Rows = Vec<Vec<Option<String>>>;
 
 /// How a statement went.
-enum Told {
+enum StatementAnswer {
     Rows(Rows),
     NotDone,
     Unknown,
@@ -109,21 +109,23 @@ impl Work<'_> {
         self.session.is_some()
     }
 
-    fn ask(&mut self, statement: &str) -> Told {
-        let Some(session) = &mut self.session else { return Told::NotDone };
+    fn ask(&mut self, statement: &str) -> StatementAnswer {
+        let Some(session) = &mut self.session else { return StatementAnswer::NotDone };
         let mut rows = Rows::new();
-        let told = session.run_within(statement, WITHIN, &mut |event| {
+        let told = session.run_within(statement, STATEMENT_TIMEOUT, &mut |event| {
             if let Event::Row(row) = event {
                 rows.push(row);
             }
         });
         match told {
-            Ok(()) => Told::Rows(rows),
-            Err(Fault::Refused(complaint)) if NOT_DONE.contains(&complaint.code.as_str()) => Told::NotDone,
-            Err(Fault::Refused(_)) => Told::Unknown,
+            Ok(()) => StatementAnswer::Rows(rows),
+            Err(Fault::Refused(complaint)) if NOT_DONE.contains(&complaint.code.as_str()) => {
+                StatementAnswer::NotDone
+            }
+            Err(Fault::Refused(_)) => StatementAnswer::Unknown,
             Err(Fault::Broken(_)) => {
                 self.session = None;
-                Told::Unknown
+                StatementAnswer::Unknown
             }
         }
     }
@@ -152,18 +154,18 @@ impl Work<'_> {
     }
 
     /// Puts the end of a write into the record.
-    fn wrote(&mut self, called: Called, told: Told, writes: Vec<Write>) {
+    fn wrote(&mut self, called: Called, told: StatementAnswer, writes: Vec<Write>) {
         match told {
-            Told::Rows(_) => self.record.done(self.load.shared, called, None, Vec::new(), writes),
-            Told::NotDone => self.record.not_done(),
-            Told::Unknown => self.record.unknown(called, writes),
+            StatementAnswer::Rows(_) => self.record.done(self.load.shared, called, None, Vec::new(), writes),
+            StatementAnswer::NotDone => self.record.not_done(),
+            StatementAnswer::Unknown => self.record.unknown(called, writes),
         }
     }
 
     fn get(&mut self, shelf: usize, key: Key) -> Result<Option<Seen>, LocalError> {
         let called = self.called("select", shelf);
         let statement = format!("SELECT tag, prev, n FROM {TABLE} WHERE {}", of(key));
-        let Told::Rows(rows) = self.ask(&statement) else {
+        let StatementAnswer::Rows(rows) = self.ask(&statement) else {
             self.record.not_done();
             return Ok(None);
         };
@@ -203,7 +205,7 @@ impl Work<'_> {
             "UPDATE {TABLE} SET n = n + 1, prev = tag, tag = {tag} WHERE {} RETURNING tag, prev, n",
             of(key)
         ));
-        let Told::Rows(rows) = &told else {
+        let StatementAnswer::Rows(rows) = &told else {
             self.wrote(called, told, vec![Write { key, tag: Some(tag), over: Over::Something }]);
             return Ok(());
         };
@@ -225,7 +227,7 @@ impl Work<'_> {
             of(key)
         ));
         match told {
-            Told::Rows(rows) if rows.is_empty() => self.record.not_done(),
+            StatementAnswer::Rows(rows) if rows.is_empty() => self.record.not_done(),
             told => self.wrote(called, told, vec![Write { key, tag: Some(tag), over: Over::Value(old) }]),
         }
         Ok(())
@@ -234,7 +236,7 @@ impl Work<'_> {
     /// Reads two rows and writes what is there of them, all at once.
     fn transaction(&mut self, shelf: usize) -> Result<(), LocalError> {
         let [one, other] = self.load.keys.two(shelf, &mut self.random);
-        if !matches!(self.ask("BEGIN"), Told::Rows(_)) {
+        if !matches!(self.ask("BEGIN"), StatementAnswer::Rows(_)) {
             self.session = None;
             return Ok(());
         }
@@ -243,8 +245,8 @@ impl Work<'_> {
             "SELECT id, tag, prev, n FROM {TABLE} WHERE shelf = {} AND id IN ({}, {})",
             one.0, one.1, other.1
         )) {
-            Told::Rows(rows) => rows,
-            Told::NotDone | Told::Unknown => return self.give_up(),
+            StatementAnswer::Rows(rows) => rows,
+            StatementAnswer::NotDone | StatementAnswer::Unknown => return self.give_up(),
         };
         let found = self.rows(shelf, &rows)?;
         let reads = scene::scanned(found.clone(), &[one, other])?;
@@ -258,14 +260,14 @@ impl Work<'_> {
             ));
             match told {
                 // It sees the state that it has read.
-                Told::Rows(rows) if rows == [[Some(seen.tag.to_string())]] => {
+                StatementAnswer::Rows(rows) if rows == [[Some(seen.tag.to_string())]] => {
                     writes.push(Write { key: *key, tag: Some(tag), over: Over::Value(seen.tag) });
                 }
-                Told::Rows(rows) => {
+                StatementAnswer::Rows(rows) => {
                     let text = format!("a transaction read {seen:?} under {key} and replaced {rows:?}");
                     return Err(LocalError::Failed(text));
                 }
-                Told::NotDone | Told::Unknown => return self.give_up(),
+                StatementAnswer::NotDone | StatementAnswer::Unknown => return self.give_up(),
             }
         }
         let called = self.called("commit", shelf);
@@ -279,7 +281,7 @@ impl Work<'_> {
     /// Nothing of a transaction is done that was not committed.
     fn give_up(&mut self) -> Result<(), LocalError> {
         self.record.not_done();
-        if !matches!(self.ask("ROLLBACK"), Told::Rows(_)) {
+        if !matches!(self.ask("ROLLBACK"), StatementAnswer::Rows(_)) {
             self.session = None;
         }
         Ok(())
@@ -289,7 +291,7 @@ impl Work<'_> {
         let key = self.load.keys.to_remove(shelf, &mut self.random);
         let called = self.called("delete", shelf);
         let told = self.ask(&format!("DELETE FROM {TABLE} WHERE {} RETURNING tag, prev, n", of(key)));
-        let Told::Rows(rows) = &told else {
+        let StatementAnswer::Rows(rows) = &told else {
             self.wrote(called, told, vec![Write { key, tag: None, over: Over::Blind }]);
             return Ok(());
         };
@@ -306,7 +308,7 @@ impl Work<'_> {
         let known = self.load.keys.known(shelf);
         let number = self.load.keys.number(shelf);
         let called = self.called("select of a shelf", shelf);
-        let Told::Rows(rows) =
+        let StatementAnswer::Rows(rows) =
             self.ask(&format!("SELECT id, tag, prev, n FROM {TABLE} WHERE shelf = {number}"))
         else {
             self.record.not_done();

@@ -11,7 +11,7 @@ use wire::control::AdminCommand;
 use wire::{Body, Op};
 
 /// What the cluster says.
-pub struct Told {
+pub struct ClusterAnswers {
     /// By partition and term.
     pub losses: Losses,
     /// Failovers, for the count.
@@ -26,7 +26,7 @@ pub fn ask(
     table: &Table,
     history: &[Operation],
     noticed: &[(u32, At)],
-) -> Result<Told, LocalError> {
+) -> Result<ClusterAnswers, LocalError> {
     let records = failovers(client, table)?;
     let mut terms: BTreeSet<(u32, u64)> = BTreeSet::new();
     for record in &records {
@@ -55,7 +55,7 @@ pub fn ask(
     }
     let mut findings: Vec<Finding> = compare(&reports, history).into_iter().collect();
     findings.extend(check_noticed(&losses, noticed));
-    Ok(Told { losses, failovers: records.len() as u64, findings })
+    Ok(ClusterAnswers { losses, failovers: records.len() as u64, findings })
 }
 
 fn failovers(client: &mut Client, table: &Table) -> Result<Vec<FailoverRecord>, LocalError> {

@@ -29,7 +29,7 @@ impl Run<'_> {
 
     fn step(&mut self) {
         let (published, applied) = (self.engine().published(), self.engine().applied());
-        match self.random.below(28) {
+        match self.random.below(31) {
             0..12 => self.execute(applied),
             12 => self.term = Term(self.term.0 + 1),
             13..19 => {
@@ -56,6 +56,11 @@ impl Run<'_> {
                 assert_eq!(persisted, if is_persistent { published } else { Position::ZERO });
             }
             26 => self.crash(published),
+            27..29 => {
+                let keys: Vec<_> = (0..5).map(|_| key(&self.random.below(9).to_string())).collect();
+                self.engine().read_ahead(&keys).expect("reads");
+            }
+            29 => self.engine().end_read_ahead(),
             _ => self.install(published),
         }
     }

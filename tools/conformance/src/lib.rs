@@ -97,6 +97,7 @@ cases!(
     reads::memory_is_counted,
     restart::another_entry_takes_the_place_of_a_discarded_one,
     restart::entries_without_changes_move_the_positions,
+    reads::what_is_read_ahead_changes_no_answer,
     restart::a_restart_finds_the_checkpoint_and_replays,
     restart::a_restart_without_a_checkpoint_finds_the_last_one,
     restart::tentative_entries_are_in_no_checkpoint,

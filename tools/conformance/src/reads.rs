@@ -255,3 +255,29 @@ pub fn a_range_can_be_deleted_and_written_again(place: &Place) {
         assert_eq!(read(engine.as_ref(), "row 06", APPLIED), "-");
     }
 }
+
+pub fn what_is_read_ahead_changes_no_answer(place: &Place) {
+    let mut engine = place.open();
+    engine.execute(at(1), &[put("a", "one"), put("b", "one"), put("c", "one")]);
+    engine.publish(Lsn(1)).expect("no error");
+    let ahead: Vec<Bytes> = ["a", "b", "c", "d"].map(key).into();
+    for checkpoint in [false, true] {
+        if checkpoint {
+            engine.checkpoint().expect("writes");
+        }
+        engine.read_ahead(&ahead).expect("no error");
+        assert_eq!(read(engine.as_ref(), "c", APPLIED), "one@1");
+        assert_eq!(read(engine.as_ref(), "e", APPLIED), "-", "it was not read ahead");
+    }
+    engine.execute(at(2), &[put("a", "two"), delete("b"), put("d", "two")]);
+    let newest = |engine: &dyn types::Engine| ["a", "b", "c", "d"].map(|name| read(engine, name, APPLIED));
+    assert_eq!(newest(engine.as_ref()), ["two@2", "-", "one@1", "two@2"]);
+    engine.discard_above(at(1));
+    assert_eq!(newest(engine.as_ref()), ["one@1", "one@1", "one@1", "-"]);
+    engine.execute(at(2), &[put("a", "two"), delete("b"), put("d", "two")]);
+    engine.publish(Lsn(2)).expect("no error");
+    assert_eq!(newest(engine.as_ref()), ["two@2", "-", "one@1", "two@2"], "written since they were read");
+    assert_eq!(read(engine.as_ref(), "a", lsn(1)), "one@1", "an older state is as it was");
+    engine.end_read_ahead();
+    assert_eq!(newest(engine.as_ref()), ["two@2", "-", "one@1", "two@2"]);
+}

@@ -15,15 +15,15 @@ pub struct Mutant {
     /// Where it shows.
     pub scenario: Scenario,
     /// Makes the recording that of a process with the bug.
-    plant: fn(&mut Vec<Step>),
+    change: fn(&mut Vec<Step>),
 }
 
 impl Mutant {
     /// The recording of a process that has the bug. Panics if the sound one never does what the bug does
     /// wrongly.
-    pub fn plant(&self, sound: &Recording) -> Recording {
+    pub fn apply(&self, sound: &Recording) -> Recording {
         let mut mutated = sound.clone();
-        (self.plant)(&mut mutated.steps);
+        (self.change)(&mut mutated.steps);
         assert_ne!(mutated.steps, sound.steps, "{}: there is nothing to do wrongly", self.name);
         mutated
     }
@@ -78,8 +78,8 @@ pub const MUTANTS: [Mutant; 14] = [
     ),
 ];
 
-const fn mutant(name: &'static str, scenario: Scenario, plant: fn(&mut Vec<Step>)) -> Mutant {
-    Mutant { name, scenario, plant }
+const fn mutant(name: &'static str, scenario: Scenario, change: fn(&mut Vec<Step>)) -> Mutant {
+    Mutant { name, scenario, change }
 }
 
 /// Leaves out the syncs of paths.
@@ -109,7 +109,7 @@ pub const MOVED: [Mutant; 3] = [
     Mutant {
         name: "the old tree goes before CURRENT names the new one",
         scenario: Scenario::Install,
-        plant: |steps| {
+        change: |steps| {
             let rename =
                 |step: &Step| matches!(step.change, Change::Rename(..)) && step.path == "engine/CURRENT";
             let last = steps.iter().rposition(rename).expect("a set is installed");
@@ -124,12 +124,12 @@ pub const MOVED: [Mutant; 3] = [
     Mutant {
         name: "CURRENT is written over instead of replaced",
         scenario: Scenario::Install,
-        plant: overwrite_current,
+        change: overwrite_current,
     },
     Mutant {
         name: "a version goes before `current` names the next one",
         scenario: Scenario::Flush,
-        plant: |steps| {
+        change: |steps| {
             let goes = |step: &Step| {
                 matches!(step.change, Change::Unname(_)) && step.path.starts_with("engine/tree-000001/v")
             };

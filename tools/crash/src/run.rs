@@ -7,7 +7,7 @@ use crate::follow::{Ended, FollowError, follow};
 use crate::promise::{Note, Promise};
 use crate::record::{Change, Recorder, Recording, Step};
 use crate::scenario::Scenario;
-use crate::worker::{self, Places};
+use crate::worker::{self, WorkerDirs};
 use nix::libc;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ impl Run {
 
     /// The directory in which the engine's files are, as the last process left them.
     fn engine(&self) -> PathBuf {
-        Places::below(self.base.path()).engine()
+        WorkerDirs::below(self.base.path()).engine()
     }
 }
 
@@ -96,7 +96,7 @@ pub fn record_subject(subject: Subject, fault: Option<Fault>) -> Result<Run, Fol
     let scenario = subject.scenario;
     let base = scratch();
     let path = base.path().canonicalize().map_err(|error| FollowError::NotPermitted(error.to_string()))?;
-    let places = Places::below(&path);
+    let places = WorkerDirs::below(&path);
     for dir in [&places.disk, &places.elsewhere] {
         fs::create_dir(dir).expect("a directory in an empty one");
     }

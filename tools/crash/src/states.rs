@@ -34,7 +34,7 @@ impl Effort {
 }
 
 /// A state that a power loss can have left.
-pub struct State {
+pub struct CrashState {
     /// What the directory holds.
     pub image: Image,
     /// So many steps had been taken.
@@ -48,7 +48,7 @@ pub fn each(
     recording: &Recording,
     before: Range<usize>,
     effort: Effort,
-    mut visit: impl FnMut(State) -> Result<(), String>,
+    mut visit: impl FnMut(CrashState) -> Result<(), String>,
 ) -> Result<(), String> {
     let mut walk = Walk::new(recording);
     for at in 0..before.end.min(recording.steps.len() + 1) {
@@ -114,12 +114,12 @@ impl<'a> Walk<'a> {
         &self,
         at: usize,
         effort: Effort,
-        visit: &mut impl FnMut(State) -> Result<(), String>,
+        visit: &mut impl FnMut(CrashState) -> Result<(), String>,
     ) -> Result<(), String> {
         let unsynced: Vec<usize> = (self.first..at).filter(|step| !self.durable[*step]).collect();
         let name = |step: usize| format!("{} ({step})", self.steps[step]);
         let mut take = |what: String, torn: Option<usize>, has: &dyn Fn(usize) -> bool| {
-            visit(State { image: self.image(at, torn, has), steps: at, what })
+            visit(CrashState { image: self.image(at, torn, has), steps: at, what })
         };
         take("all".into(), None, &|_| true)?;
         if let Some(last) = unsynced.iter().rev().find(|step| self.steps[**step].is_write()) {

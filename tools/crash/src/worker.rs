@@ -21,9 +21,9 @@ use types::engine::StagesLoads;
 use types::engine::{Checkpoint, Wake};
 use types::{Component, Engine, EngineError, Installation, Lsn, Rules, Staging};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Whoever works longer has come to a standstill.
-const AT_MOST: Duration = Duration::from_secs(300);
+const STANDSTILL_TIMEOUT: Duration = Duration::from_secs(300);
 /// Bytes of a piece of a file that is received or staged.
 const PIECE: usize = 9000;
 /// So often is tried what fails.
@@ -33,7 +33,7 @@ const TURNS: usize = 100;
 
 /// The directories and files of a worker, below one directory.
 #[derive(Clone, Debug)]
-pub struct Places {
+pub struct WorkerDirs {
     /// What is recorded.
     pub disk: PathBuf,
     /// Where the worker says things.
@@ -42,10 +42,10 @@ pub struct Places {
     pub elsewhere: PathBuf,
 }
 
-impl Places {
+impl WorkerDirs {
     /// Below `base`.
-    pub fn below(base: &Path) -> Places {
-        Places { disk: base.join("disk"), notes: base.join("notes"), elsewhere: base.join("elsewhere") }
+    pub fn below(base: &Path) -> WorkerDirs {
+        WorkerDirs { disk: base.join("disk"), notes: base.join("notes"), elsewhere: base.join("elsewhere") }
     }
 
     /// The engine's directory.
@@ -58,15 +58,15 @@ impl Places {
 /// on with what another one left. Its engine follows these rules.
 pub fn run(scenario: Scenario, base: &Path, from_scratch: bool, rules: Rules) -> ! {
     std::thread::spawn(|| {
-        std::thread::sleep(AT_MOST);
-        eprintln!("it has not come to its end in {AT_MOST:?}");
+        std::thread::sleep(STANDSTILL_TIMEOUT);
+        eprintln!("it has not come to its end in {STANDSTILL_TIMEOUT:?}");
         std::process::exit(1);
     });
     if let Err(why) = let_oneself_be_followed() {
         eprintln!("this process cannot let itself be followed: {why}");
         std::process::exit(NOT_FOLLOWED);
     }
-    let mut worker = Worker::begin(scenario, Places::below(base), rules);
+    let mut worker = Worker::begin(scenario, WorkerDirs::below(base), rules);
     match scenario {
         _ if from_scratch => worker.goes_on(),
         Scenario::Flush => worker.flushes(),
@@ -87,7 +87,7 @@ fn open(dir: &Path, rules: Rules) -> Result<LsmEngine, EngineError> {
 struct Worker {
     scenario: Scenario,
     rules: Rules,
-    places: Places,
+    places: WorkerDirs,
     notes: File,
     /// None while it is opened.
     engine: Option<LsmEngine>,
@@ -100,7 +100,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn begin(scenario: Scenario, places: Places, rules: Rules) -> Worker {
+    fn begin(scenario: Scenario, places: WorkerDirs, rules: Rules) -> Worker {
         let notes = OpenOptions::new().append(true).open(&places.notes).expect("the notes are there");
         let (sender, woken) = channel();
         let sender = Mutex::new(sender);
@@ -237,7 +237,7 @@ impl Worker {
             self.engine().wait_for_merge()?;
         }
         while stands != Checkpoint::Idle {
-            self.woken.recv_timeout(PATIENCE).expect("it is woken while it waits");
+            self.woken.recv_timeout(ANSWER_TIMEOUT).expect("it is woken while it waits");
             stands = self.engine().go_on_checkpoint()?;
         }
         Ok(())
@@ -308,7 +308,7 @@ impl Worker {
             }
             let mut stands = self.engine().begin_installation(&wake)?;
             while stands == Installation::Waiting {
-                self.woken.recv_timeout(PATIENCE).expect("it is woken while it waits");
+                self.woken.recv_timeout(ANSWER_TIMEOUT).expect("it is woken while it waits");
                 stands = self.engine().go_on_installation()?;
             }
             match stands {

@@ -117,7 +117,7 @@ fn mutants_are_found() {
     for scenario in Scenario::ALL {
         let Some(run) = recorded("mutants_are_found", scenario, None) else { return };
         for mutant in MUTANTS.iter().chain(&MOVED).filter(|mutant| mutant.scenario == scenario) {
-            let mutated = mutant.plant(&run.recording);
+            let mutated = mutant.apply(&run.recording);
             match Known::default().check(scenario, &mutated, 0..usize::MAX, Effort::LEAST) {
                 Ok(()) => survived.push(mutant.name),
                 Err(why) => eprintln!("crash: {}: {why}", mutant.name),

@@ -93,14 +93,14 @@ impl Losses {
 
 /// Positions along time, of one partition.
 #[derive(Default)]
-struct Told {
+struct Timeline {
     /// When something was told, and the furthest until then.
     done: Vec<(u64, At)>,
     /// When something was asked for, and the nearest from then on.
     asked: Vec<(u64, At)>,
 }
 
-impl Told {
+impl Timeline {
     fn sort(&mut self) {
         self.done.sort_unstable_by_key(|(when, _)| *when);
         self.asked.sort_unstable_by_key(|(when, _)| *when);
@@ -124,7 +124,7 @@ impl Told {
 
 struct Fates<'a> {
     losses: &'a Losses,
-    told: BTreeMap<u32, Told>,
+    told: BTreeMap<u32, Timeline>,
     /// By the numbers of operations that wrote.
     of: BTreeMap<u64, Fate>,
     written_by: BTreeMap<u64, u64>,
@@ -150,7 +150,7 @@ impl<'a> Fates<'a> {
             told.done.push((ended, at));
             told.asked.push((operation.invoked, at));
         }
-        fates.told.values_mut().for_each(Told::sort);
+        fates.told.values_mut().for_each(Timeline::sort);
         for operation in history.iter().filter(|operation| !operation.writes.is_empty()) {
             let fate = fates.fate(operation);
             fates.of.insert(operation.number, fate);

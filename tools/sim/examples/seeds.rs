@@ -35,7 +35,7 @@ fn hunt(finding: Finding, from: u64, to: u64) {
     let mut first = String::new();
     for seed in from..to {
         let started = Instant::now();
-        let outcome = run(seed, Options::planted(finding));
+        let outcome = run(seed, Options::of_mutant(finding));
         if started.elapsed().as_secs() > 2 {
             println!("    seed {seed} takes {} s", started.elapsed().as_secs());
         }
@@ -58,8 +58,8 @@ fn hunt(finding: Finding, from: u64, to: u64) {
 
 /// Looks for a seed for the list.
 fn list(finding: Finding, from: u64, to: u64) {
-    let broken = |seed, plant| {
-        let options = Options { plant, ..Options::planted(finding) };
+    let broken = |seed, mutant| {
+        let options = Options { mutant, ..Options::of_mutant(finding) };
         !run(seed, options).violations.is_empty()
     };
     match (from..to).find(|seed| broken(*seed, Some(finding)) && !broken(*seed, None)) {
@@ -84,19 +84,19 @@ fn sentence(outcome: &Outcome) -> String {
 fn plain(words: &[String]) {
     let number = |at: usize| words.get(at).and_then(|word| word.parse().ok());
     let (from, to): (u64, u64) = (number(0).unwrap_or(0), number(1).unwrap_or(100));
-    let plant = words.get(2).and_then(|word| Finding::parse(word));
+    let mutant = words.get(2).and_then(|word| Finding::parse(word));
     let nodes = words.iter().find_map(|word| word.strip_prefix("nodes=")?.parse().ok());
     if words.iter().any(|word| word == "verbose") {
         let profile = words.iter().any(|word| word == "sound");
-        let planted = plant.map_or_else(Options::default, Options::planted);
-        let options = Options { plant: planted.plant.filter(|_| !profile), nodes, ..planted };
+        let options = mutant.map_or_else(Options::default, Options::of_mutant);
+        let options = Options { mutant: options.mutant.filter(|_| !profile), nodes, ..options };
         println!("{}", run(from, Options { verbose: true, ..options }));
         return;
     }
     let begun = Instant::now();
     let threads = if words.iter().any(|word| word == "one") { 1 } else { 2 };
-    let planted = plant.map_or_else(Options::default, Options::planted);
-    let summary = run_all(from..to, Options { nodes, ..planted }, plant.is_some(), |_, _| {}, threads);
+    let options = mutant.map_or_else(Options::default, Options::of_mutant);
+    let summary = run_all(from..to, Options { nodes, ..options }, mutant.is_some(), |_, _| {}, threads);
     for violation in &summary.violations {
         println!("seed {} {} at {} us: {}", violation.seed, violation.id, violation.at, violation.sentence);
     }

@@ -46,6 +46,21 @@ struct DiskState {
     opens: u32,
     /// What calls were made to fail with since the last look.
     met: Vec<&'static str>,
+    /// What it had at an earlier time.
+    image: Option<Image>,
+    /// It went back to a copy.
+    is_older: bool,
+    /// A number for each life of a process on it.
+    starts: Vec<u64>,
+}
+
+/// All that a disk has at one time.
+#[derive(Clone, Debug)]
+struct Image {
+    files: BTreeMap<u64, Contents>,
+    names: Names,
+    next: u64,
+    starts: Vec<u64>,
 }
 
 /// A disk. Clones share it; it outlives the processes that use it.
@@ -68,6 +83,9 @@ impl Disk {
             refused: false,
             opens: 0,
             met: Vec::new(),
+            image: None,
+            is_older: false,
+            starts: Vec::new(),
         };
         Disk { state: Arc::new(Mutex::new(state)) }
     }
@@ -117,6 +135,35 @@ impl Disk {
         state.files.clear();
         state.names = Names::default();
         state.trouble = Trouble::default();
+        (state.image, state.starts, state.is_older) = (None, Vec::new(), false);
+    }
+
+    /// True if it has what it had once, and not what it had last.
+    pub fn is_older(&self) -> bool {
+        self.state().is_older
+    }
+
+    /// A process begins that will register, with this number. Gives those of all lives, its own last.
+    pub fn begin_incarnation(&self, number: u64) -> Vec<u64> {
+        let mut state = self.state();
+        state.starts.push(number);
+        state.starts.clone()
+    }
+
+    /// Copies all that it has, for nobody writes.
+    pub fn copy(&self) {
+        let mut state = self.state();
+        let (files, names) = (state.files.clone(), state.names.clone());
+        state.image = Some(Image { files, names, next: state.next, starts: state.starts.clone() });
+    }
+
+    /// It has what the copy has, and nothing else. False if there is none.
+    pub fn go_back(&self) -> bool {
+        let mut state = self.state();
+        let Some(Image { files, names, next, starts }) = state.image.take() else { return false };
+        (state.files, state.names, state.next, state.starts) = (files, names, next, starts);
+        state.is_older = true;
+        true
     }
 
     /// A byte that was synced is not what it was, in a file whose name begins so. True if there was one to
@@ -190,8 +237,12 @@ impl Disk {
         let unfinished = format!("{name}.new");
         let mut state = self.state();
         let id = state.create(&unfinished);
-        state.write(id, 0, bytes)?;
-        state.sync(id)?;
+        let written = state.write(id, 0, bytes).and_then(|()| state.sync(id));
+        if written.is_err() {
+            // Nobody looks for it until the next start.
+            state.names.unlink(&unfinished)?;
+        }
+        written?;
         state.names.rename(&unfinished, name)?;
         state.names.sync("");
         Ok(())

@@ -81,6 +81,8 @@ pub enum Event {
     InjectFault,
     /// A fault strikes of those that have a rhythm of their own.
     InjectOwn,
+    /// An operator who makes the records anew goes on.
+    Rebuild,
     /// A fault is over.
     Cure(Cure),
     /// Everything is looked at.
@@ -99,6 +101,8 @@ pub enum Cure {
     Reads(u32),
     /// The log's process is given open files again.
     LogFiles(u32),
+    /// A node gets an empty disk in place of an old copy.
+    OldDisk(u32),
     /// There is room for the metastore.
     MetaRoom,
     /// The same under the LSM engines, and of open files.
@@ -181,6 +185,7 @@ pub fn numbers_of(event: &Event) -> [u64; 6] {
             [31, u64::from(*node), *incarnation, u64::from(partition.0), 0, 0]
         }
         Event::InjectOwn => plain(32, 0, 0),
+        Event::Rebuild => plain(33, 0, 0),
     }
 }
 

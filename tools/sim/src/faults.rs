@@ -113,6 +113,14 @@ faults! {
     MetaFull = "meta-full";
     /// A sync of the metastore's journal fails.
     MetaSyncFails = "meta-sync-fails";
+    /// An operator takes a replica for damaged, and has it given up for a copy of the primary's.
+    GiveUp = "give-up";
+    /// A node comes back on an older copy of its disk, and gets an empty one when somebody has noticed.
+    GoBack = "go-back";
+    /// The controllers' disk is lost, and an operator makes the records anew of what nodes keep.
+    RecordsLost = "records-lost";
+    /// Two operators ask for what does not go together, at the same moment.
+    Rivals = "rivals";
 }
 
 impl Fault {
@@ -123,10 +131,11 @@ impl Fault {
     /// True if it concerns one node alone, and what that does for others.
     pub fn is_of_one(self) -> bool {
         use Fault::{Alter, Break, ControllerCrash, Delay, Drain, Duplication, Loss, PowerAll, Reorder};
-        use Fault::{MetaDown, MetaFull, MetaLost, MetaSlow, MetaStale, MetaSyncFails, Switchover, TwoLead};
+        use Fault::{MetaDown, MetaFull, MetaLost, MetaSlow, MetaStale, MetaSyncFails, RecordsLost};
+        use Fault::{Rivals, Switchover, TwoLead};
         let of_all = matches!(self, PowerAll | Loss | Duplication | Delay | Reorder | Break)
             || matches!(self, ControllerCrash | MetaDown | MetaSlow | MetaLost | MetaStale | TwoLead)
-            || matches!(self, MetaFull | MetaSyncFails | Switchover | Drain | Alter);
+            || matches!(self, MetaFull | MetaSyncFails | RecordsLost | Switchover | Drain | Alter | Rivals);
         !of_all
     }
 
@@ -139,8 +148,10 @@ impl Fault {
 
     /// True if it can cost what one disk holds.
     pub fn faults_disk(self) -> bool {
-        use Fault::{DirectoryLoss, DiskLoss, LogCut, Misdirect, QuietRot, ReadFails, ReadFlip, Rot};
-        matches!(self, DirectoryLoss | DiskLoss | Rot | QuietRot | Misdirect | ReadFlip | ReadFails | LogCut)
+        use Fault::{DirectoryLoss, DiskLoss, GiveUp, GoBack, LogCut, Misdirect, QuietRot};
+        use Fault::{ReadFails, ReadFlip, Rot};
+        matches!(self, DirectoryLoss | DiskLoss | Rot | QuietRot | Misdirect | ReadFlip)
+            || matches!(self, ReadFails | LogCut | GiveUp | GoBack)
     }
 
     /// False for classes that only some seeds have, by their numbers: the others stay what they were.
@@ -151,8 +162,11 @@ impl Fault {
 
     /// True for classes that strike beside the others, in a rhythm of their own ([`crate::plan::own`]).
     pub fn is_own(self) -> bool {
-        use Fault::{FewLogFiles, LogCut, MetaFull, MetaSyncFails, ReadFails};
+        use Fault::{
+            FewLogFiles, GiveUp, GoBack, LogCut, MetaFull, MetaSyncFails, ReadFails, RecordsLost, Rivals,
+        };
         matches!(self, ReadFails | FewLogFiles | LogCut | MetaFull | MetaSyncFails)
+            || matches!(self, GiveUp | GoBack | RecordsLost | Rivals)
     }
 
     /// True if a process forgets what was in its memory.

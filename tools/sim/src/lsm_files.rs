@@ -213,6 +213,11 @@ impl LsmFiles {
         gone.into_iter().for_each(|place| self.remove(place));
     }
 
+    /// True if a node has trees in files.
+    pub fn has_trees(&self, node: u32) -> bool {
+        !self.places(node).is_empty()
+    }
+
     /// Changes a bit of a component file. False if there is none.
     pub fn rot(&mut self, node: u32) -> bool {
         let mut files = Vec::new();

@@ -157,6 +157,13 @@ impl Network {
         self.weather == Weather::default()
     }
 
+    /// Directions in which messages of this lane do not pass, or are slow.
+    pub fn troubled_on(&self, lane: Lane) -> impl Iterator<Item = (Endpoint, Endpoint)> {
+        let lanes = self.cut_lanes.iter().filter(move |(.., of)| *of == lane);
+        let lanes = lanes.map(|(from, to, _)| (*from, *to));
+        self.cut.iter().copied().chain(lanes).chain(self.clogged.keys().copied())
+    }
+
     /// Directions in which something does not pass, or is slow.
     pub fn troubled(&self) -> impl Iterator<Item = (Endpoint, Endpoint)> {
         let lanes = self.cut_lanes.iter().map(|(from, to, _)| (*from, *to));
@@ -191,6 +198,11 @@ impl Network {
         self.open.get(&conn).or_else(|| self.ghosts.get(&conn))
     }
 
+    /// When the last of what was sent on a connection, towards whom was dialled if `forth`, arrives.
+    pub fn arrives(&self, conn: Conn, forth: bool) -> u64 {
+        self.open.get(&conn).map_or(0, |open| open.last[usize::from(!forth)])
+    }
+
     /// Connections of this endpoint.
     pub fn of(&self, endpoint: Endpoint) -> Vec<Conn> {
         let has = |open: &Open| open.from.0 == endpoint || open.to.0 == endpoint;
@@ -223,6 +235,11 @@ impl Network {
     pub fn heal_lane(&mut self, now: u64, from: Endpoint, to: Endpoint, lane: Lane) -> Vec<Delivery> {
         self.cut_lanes.remove(&(from, to, lane));
         self.release(now, from, to)
+    }
+
+    /// From whom to whom messages take longer.
+    pub fn clogged(&self) -> impl Iterator<Item = (Endpoint, Endpoint)> {
+        self.clogged.keys().copied()
     }
 
     /// Messages from `from` to `to` take so much longer.

@@ -14,7 +14,7 @@ use types::Finding;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     /// The rule that is taken out.
-    pub plant: Option<Finding>,
+    pub mutant: Option<Finding>,
     /// Biases faults and policies towards what brings this finding to light; its rule stays in unless it is
     /// planted.
     pub profile: Option<Finding>,
@@ -28,14 +28,14 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { plant: None, profile: None, operations: 300, verbose: false, nodes: None }
+        Options { mutant: None, profile: None, operations: 300, verbose: false, nodes: None }
     }
 }
 
 impl Options {
     /// With this rule out, and the faults that bring it to light.
-    pub fn planted(finding: Finding) -> Options {
-        Options { plant: Some(finding), profile: Some(finding), ..Options::default() }
+    pub fn of_mutant(finding: Finding) -> Options {
+        Options { mutant: Some(finding), profile: Some(finding), ..Options::default() }
     }
 }
 
@@ -86,7 +86,7 @@ pub fn run(seed: u64, options: Options) -> Outcome {
         Some(nodes) => plan.with_nodes(nodes),
         None => plan,
     };
-    let mut world = World::new(seed, plan, RunPlan::rules(options.plant), options.verbose);
+    let mut world = World::new(seed, plan, RunPlan::rules(options.mutant), options.verbose);
     let run = catching(|| {
         world.run();
         world.finish();

@@ -24,6 +24,8 @@ pub enum Concern {
     Engines = 8,
     /// When faults strike that have a rhythm of their own.
     OwnFaults = 9,
+    /// How long logs may become before engines are written.
+    Flushes = 10,
 }
 
 /// A stream of numbers.

@@ -24,9 +24,17 @@ pub fn schema() -> Schema {
     Schema::new(columns, &["k"], 1, false).expect("a schema of three columns")
 }
 
-/// The schema of a table in a database: so many columns behind those that every table here has.
+/// The column of a database's table whose values some tables have once: [`mark`].
+pub const MARK: usize = 3;
+/// The column of a database's table that refers to rows of another one: [`refers`].
+pub const REFERS: usize = 4;
+
+/// The schema of a table in a database: columns for constraints, and so many more, behind those that every
+/// table here has.
 pub fn table_schema(version: u32, more: u32) -> Schema {
     let mut parts = schema().into_parts();
+    parts.columns.push(Column::new("mark", ColumnType::Int));
+    parts.columns.push(Column::new("refers", ColumnType::Text));
     parts.columns.extend((0..more).map(|n| Column::new(format!("x{n}"), ColumnType::Int)));
     parts.version = version;
     Schema::from_parts(parts).expect("a schema of a few columns")
@@ -36,8 +44,38 @@ pub fn table_schema(version: u32, more: u32) -> Schema {
 /// so many behind those that every table has.
 pub fn table_row(name: &str, value: u64, (version, more): (u32, u32)) -> Bytes {
     let mut values = vec![name.into(), Value::Int(value as i64 + ABOVE), hue(value)];
+    values.push(mark(name, value).map_or(Value::Null, Value::Int));
+    values.push(refers(name, value).map_or(Value::Null, Value::Text));
     values.extend((0..more).map(|_| Value::Int(value as i64)));
     encode_row(&table_schema(version, more), &Row::new(values)).expect("a row").into()
+}
+
+/// A number that follows from a key's name and the value written there.
+fn mixed(name: &str, value: u64) -> u64 {
+    let number = name.bytes().fold(value, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
+    (number ^ number >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33
+}
+
+/// What the row of a key with this value has in [`MARK`]: few numbers, so that some meet; now and then none.
+pub fn mark(name: &str, value: u64) -> Option<i64> {
+    let number = mixed(name, value) % 32;
+    (number > 0).then_some(number as i64)
+}
+
+/// The name of the key that the row of a key with this value has in [`REFERS`]; often none.
+pub fn refers(name: &str, value: u64) -> Option<String> {
+    let number = mixed(name, value) / 32 % 16;
+    (number < 7).then(|| format!("m{number}"))
+}
+
+/// What an index of a database's table has for the row of a key with this value, behind its number.
+pub fn table_entry(column: usize, name: &str, value: u64) -> Vec<u8> {
+    let value = match column {
+        MARK => mark(name, value).map_or(Value::Null, Value::Int),
+        _ => refers(name, value).map_or(Value::Null, Value::Text),
+    };
+    let prefix = entry_prefix(&[value]).expect("a short value");
+    [&prefix[..], &key(name, true)].concat()
 }
 
 /// The value of a row of a database's table, whatever version it was written under; the greatest number for

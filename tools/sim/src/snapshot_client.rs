@@ -1,7 +1,7 @@
 //! A client that takes points over all partitions, as a backup does, with the code that backups use
 //! ([`replica::ClusterSnapshot`]).
 
-use crate::check::cluster_snapshots::Taken;
+use crate::check::cluster_snapshots::CompleteSnapshot;
 use crate::client::ClientEffect;
 use crate::network::Conn;
 use crate::plan::RunPlan;
@@ -45,7 +45,7 @@ pub struct SnapshotClient {
     next_request: u64,
     next_at: u64,
     search: Option<Search>,
-    taken: Vec<Taken>,
+    taken: Vec<CompleteSnapshot>,
 }
 
 impl SnapshotClient {
@@ -68,7 +68,7 @@ impl SnapshotClient {
     }
 
     /// The points found.
-    pub fn taken(&self) -> &[Taken] {
+    pub fn taken(&self) -> &[CompleteSnapshot] {
         &self.taken
     }
 
@@ -109,7 +109,7 @@ impl SnapshotClient {
         match search.cluster_snapshot.found() {
             Found::NotYet => self.search = Some(search),
             Found::ClusterSnapshot(at) => {
-                self.taken.push(Taken { began: search.began, at });
+                self.taken.push(CompleteSnapshot { began: search.began, at });
                 self.next_at = now + self.random.between(100_000, 700_000);
             }
             // Whoever is held was asked to go on, once. Else it does so by itself.

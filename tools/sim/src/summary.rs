@@ -59,16 +59,16 @@ impl Summary {
     }
 }
 
-/// Runs the seeds of a range on so many threads. With a plant, its fault profile applies, and the run ends at
-/// the first seed that finds it. `progress` is called after each seed, with what is done so far.
+/// Runs the seeds of a range on so many threads. With a mutant, its fault profile applies, and the run ends
+/// at the first seed that finds it. `progress` is called after each seed, with what is done so far.
 pub fn run_range(
     seeds: Range<u64>,
-    plant: Option<Finding>,
+    mutant: Option<Finding>,
     progress: impl Fn(u64, &Outcome) + Sync,
     threads: usize,
 ) -> Summary {
-    let options = plant.map_or_else(Options::default, Options::planted);
-    run_all(seeds, options, plant.is_some(), progress, threads)
+    let options = mutant.map_or_else(Options::default, Options::of_mutant);
+    run_all(seeds, options, mutant.is_some(), progress, threads)
 }
 
 /// [`run_range`] with options of one's own; `until_found` ends it at the first seed with a violation.

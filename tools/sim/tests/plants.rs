@@ -14,10 +14,10 @@ fn every_finding_is_in_the_list_once() {
 }
 
 #[test]
-fn each_plant_is_found_at_its_seed() {
+fn each_mutant_is_found_at_its_seed() {
     let missed: Vec<String> = FOUND
         .iter()
-        .filter(|(finding, seed)| run(*seed, Options::planted(*finding)).violations.is_empty())
+        .filter(|(finding, seed)| run(*seed, Options::of_mutant(*finding)).violations.is_empty())
         .map(|(finding, seed)| format!("{} at {seed}", finding.id()))
         .collect();
     assert!(missed.is_empty(), "not found: {missed:?}");

@@ -25,6 +25,10 @@ pub(super) fn sql(root: &Path) -> Result<Measured, String> {
     measure(root, &["bench", "sql", "--json"])
 }
 
+pub(super) fn tpcc(root: &Path) -> Result<Measured, String> {
+    measure(root, &["bench", "tpcc", "--json"])
+}
+
 fn measure(root: &Path, arguments: &[&str]) -> Result<Measured, String> {
     let (lines, good) = understudy(root, arguments)?;
     let rounds = lines.iter().filter_map(|line| line["rounds"].as_u64()).max().unwrap_or(0);

@@ -87,7 +87,7 @@ fn add_tables(text: &mut String, points: &[Value]) {
         let _ = writeln!(text, "\n### {name}\n\n{}", table(&of_it));
         for point in of_it {
             for goal in point["goals"].as_array().into_iter().flatten() {
-                let _ = writeln!(text, "- {}", judged(point, goal));
+                let _ = writeln!(text, "- {}", compared(point, goal));
             }
         }
     }
@@ -124,7 +124,7 @@ fn spread(spread: &Value) -> String {
     }
 }
 
-fn judged(point: &Value, goal: &Value) -> String {
+fn compared(point: &Value, goal: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or("?").to_string();
     format!(
         "{}, {}: {}: {}, goal at {} {}: {}",

@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 /// missed.
 type Part = (&'static str, &'static str, fn(&Path) -> Result<Measured, String>);
 
-const PARTS: [Part; 12] = [
+const PARTS: [Part; 13] = [
     ("sim", "Simulator", sim::seeds),
     ("plants", "Planted bugs", sim::plants),
     ("crash", "Power losses and failing calls", crash::all),
@@ -30,6 +30,7 @@ const PARTS: [Part; 12] = [
     ("redis", "Beside Redis", bench::redis),
     ("postgres", "Beside PostgreSQL", bench::postgres),
     ("sql", "SQL beside PostgreSQL", bench::sql),
+    ("tpcc", "TPC-C beside PostgreSQL", bench::tpcc),
     ("gleambook", "The AsterixDB document's experiments", gleambook::all),
 ];
 

@@ -6,14 +6,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Instant;
 
-const PLANTS: [&str; 62] = [
-    "F01", "F02", "F03", "F04", "F05", "F06", "F07", "F08", "F09", "F10", "F11", "F12", "F13", "F14", "F15",
-    "F16", "F17", "F18", "F19", "F20", "F22", "F25", "PR-01", "PR-05", "PR-06", "PR-15", "PR-16", "PR-18",
-    "PR-21", "PR-22", "PR-23", "PR-27", "PR-31", "PR-36", "PR-37", "PR-39", "PR-40", "PR-45", "PR-47",
-    "PR-78", "PR-79", "PR-80", "PR-81", "PR-82", "PR-111", "PR-112", "PR-113", "PR-120", "PR-121", "PR-122",
-    "PR-123", "PR-124", "LE-01", "LE-02", "LE-03", "LE-04", "LE-05", "LE-07", "LE-08", "LE-09", "LE-11",
-    "LE-12",
-];
+/// The table of the mutants that the simulator finds, each with a seed.
+const MUTANTS: &str = include_str!("../../../tools/sim/src/plants.rs");
 
 /// What the simulator counts beside the classes of faults: what they led to.
 const CONSEQUENCES: [&str; 11] = [
@@ -76,21 +70,22 @@ pub(super) fn plants(root: &Path) -> Result<Measured, String> {
     let mut rows = String::new();
     let mut missed = Vec::new();
     let mut found_at = Vec::new();
-    for plant in PLANTS {
+    let mutants = found_by_worlds(MUTANTS);
+    for mutant in &mutants {
         let (objects, _) =
-            understudy_of_mutants(root, &["sim", "--seeds", "0..2000", "--mutant", plant, "--json"])?;
+            understudy_of_mutants(root, &["sim", "--seeds", "0..2000", "--mutant", mutant, "--json"])?;
         let summary = &objects[0];
         match summary["found_at"].as_u64() {
             Some(seed) => {
                 let first = &summary["violations"][0];
                 let text =
                     |field: &str| first[field].as_str().unwrap_or("").replace('|', "/").replace('\n', " ");
-                let _ = writeln!(rows, "| {plant} | {seed} | {} | {} |", text("id"), text("sentence"));
+                let _ = writeln!(rows, "| {mutant} | {seed} | {} | {} |", text("id"), text("sentence"));
                 found_at.push(seed as f64);
             }
             None => {
-                let _ = writeln!(rows, "| {plant} | **not found** | | |");
-                missed.push(plant);
+                let _ = writeln!(rows, "| {mutant} | **not found** | | |");
+                missed.push(mutant);
             }
         }
     }
@@ -99,8 +94,36 @@ pub(super) fn plants(root: &Path) -> Result<Measured, String> {
         "Each rule taken out, with the faults that bring it to light, over seeds 0 to 2,000: {} of {} found, the median \
          at seed {middle}.\n\n| finding | first seed | broken promise | how |\n| --- | --- | --- | --- |\n{rows}",
         found_at.len(),
-        PLANTS.len(),
+        mutants.len(),
     );
-    let wrong = missed.iter().map(|plant| format!("{plant} is not found")).collect();
+    let wrong = missed.iter().map(|mutant| format!("{mutant} is not found")).collect();
     Ok(Measured { text, wrong })
+}
+
+/// The ids in the table `FOUND`, in its order: `(Finding::Pr01, 9)` is `PR-01`.
+fn found_by_worlds(source: &str) -> Vec<String> {
+    let table = source.split("FOUND").nth(1).and_then(|rest| rest.split("];").next()).unwrap_or("");
+    let names = table.split("(Finding::").skip(1).filter_map(|row| row.split(',').next());
+    let id = |name: &str| match name.split_at_checked(2) {
+        Some(("Pr", number)) => format!("PR-{number}"),
+        Some(("Le", number)) => format!("LE-{number}"),
+        _ => name.to_string(),
+    };
+    names.map(id).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mutants_are_those_of_the_simulators_table() {
+        let source = "pub const FOUND: [(Finding, u64); 3] = [\n    (Finding::F01, 1),\n    (Finding::Pr150, 0),\n    \
+                      (Finding::Le13, 10),\n];\npub const ELSEWHERE: [Finding; 1] = [Finding::Le06];";
+        assert_eq!(found_by_worlds(source), ["F01", "PR-150", "LE-13"]);
+        let rows = MUTANTS.lines().filter(|line| line.trim_start().starts_with("(Finding::")).count();
+        let found = found_by_worlds(MUTANTS);
+        assert_eq!(found.len(), rows);
+        assert!(rows > 60 && found.contains(&"LE-13".to_string()) && !found.contains(&"LE-06".to_string()));
+    }
 }

@@ -17,7 +17,7 @@ const SOURCES: [&str; 6] = [
 /// A module that coordinates others of its folder, and why it may: the list may only shrink.
 type Coordinator = (&'static str, &'static str, &'static str);
 
-const COORDINATORS: [Coordinator; 8] = [
+const COORDINATORS: [Coordinator; 11] = [
     (
         "crates/controller/src",
         "controller",
@@ -34,6 +34,13 @@ const COORDINATORS: [Coordinator; 8] = [
     ("crates/sql/src", "system", "system tables are rows like any other: read by what they describe"),
     ("crates/sql/src", "txn", "a transaction owns what it reads and writes with, and lends itself to it"),
     ("crates/sql/src", "columns", "defaults are expressions, which are bound beside the columns they are of"),
+    (
+        "crates/sql/src/system",
+        "relations",
+        "the list of all relations, of which tables of constraints are some, and all of these files read it",
+    ),
+    ("crates/sql/src/system", "facts", "what one statement sees; it makes the list of relations when asked"),
+    ("crates/sql/src/system", "functions", "the table of functions, into which others put their own"),
 ];
 
 /// Which siblings each module of one folder uses.
@@ -78,7 +85,8 @@ fn folders(files: &BTreeMap<String, String>, src: &str) -> Vec<(String, Arrows)>
         let mut arrows = Arrows::new();
         for (name, module) in names.iter().filter_map(|name| Some((name, module_of(&folder, name)?))) {
             let text = files.get(*name).map(String::as_str).unwrap_or_default();
-            arrows.entry(module).or_default().extend(used(text, &prefix));
+            let text = from_the_root(text, &path_of(src, name));
+            arrows.entry(module).or_default().extend(used(&text, &prefix));
         }
         let modules: BTreeSet<String> = arrows.keys().cloned().collect();
         for (module, uses) in &mut arrows {
@@ -95,6 +103,38 @@ fn module_of(folder: &str, name: &str) -> Option<String> {
     let first = rest.split('/').next()?;
     let module = first.strip_suffix(".rs").unwrap_or(first);
     (!["mod", "lib", "main"].contains(&module)).then(|| module.to_string())
+}
+
+/// The path of the module that a file is, from the crate's root.
+fn path_of<'a>(src: &str, name: &'a str) -> Vec<&'a str> {
+    let rest = name.strip_prefix(src).and_then(|rest| rest.strip_suffix(".rs")).unwrap_or(name);
+    rest.split('/').filter(|part| !["", "mod", "lib", "main"].contains(part)).collect()
+}
+
+/// The same code with every path that begins with `super` written from the crate's root. `module`: the path
+/// of its own module.
+fn from_the_root(text: &str, module: &[&str]) -> String {
+    let mut done = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("super::") {
+        let (before, mut path) = rest.split_at(at);
+        done.push_str(before);
+        let mut ups = 0;
+        while let Some(behind) = path.strip_prefix("super::") {
+            (ups, path) = (ups + 1, behind);
+        }
+        let begins = !before.ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':');
+        match module.len().checked_sub(ups).filter(|_| begins) {
+            Some(kept) => {
+                done.push_str("crate::");
+                module[..kept].iter().for_each(|part| done.extend([part, "::"]));
+            }
+            // A module within a file.
+            None => done.push_str(&"super::".repeat(ups)),
+        }
+        rest = path;
+    }
+    done + rest
 }
 
 /// What code names right behind `prefix`, outside of tests and comments.
@@ -175,6 +215,18 @@ mod tests {
         let inner = [("p/x.rs", "use crate::p::y::Y;"), ("p/y/mod.rs", "use crate::p::x::X;"), ("q.rs", "")];
         let found = faults_beside(&crate_of(&inner), &[]);
         assert!(found.len() == 1 && found[0].starts_with("crates/replica/src/p: "), "{found:?}");
+    }
+
+    #[test]
+    fn paths_that_go_up_count_too() {
+        let up = [("p/x.rs", "use super::y::Y;"), ("p/y/mod.rs", "fn f() { super::x::g() }"), ("q.rs", "")];
+        let found = faults_beside(&crate_of(&up), &[]);
+        assert!(found.len() == 1 && found[0].ends_with("none is a coordinator: x, y"), "{found:?}");
+        let far = [("p/x/z.rs", "use super::super::{super_y, y};"), ("p/y.rs", "use super::x::X;")];
+        assert_eq!(faults_beside(&crate_of(&far), &[]).len(), 1);
+        let sound =
+            [("p/mod.rs", "use super::q;"), ("q.rs", ""), ("p/x.rs", "pub(super) fn f() { super::f() }")];
+        assert_eq!(faults_beside(&crate_of(&sound), &[]), Vec::<String>::new());
     }
 
     #[test]

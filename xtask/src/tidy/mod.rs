@@ -2,9 +2,11 @@
 //! documents, ids, names in documents, words.
 
 mod arrows;
+mod bare;
 mod documents;
 mod ids;
 mod lexer;
+mod owners;
 mod released;
 mod words;
 
@@ -17,13 +19,14 @@ const FOLDERS: [&str; 2] = ["crates", "tools"];
 
 /// Crates by floor; a crate uses only crates on lower floors (ARCHITECTURE.md, "The house"). Tools: above
 /// all.
-const LAYERS: [(&str, u8); 24] = [
+const LAYERS: [(&str, u8); 25] = [
     ("types", 1),
     ("testing", 1),
     ("history", 1),
     ("wire", 2),
     ("wal", 2),
     ("engine", 2),
+    ("procedure", 2),
     ("metastore", 2),
     ("input", 2),
     ("pg", 2),
@@ -75,6 +78,7 @@ pub fn check(root: &Path) -> Result<(), String> {
     check_documents(root, &files, &mut faults);
     check_ids(&files, &mut faults);
     faults.extend(arrows::faults(&files));
+    faults.extend(owners::faults(files.iter().map(|(name, text)| (name.as_str(), text.as_str()))));
     check_words(&files, &mut faults);
     faults.extend(released::fault(root));
     if faults.is_empty() {
@@ -295,11 +299,12 @@ fn check_ids(files: &BTreeMap<String, String>, faults: &mut Vec<String>) {
     faults.extend(ids::faults(rules, &uses, &code, &paths));
 }
 
-/// No identifier, JSON name or flag has a word that the project gave up.
+/// No identifier, JSON name or flag has a word that the project gave up, and no type or constant a name that
+/// says nothing.
 fn check_words(files: &BTreeMap<String, String>, faults: &mut Vec<String>) {
     for (name, text) in files.iter().filter(|(name, _)| !is_own(name)) {
         faults.extend(match name.ends_with(".rs") {
-            true => words::faults(name, text, words::WORDS),
+            true => [words::faults(name, text, words::WORDS), bare::faults(name, text)].concat(),
             // What was renamed is told in the changelog.
             false if name == "CHANGELOG.md" => Vec::new(),
             false => words::faults_in_document(name, text, words::WORDS),

@@ -1,12 +1,17 @@
 //! What is released has every rule in force: the feature that lets tests take one out is not in its tree.
+//!
+//! `cargo run --release` works features out over all default members, not for the binary alone: one of them
+//! whose normal dependency asks for the feature would bring it into the binary. So it is their trees that are
+//! looked at, without dev-dependencies.
 
 use std::path::Path;
 use std::process::Command;
 
-/// What is wrong with the tree of the released binary, if anything is.
+/// What is wrong with the trees of the default members, if anything is.
 pub fn fault(root: &Path) -> Option<String> {
     let tree = Command::new("cargo")
-        .args(["tree", "--package", "understudy-cli", "--edges", "normal,build", "--prefix", "none"])
+        // No package is named: those are the default members.
+        .args(["tree", "--edges", "normal,build", "--prefix", "none"])
         .args(["--format", "{p} [{f}]"])
         .current_dir(root)
         .output();
@@ -17,15 +22,26 @@ pub fn fault(root: &Path) -> Option<String> {
     }
 }
 
-/// The same of a tree of packages, each with its features in brackets.
+/// The same of trees of packages, each with its features in brackets.
 fn fault_of(tree: &str) -> Option<String> {
-    let mut types = tree.lines().filter(|line| line.starts_with("understudy-types ")).peekable();
-    if types.peek().is_none() {
-        return Some("`cargo tree` does not show understudy-types below understudy-cli".into());
+    for package in ["understudy-cli ", "understudy-types "] {
+        if !tree.lines().any(|line| line.starts_with(package)) {
+            return Some(format!("`cargo tree` does not show {package}among the default members"));
+        }
     }
-    let features = |line: &str| line.rsplit_once('[').map(|(_, features)| features.to_owned());
-    let has = types.filter_map(features).any(|features| features.contains("mutants"));
-    has.then(|| "the released binary has the feature `mutants`: only dev-dependencies may ask for it".into())
+    let has = |line: &&str| {
+        let features = line.rsplit_once('[').map_or("", |(_, features)| features);
+        line.starts_with("understudy-") && features.split(']').next().is_some_and(is_asked_for)
+    };
+    let package = tree.lines().find(has)?.split(' ').next().unwrap_or("");
+    Some(format!(
+        "{package} has the feature `mutants` in the tree of the default members, and so in the released \
+         binary: only dev-dependencies may ask for it"
+    ))
+}
+
+fn is_asked_for(features: &str) -> bool {
+    features.split(',').any(|feature| feature == "mutants")
 }
 
 #[cfg(test)]
@@ -35,10 +51,20 @@ mod tests {
     #[test]
     fn a_released_binary_without_a_rule_is_found() {
         let tree = |features: &str| {
-            format!("understudy-cli v0.1.0 (x)\nunderstudy-types v0.1.0 (x) [{features}] (*)\n")
+            format!("understudy-cli v0.1.0 (x) []\nunderstudy-types v0.1.0 (x) [{features}] (*)\n")
         };
         assert_eq!(fault_of(&tree("")), None);
-        assert!(fault_of(&tree("default,mutants")).is_some_and(|fault| fault.contains("mutants")));
+        assert_eq!(fault_of(&tree("default,mutantsx")), None);
+        assert!(
+            fault_of(&tree("default,mutants")).is_some_and(|fault| fault.starts_with("understudy-types"))
+        );
         assert!(fault_of("bytes v1 []").is_some_and(|fault| fault.contains("does not show")));
+    }
+
+    #[test]
+    fn another_member_that_brings_it_is_found_too() {
+        let beside = "understudy-cli v0.1.0 (x) []\nunderstudy-types v0.1.0 (x) []\n\n\
+                      understudy-sim v0.1.0 (x) [default,mutants]\nunderstudy-types v0.1.0 (x) [mutants] (*)\n";
+        assert!(fault_of(beside).is_some_and(|fault| fault.starts_with("understudy-sim")));
     }
 }

@@ -6,57 +6,167 @@ use super::lexer::{Kind, Piece, pieces};
 /// A word that is not used any more.
 pub struct Word {
     /// As identifiers have it, in snake case: `reign`, `way_back`.
-    pub old: &'static str,
+    old: &'static str,
     /// What to say instead.
-    pub say: &'static str,
-    /// Where it is right all the same: beginnings of paths, or whole identifiers.
-    pub except: &'static [&'static str],
+    say: &'static str,
+    /// Where it is right all the same, and why: beginnings of paths, or whole identifiers.
+    except: &'static [(&'static str, &'static str)],
+    /// Beginnings of the paths where it is refused; empty: everywhere.
+    only: &'static [&'static str],
+    /// Refused in names of types and variants, JSON names and flags. As a verb it stays in names of
+    /// variables and functions.
+    of_things: bool,
 }
+
+/// A word that is refused everywhere.
+const fn word(old: &'static str, say: &'static str) -> Word {
+    Word { old, say, except: &[], only: &[], of_things: false }
+}
+
+impl Word {
+    const fn except(self, except: &'static [(&'static str, &'static str)]) -> Word {
+        Word { except, ..self }
+    }
+
+    const fn only(self, only: &'static [&'static str]) -> Word {
+        Word { only, ..self }
+    }
+
+    const fn of_things(self) -> Word {
+        Word { of_things: true, ..self }
+    }
+
+    /// True if this name may not be in this file. `parts` are its words.
+    fn refuses(&self, file: &str, name: &str, parts: &[String]) -> bool {
+        let excepted = |(except, _): &(&str, &str)| file.starts_with(except) || *except == name;
+        let refused = self.only.is_empty() || self.only.iter().any(|path| file.starts_with(path));
+        refused
+            && (!self.of_things || is_thing(name))
+            && has(parts, &self::parts(self.old))
+            && !self.except.iter().any(excepted)
+    }
+}
+
+/// True if this is the name of a type, a variant or a flag, or a JSON name, which is marked as one.
+fn is_thing(name: &str) -> bool {
+    let type_like = name.starts_with(char::is_uppercase) && name.contains(char::is_lowercase);
+    type_like || name.starts_with("--") || name.starts_with(JSON)
+}
+
+/// Stands before a JSON name.
+const JSON: char = '"';
+
+/// Where checkers of histories are: what they say of one is a verdict.
+const CHECKERS: &[(&str, &str)] = &[
+    ("tools/history/", "what a checker says of a history"),
+    ("tools/check/", "what a checker says of a history"),
+    ("tools/local/", "what the demo says of what it read back"),
+    ("tools/sim/", "what a checker says of a world"),
+];
+
+/// A user's home folder.
+const HOME: &[(&str, &str)] =
+    &[("crates/cli/", "the user's home folder"), ("tools/local/", "the user's home folder")];
+
+const HELD: &[(&str, &str)] = &[
+    ("Held", "a variant: a table that is held (glossary), a position that is held for a cluster snapshot"),
+    ("\"held_ms", "in records and in JSON: names are added, never renamed"),
+];
+
+const TAKEN: &[(&str, &str)] = &[
+    ("NameTaken", "somebody else has it: said so to users of PostgreSQL"),
+    ("PortTaken", "somebody else has it"),
+    ("\"taken_ms", "in manifests of backups: names are added, never renamed"),
+];
+
+const PLANT: &[(&str, &str)] = &[
+    ("crates/cli/src/args/process.rs", "the alias of `--mutant`"),
+    ("crates/cli/src/commands/simulate.rs", "in JSON beside `mutant`: names are added, never renamed"),
+    ("--plant", "the alias of `--mutant`"),
+];
+
+const PLANTS: &[(&str, &str)] = &[
+    ("tools/sim/", "the file with the seed that finds each mutant"),
+    ("xtask/src/long/", "the part of `cargo xtask long`"),
+];
 
 /// All of them. A word comes here in the change that takes it out of the code.
 pub const WORDS: &[Word] = &[
-    Word { old: "reign", say: "term", except: &[] },
-    Word { old: "reigns", say: "terms", except: &[] },
-    Word { old: "led_since", say: "term", except: &[] },
-    Word { old: "life", say: "incarnation", except: &[] },
-    Word { old: "beacon", say: "heartbeat", except: &[] },
-    Word { old: "beacons", say: "heartbeats", except: &[] },
-    Word { old: "beat", say: "heartbeat, or lease_manager", except: &[] },
-    Word { old: "picture", say: "cluster_map", except: &[] },
-    Word { old: "pictures", say: "cluster_maps", except: &[] },
-    Word { old: "board", say: "shared_status", except: &[] },
-    Word { old: "homeless", say: "storage_lost", except: &[] },
-    Word { old: "rehouse", say: "relocate", except: &[] },
-    Word { old: "heir", say: "successor", except: &[] },
-    Word { old: "heirs", say: "successors", except: &[] },
-    Word { old: "tally", say: "aggregate (scan)", except: &[] },
-    Word { old: "tallies", say: "aggregates", except: &[] },
-    Word { old: "tallying", say: "aggregating", except: &[] },
-    Word { old: "hearing", say: "failure_detector", except: &[] },
-    Word { old: "calamity", say: "failure_scenario", except: &[] },
-    Word { old: "harm", say: "faults", except: &[] },
-    Word { old: "harmed", say: "faulted", except: &[] },
-    Word { old: "spoilt", say: "tainted", except: &[] },
-    Word { old: "anew", say: "from_scratch", except: &[] },
-    Word { old: "brain", say: "controller_process", except: &[] },
-    Word { old: "way_back", say: "failback", except: &[] },
-    Word { old: "kept_from", say: "log_floor", except: &[] },
-    Word { old: "passed_over", say: "skipped", except: &[] },
-    Word { old: "gathering", say: "reconciling", except: &[] },
-    Word { old: "wish", say: "pending_flush, or what is waited for", except: &[] },
-    Word { old: "wishes", say: "what is waited for", except: &[] },
-    Word { old: "jobber", say: "job_client", except: &[] },
-    Word { old: "taker", say: "snapshot_client", except: &["crates/ops/"] },
-    Word { old: "crowd", say: "client_pool", except: &[] },
-    Word { old: "intake", say: "input", except: &[] },
-    Word { old: "door", say: "listener, or gateway (SQL)", except: &[] },
-    Word { old: "doors", say: "listeners", except: &[] },
-    Word { old: "strikes", say: "fault_injector", except: &[] },
-    Word { old: "struck", say: "injected", except: &[] },
-    Word { old: "depart", say: "decommission", except: &[] },
-    Word { old: "departed", say: "decommissioned", except: &["crates/input/"] },
-    Word { old: "leaving", say: "decommissioning", except: &[] },
+    word("reign", "term"),
+    word("reigns", "terms"),
+    word("led_since", "term"),
+    word("life", "incarnation"),
+    word("beacon", "heartbeat"),
+    word("beacons", "heartbeats"),
+    word("beat", "heartbeat, or lease_manager"),
+    word("picture", "cluster_map"),
+    word("pictures", "cluster_maps"),
+    word("board", "shared_status"),
+    word("homeless", "storage_lost"),
+    word("rehouse", "relocate"),
+    word("heir", "successor"),
+    word("heirs", "successors"),
+    word("tally", "aggregate (scan)"),
+    word("tallies", "aggregates"),
+    word("tallying", "aggregating"),
+    word("hearing", "failure_detector"),
+    word("calamity", "failure_scenario"),
+    word("harm", "faults"),
+    word("harmed", "faulted"),
+    word("spoilt", "tainted"),
+    word("anew", "from_scratch"),
+    word("brain", "controller_process"),
+    word("way_back", "failback"),
+    word("kept_from", "log_floor"),
+    word("passed_over", "skipped"),
+    word("gathering", "reconciling"),
+    word("wish", "pending_flush, or what is waited for"),
+    word("wishes", "what is waited for"),
+    word("jobber", "job_client"),
+    word("taker", "snapshot_client").except(&[("crates/ops/", "who takes a backup")]),
+    word("crowd", "client_pool"),
+    word("intake", "input"),
+    word("door", "listener, or gateway (SQL)"),
+    word("doors", "listeners"),
+    word("strikes", "fault_injector"),
+    word("struck", "injected"),
+    word("depart", "decommission"),
+    word("departed", "decommissioned")
+        .except(&[("crates/input/", "a column of the flights that are read there")]),
+    word("leaving", "decommissioning"),
+    word("told", "answer, or what it is that was told").of_things(),
+    word("held", "blocked_outputs, or what it is that is held").except(HELD).of_things(),
+    word("taken", "installed, or what became of it").except(TAKEN).of_things(),
+    word("places", "data_directories").of_things(),
+    word("home", "data_directory").except(HOME),
+    word("verdict", "failover_decision").except(CHECKERS),
+    word("judge", "decide, check or compare"),
+    word("judged", "decided, checked or compared"),
+    // Of a network it stays, and of bytes in tests and parsers.
+    word("cut", "truncate (a log's end)").except(CUT).only(&[
+        "crates/replica/src/",
+        "crates/driver/src/",
+        "crates/wal/src/",
+        "crates/controller/src/",
+        "crates/types/src/",
+    ]),
+    // Of a table, a drawing or a search it stays.
+    word("point", "cluster_snapshot").except(POINT).only(&[
+        "crates/controller/",
+        "crates/client/",
+        "crates/wire/",
+        "crates/ops/",
+        "tools/sim/",
+    ]),
+    word("pace", "replay_rate, merge_pacing, or the interval that is meant"),
+    word("plant", "mutant").except(PLANT),
+    word("planted", "of_mutant"),
+    word("plants", "mutants").except(PLANTS),
 ];
+
+const CUT: &[(&str, &str)] = &[("PrimaryCut", "the network's, around a primary")];
+
+const POINT: &[(&str, &str)] = &[("partition_point", "of the standard library")];
 
 /// What is wrong with a file of Rust.
 pub fn faults(file: &str, source: &str, words: &[Word]) -> Vec<String> {
@@ -85,11 +195,8 @@ fn told(file: &str, mut names: Vec<String>, words: &[Word]) -> Vec<String> {
     let mut found = Vec::new();
     for name in names {
         let parts = parts(&name);
-        let meant = words.iter().find(|word| {
-            let excepted = |except: &&str| file.starts_with(*except) || *except == name;
-            has(&parts, &self::parts(word.old)) && !word.except.iter().any(excepted)
-        });
-        if let Some(word) = meant {
+        if let Some(word) = words.iter().find(|word| word.refuses(file, &name, &parts)) {
+            let name = name.trim_start_matches(JSON);
             found.push(format!("{file}: `{name}` has the word '{}': say {}", word.old, word.say));
         }
     }
@@ -127,7 +234,7 @@ fn names_in_text(text: &str, around: (&str, &str)) -> Vec<String> {
     while let Some(name) = quoted.next() {
         let names = quoted.peek().is_some_and(|rest| rest.trim_start().starts_with(':'));
         if names && is_name(name) {
-            found.push(name.to_string());
+            found.push(format!("{JSON}{name}"));
         }
     }
     let (before, after) = (around.0.trim_end(), around.1.trim_start());
@@ -136,7 +243,7 @@ fn names_in_text(text: &str, around: (&str, &str)) -> Vec<String> {
     let looked_up = before.ends_with(".get(") || before.ends_with(".get_mut(");
     let renamed = ["rename =", "alias =", "long ="].iter().any(|attribute| before.ends_with(attribute));
     if (key || index || looked_up || renamed) && is_name(text) {
-        found.push(text.to_string());
+        found.push(format!("{JSON}{text}"));
     }
     found
 }
@@ -151,7 +258,7 @@ fn parts(name: &str) -> Vec<String> {
     let mut before = '_';
     let mut characters = name.chars().peekable();
     while let Some(c) = characters.next() {
-        if c == '_' || c == '-' {
+        if c == '_' || c == '-' || c == JSON {
             before = '_';
             continue;
         }
@@ -177,8 +284,10 @@ mod tests {
     use super::*;
 
     const LIST: &[Word] = &[
-        Word { old: "reign", say: "term", except: &["crates/demo/", "ReignOfTheKing"] },
-        Word { old: "way_back", say: "failback", except: &[] },
+        word("reign", "term").except(&[("crates/demo/", "a play"), ("ReignOfTheKing", "a play")]),
+        word("way_back", "failback"),
+        word("told", "answer").of_things().except(&[("\"told_ms", "it is in records")]),
+        word("cut", "truncate").only(&["crates/replica/"]),
     ];
 
     #[test]
@@ -234,10 +343,21 @@ mod tests {
     }
 
     #[test]
+    fn a_word_may_be_refused_for_things_or_in_some_places_only() {
+        let refused = |file: &str, source: &str| faults(file, source, LIST).len();
+        assert_eq!(refused("a.rs", "struct Told; enum E { WhatWasTold }"), 2);
+        assert_eq!(refused("a.rs", "let told = was_told(); const TOLD: u8 = 1;"), 0);
+        assert_eq!(refused("a.rs", "json!({\"told\": 1, \"told_ms\": 2})"), 1);
+        assert_eq!(faults_in_document("docs/a.md", "--told and `told`", LIST).len(), 1);
+        assert_eq!((refused("crates/replica/a.rs", "let cut = 1;"), refused("a.rs", "let cut = 1;")), (1, 0));
+    }
+
+    #[test]
     fn the_list_is_in_snake_case_and_says_what_to_say() {
         for word in WORDS {
             assert_eq!(word.old, parts(word.old).join("_"));
             assert!(!word.say.is_empty(), "{}", word.old);
+            assert!(word.except.iter().all(|(_, why)| !why.is_empty()), "{}", word.old);
         }
     }
 }

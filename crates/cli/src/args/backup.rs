@@ -6,23 +6,34 @@ use std::path::PathBuf;
 /// `understudy backup`.
 #[derive(Subcommand, Debug)]
 pub enum BackupCommand {
-    /// Write all tables, as of one point over all partitions, into a directory, while they are used.
+    /// Write all tables and databases, as of one point over all partitions, into a directory, while they are
+    /// used.
     #[command(after_help = "Examples:
   understudy backup create /backups/monday
   understudy backup create /backups/users --tables users,orders --max-rate 20MB
+  understudy backup create /backups/bank --databases bank
 
 Every write that was acknowledged before the command began is in it, and no write without everything that was
 acknowledged before it was sent. For the point, acknowledgements wait for some milliseconds; writes go on.")]
     Create(CreateArgs),
-    /// Make the tables of a backup and load their rows, in this or another cluster.
+    /// Make the tables and databases of a backup and load their rows, in this or another cluster.
     #[command(after_help = "Examples:
   understudy backup restore /backups/monday
   understudy backup restore /backups/monday --tables users --yes
   understudy backup restore /backups/monday --factor 1 --connect 10.0.0.9:7400
+  understudy backup restore /backups/monday --databases bank --as bank_monday
 
 The backup is verified before anything is changed. At the end every table is read back and compared by count and
 digest. A restoration that was interrupted can be run again with --yes.")]
     Restore(RestoreArgs),
+    /// What a backup has, by its manifest; its files are not read.
+    #[command(after_help = "Example:
+  understudy backup list /backups/monday")]
+    List {
+        /// Where it is.
+        #[arg(value_name = "BACKUP")]
+        backup: PathBuf,
+    },
     /// Read a whole backup and compare every block, count and digest; exit status 1 on damage.
     #[command(after_help = "Example:
   understudy backup verify /backups/monday")]
@@ -42,6 +53,9 @@ pub struct CreateArgs {
     /// Only these tables.
     #[arg(long, value_delimiter = ',', value_name = "TABLE,..")]
     pub tables: Vec<String>,
+    /// Only these databases; with --tables, these and those tables.
+    #[arg(long, value_delimiter = ',', value_name = "DATABASE,..")]
+    pub databases: Vec<String>,
     /// The most bytes that are read in a second, as 500KB or 20MB; otherwise as many as come.
     #[arg(long, value_name = "BYTES", default_value = "0", hide_default_value = true, value_parser = bytes)]
     pub max_rate: u64,
@@ -56,10 +70,16 @@ pub struct RestoreArgs {
     /// Only these tables.
     #[arg(long, value_delimiter = ',', value_name = "TABLE,..")]
     pub tables: Vec<String>,
+    /// Only these databases; with --tables, these and those tables.
+    #[arg(long, value_delimiter = ',', value_name = "DATABASE,..")]
+    pub databases: Vec<String>,
+    /// Another name for the one database that is restored.
+    #[arg(long = "as", value_name = "NAME")]
+    pub rename: Option<String>,
     /// Copies of each partition, instead of as many as there were.
     #[arg(long, value_name = "COPIES")]
     pub factor: Option<u8>,
-    /// Drop tables that exist, with all their rows.
+    /// Drop tables and databases that exist, with all their rows.
     #[arg(long)]
     pub yes: bool,
 }

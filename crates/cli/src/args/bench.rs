@@ -23,6 +23,8 @@ pub enum BenchCommand {
     Compare(CompareArgs),
     /// The SQL gateway beside PostgreSQL: SELECT and UPDATE by key, counts, psql.
     Sql(SqlArgs),
+    /// TPC-C's tables, transactions and mix, as SQL on us and on PostgreSQL.
+    Tpcc(TpccArgs),
     /// The experiments of the AsterixDB replication document: ingestion, queries, failover, failback; and
     /// moves of copies.
     Gleambook(GleambookArgs),
@@ -134,6 +136,38 @@ pub struct SqlArgs {
     /// Rows of the table that is counted.
     #[arg(long, default_value_t = 1_000_000)]
     pub rows: u64,
+}
+
+/// `understudy bench tpcc`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  understudy bench tpcc
+  understudy bench tpcc --warehouses 1 --partitions 1 --items 1000 --customers 30
+
+The specification's conditions of consistency are checked when the rows are loaded and behind all rounds, and all replicas must have the
+same rows then. What deviates from the specification is named in the line; rows of other warehouses are not asked for.")]
+pub struct TpccArgs {
+    /// What every bench takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Warehouses.
+    #[arg(long, default_value_t = 2)]
+    pub warehouses: u64,
+    /// Customers of each district, and its orders at first.
+    #[arg(long, default_value_t = 3_000)]
+    pub customers: u64,
+    /// Items.
+    #[arg(long, default_value_t = 100_000)]
+    pub items: u64,
+    /// Terminals, each of which waits for its answer.
+    #[arg(long, default_value_t = 10)]
+    pub clients: u32,
+    /// Partitions of our database.
+    #[arg(long, default_value_t = 2)]
+    pub partitions: u32,
+    /// Policy of our database.
+    #[arg(long, default_value = "durable")]
+    pub policy: String,
 }
 
 /// `understudy bench gleambook`.

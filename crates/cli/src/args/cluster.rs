@@ -98,12 +98,20 @@ pub enum DatabaseCommand {
   understudy database create bank
   understudy table create accounts --database bank --columns 'id:int,balance:int' --key id
   understudy put bank.accounts id=1 balance=100
+  understudy database create shop --partitions 6 --partition-by w_id
 
 The tables of a database lie together in one partition, so that a transaction may write in all of them. One
-partition is one thread's share of one node: a table that outgrows it is better by itself.")]
+partition is one thread's share of one node. With several partitions rows of all tables with the same values of
+the partition key lie together, and a transaction writes rows of one such value.")]
     Create {
         /// Its name.
         name: String,
+        /// Partitions. With several, --partition-by says which rows lie together.
+        #[arg(long, default_value_t = 1)]
+        partitions: u32,
+        /// The columns that all primary keys begin with: `w_id`, a whole number, or `tenant:text,year:int`.
+        #[arg(long, value_name = "COLUMNS")]
+        partition_by: Option<String>,
         /// Copies; otherwise 3, or as many as there are nodes.
         #[arg(long, value_name = "COPIES")]
         factor: Option<u8>,

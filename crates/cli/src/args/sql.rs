@@ -9,6 +9,7 @@ use std::path::PathBuf;
   understudy sql
   understudy sql --command 'SELECT count(*) FROM flights'
   understudy sql --file report.sql --json
+  understudy sql --database bank
   understudy sql --url 'postgres://understudy@db1:7405,db2:7405/understudy?sslmode=require'
 
 Statements end with a semicolon. \\? lists what begins with a backslash: \\dt, \\d TABLE, \\timing, \\x, \\q. Ctrl-C cancels the
@@ -18,6 +19,9 @@ pub struct SqlArgs {
     /// URL, else in UNDERSTUDY_SECRET or PGPASSWORD.
     #[arg(long, value_name = "URL")]
     pub url: Option<String>,
+    /// The database, instead of the one in the URL.
+    #[arg(long, short, value_name = "NAME")]
+    pub database: Option<String>,
     /// Run these statements, and end. May be given several times.
     #[arg(long, short, value_name = "SQL")]
     pub command: Vec<String>,

@@ -20,12 +20,18 @@ pub fn run(command: BackupCommand, context: &mut Context) -> Result<(), Failure>
     match command {
         BackupCommand::Create(args) => make(args, context),
         BackupCommand::Restore(args) => bring_back(args, context),
+        BackupCommand::List { backup } => list(&backup, context),
         BackupCommand::Verify { backup } => check(&backup, context),
     }
 }
 
 fn make(args: CreateArgs, context: &mut Context) -> Result<(), Failure> {
-    let plan = create::BackupPlan { dir: args.backup, tables: args.tables, bytes_per_second: args.max_rate };
+    let plan = create::BackupPlan {
+        dir: args.backup,
+        tables: args.tables,
+        databases: args.databases,
+        bytes_per_second: args.max_rate,
+    };
     context.be_patient(WAIT_LIMIT);
     let mut bar = Bar::new();
     let report = create::create(context.client()?, &plan, &mut bar)?;
@@ -48,6 +54,8 @@ fn bring_back(args: RestoreArgs, context: &mut Context) -> Result<(), Failure> {
     let plan = restore::RestorePlan {
         dir: args.backup,
         tables: args.tables,
+        databases: args.databases,
+        rename: args.rename,
         factor: args.factor,
         yes: args.yes,
         limits: Limits::default(),
@@ -63,6 +71,21 @@ fn bring_back(args: RestoreArgs, context: &mut Context) -> Result<(), Failure> {
             counted(report.rows, "row", "rows"),
             when(report.taken_ms)
         )
+    });
+    Ok(())
+}
+
+fn list(dir: &Path, context: &mut Context) -> Result<(), Failure> {
+    let report = verify::list(dir)?;
+    context.out.either(&report, || {
+        let table = |one: &create::TableReport| format!("{}  {} rows", one.table, one.rows);
+        let database = |one: &create::DatabaseReport| {
+            let tables = counted(one.tables, "table", "tables");
+            format!("database {}  {tables}, {} rows", one.database, one.rows)
+        };
+        let databases = report.databases.iter().map(database);
+        let lines: Vec<String> = databases.chain(report.tables.iter().map(table)).collect();
+        format!("{}\nas of {}, {}", lines.join("\n"), when(report.taken_ms), size(report.file_bytes))
     });
     Ok(())
 }

@@ -1,13 +1,14 @@
 //! `bench`.
 
 use crate::args::bench::{
-    BenchCommand, CommonArgs, CompareArgs, GleambookArgs, LoadArgs, LogArgs, SqlArgs, YcsbArgs,
+    BenchCommand, CommonArgs, CompareArgs, GleambookArgs, LoadArgs, LogArgs, SqlArgs, TpccArgs, YcsbArgs,
 };
 use crate::args::cluster::{EngineArg, LogArg};
 use crate::connect::Context;
 use bench::gleambook::Progress;
 use bench::{
-    BenchError, Common, CompareOptions, GleambookOptions, Line, LoadSize, LogOptions, SqlOptions, YcsbOptions,
+    BenchError, Common, CompareOptions, GleambookOptions, Line, LoadSize, LogOptions, SqlOptions,
+    TpccOptions, YcsbOptions,
 };
 use ops::Failure;
 use std::io::stderr;
@@ -27,6 +28,7 @@ pub fn run(command: BenchCommand, context: &mut Context) -> Result<(), Failure> 
         BenchCommand::Log(args) => bench::log(&log(args), &mut stderr(), &mut emit),
         BenchCommand::Ycsb(args) => bench::ycsb(&ycsb(args), &mut stderr(), &mut emit),
         BenchCommand::Sql(args) => bench::sql(&sql(args), &mut stderr(), &mut emit),
+        BenchCommand::Tpcc(args) => bench::tpcc(&tpcc(args), &mut stderr(), &mut emit),
         BenchCommand::Compare(args) => bench::compare(&compare(args), &mut stderr(), &mut emit),
         BenchCommand::Gleambook(_) => unreachable!("it has no lines and was taken above"),
     };
@@ -125,6 +127,17 @@ fn sql(args: SqlArgs) -> SqlOptions {
         load: size(args.load),
         rows: args.rows,
         ..SqlOptions::default()
+    }
+}
+
+fn tpcc(args: TpccArgs) -> TpccOptions {
+    TpccOptions {
+        common: common(args.common),
+        scale: bench::Scale { warehouses: args.warehouses, customers: args.customers, items: args.items },
+        clients: args.clients,
+        partitions: args.partitions,
+        policy: args.policy,
+        ..TpccOptions::default()
     }
 }
 

@@ -31,6 +31,9 @@ pub fn load(args: &LoadArgs, context: &mut Context) -> Result<(), Failure> {
     };
     load::open(&plan)?;
     context.be_patient(WAIT_LIMIT);
+    if let Some((database, name)) = args.table.split_once('.') {
+        return load_in(args, &plan, (database, name), context);
+    }
     let (schema, create) = target(args, &plan, context)?;
     if args.bulk {
         let known = context.cluster_map()?.table(&args.table).map(|record| (record.engine, record.log));
@@ -53,12 +56,81 @@ pub fn load(args: &LoadArgs, context: &mut Context) -> Result<(), Failure> {
     if args.bulk {
         return load_bulk(args, &plan, create.is_some(), (context, table), bar);
     }
-    if args.job {
-        return load_job(args, &plan, create.is_some(), (context, table), bar);
+    load_rows(args, &plan, create.is_some(), (context, table), bar)
+}
+
+/// `load` into a table of a database.
+fn load_in(
+    args: &LoadArgs,
+    plan: &LoadPlan,
+    (database, name): (&str, &str),
+    context: &mut Context,
+) -> Result<(), Failure> {
+    if args.bulk {
+        return Err(Failure::refused(format!(
+            "--bulk would hold up the writes of all tables of the database `{database}`, and is refused there; load \
+             without it, or with --job"
+        )));
     }
-    let mut report = load::load(client, &table, &plan, &mut bar)?;
+    let found = context.client()?.table(&args.table);
+    let missing = matches!(&found, Err(client::ClientError::NoTable(_)));
+    let (schema, table) = match (found, args.create) {
+        (Err(_), true) if missing => {
+            let choices = table::choices(&args.options)?;
+            let (schema, inferred) = load::infer(plan, &args.key, &choices)?;
+            note(inferred.to_string().trim_end());
+            (schema, None)
+        }
+        (Err(_), false) if missing => {
+            return Err(Failure::not_found(format!(
+                "there is no table `{}`; --create --key COLUMN,.. makes it from the file",
+                args.table
+            )));
+        }
+        (Ok(_), true) => {
+            return Err(Failure::failed(format!(
+                "table `{}` exists already; leave --create out to load into it, or drop it first",
+                args.table
+            )));
+        }
+        (found, _) => {
+            let table = found?;
+            load::takes_rows(&table)?;
+            check_key(table.schema(), &args.key, &args.table)?;
+            (table.schema().clone(), Some(table))
+        }
+    };
+    let mut bar = Bar::new();
+    if plan.on_bad == OnBad::Abort {
+        load::check(plan, &schema, &mut bar)?;
+    } else {
+        load::check_bad_rows(plan)?;
+    }
+    let (client, created) = (context.client()?, table.is_none());
+    let table = match table {
+        Some(table) => table,
+        None => {
+            let database = client.database(database)?;
+            client.create_table_in(&database, name, schema)?
+        }
+    };
+    load_rows(args, plan, created, (context, table), bar)
+}
+
+/// `load` and `load --job`, into a table that is there.
+fn load_rows(
+    args: &LoadArgs,
+    plan: &LoadPlan,
+    created: bool,
+    (context, table): (&mut Context, client::Table),
+    mut bar: Bar,
+) -> Result<(), Failure> {
+    if args.job {
+        return load_job(args, plan, created, (context, table), bar);
+    }
+    let mut report = load::load(context.client()?, &table, plan, &mut bar)?;
     bar.clear();
-    report.created = create.is_some();
+    (report.created, report.table) = (created, args.table.clone());
     context.out.either(&report, || loaded(&report, ""));
     left_out(context, &report);
     Ok(())
@@ -98,7 +170,7 @@ fn load_job(
 ) -> Result<(), Failure> {
     let mut report = job::load(context.client()?, &table, plan, args.insert, &mut bar)?;
     bar.clear();
-    report.load.created = created;
+    (report.load.created, report.load.table) = (created, args.table.clone());
     let text = match report.committed {
         true => loaded(&report.load, &format!("job {}, ", report.job)),
         false => job::sentences(&report).join("\n"),
@@ -202,13 +274,18 @@ pub fn ingest(args: &IngestArgs, context: &mut Context) -> Result<(), Failure> {
     };
     context.be_patient(WAIT_LIMIT);
     let client = context.client()?;
-    let table = client.wait_table(&args.table)?;
+    let table = match args.table.contains('.') {
+        true => client.table(&args.table)?,
+        false => client.wait_table(&args.table)?,
+    };
+    load::takes_rows(&table)?;
     check_key(table.schema(), &args.key, &args.table)?;
     let mut bar = Bar::new();
     if plan.feed.is_none() && plan.source == Source::Stdin {
         bar.say("standard input without --feed NAME keeps no position: if it is fed again, it begins anew");
     }
-    let report = ingest::run(client, &table, &plan, &interrupt::stop_flag(), &mut bar)?;
+    let mut report = ingest::run(client, &table, &plan, &interrupt::stop_flag(), &mut bar)?;
+    report.table = args.table.clone();
     bar.clear();
     context.out.either(&report, || {
         let mut text = format!("fed {} into {}", counted(report.rows, "row", "rows"), report.table);

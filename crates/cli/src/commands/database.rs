@@ -7,7 +7,8 @@ use client::{ClientError, Table};
 use ops::design::Choices;
 use ops::{Failure, survive};
 use serde::Serialize;
-use types::data::Schema;
+use types::data::{Column, Schema, parse_columns};
+use types::database::SHARED;
 use types::policy::Below;
 use types::{EngineKind, LogKind, Policy, Scheme, TableRecord};
 use wire::RecordText;
@@ -27,6 +28,8 @@ struct Shown {
     engine: EngineKind,
     log: LogKind,
     survives: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    partition_by: Vec<String>,
 }
 
 impl Shown {
@@ -44,18 +47,42 @@ impl Shown {
             engine: record.engine,
             log: record.log,
             survives: survive::survives(policy, policy.factor.into()),
+            partition_by: record.partition_key().iter().map(|column| column.name.clone()).collect(),
         }
+    }
+}
+
+impl Shown {
+    fn words(&self) -> String {
+        let Shown { database, policy, survives, .. } = self;
+        let copies = counted(self.factor.into(), "copy", "copies");
+        let spread = match self.partitions {
+            1 => "one partition".to_string(),
+            several => format!("{several} partitions by ({})", self.partition_by.join(", ")),
+        };
+        format!("database {database}: {spread}, {copies}, policy {policy}; an acknowledged commit {survives}")
     }
 }
 
 /// `database ...`
 pub fn run(command: DatabaseCommand, context: &mut Context) -> Result<(), Failure> {
     match command {
-        DatabaseCommand::Create { name, factor, policy, min_in_sync, available, engine, log, standby } => {
+        DatabaseCommand::Create {
+            name,
+            partitions,
+            partition_by,
+            factor,
+            policy,
+            min_in_sync,
+            available,
+            engine,
+            log,
+            standby,
+        } => {
             let choices = Choices {
                 partition_by: None,
                 open: false,
-                partitions: 1,
+                partitions,
                 factor,
                 policy,
                 min_in_sync,
@@ -73,15 +100,15 @@ pub fn run(command: DatabaseCommand, context: &mut Context) -> Result<(), Failur
                 standby: Some(standby.into()),
                 failover_target_ms: None,
             };
-            let database = context.client()?.create_database(&choices.database(&name)?)?;
+            let mut request = choices.database(&name)?;
+            if let Some(text) = &partition_by {
+                let key = partition_key(text)?;
+                let schema = types::database::catalog_schema_by(&key);
+                request.schema = schema.map_err(|error| Failure::usage(error.to_string()))?;
+            }
+            let database = context.client()?.create_database(&request)?;
             let shown = Shown::new(database.record());
-            context.out.either(&shown, || {
-                let (copies, survives) = (counted(shown.factor.into(), "copy", "copies"), &shown.survives);
-                format!(
-                    "database {name}: one partition, {copies}, policy {}; an acknowledged commit {survives}",
-                    shown.policy
-                )
-            });
+            context.out.either(&shown, || shown.words());
             Ok(())
         }
         DatabaseCommand::List => list(context),
@@ -99,6 +126,14 @@ pub fn run(command: DatabaseCommand, context: &mut Context) -> Result<(), Failur
         }
         DatabaseCommand::Drop { name, yes } => drop(name, yes, context),
     }
+}
+
+/// The columns of a partition key. One without a type is a whole number.
+fn partition_key(text: &str) -> Result<Vec<Column>, Failure> {
+    let typed = text.split(',').map(|one| if one.contains(':') { one.into() } else { format!("{one}:int") });
+    let read = parse_columns(&typed.collect::<Vec<_>>().join(","));
+    let columns = read.map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(columns.into_iter().map(|(name, of)| Column::new(name, of)).collect())
 }
 
 fn list(context: &mut Context) -> Result<(), Failure> {
@@ -200,7 +235,8 @@ pub fn create_table(
     context: &mut Context,
 ) -> Result<(), Failure> {
     let client = context.client()?;
-    let known = client.database(database)?;
+    let known = if database == SHARED { client.shared_database()? } else { client.database(database)? };
+    let schema = known.record().placed(schema).map_err(Failure::usage)?;
     let table = client.create_table_in(&known, name, schema).map_err(|error| match error {
         ClientError::NameTaken => Failure::failed(format!("table '{database}.{name}' exists already")),
         other => other.into(),
@@ -210,11 +246,18 @@ pub fn create_table(
     Ok(())
 }
 
-/// `table list --database`
-pub fn list_tables(database: &str, context: &mut Context) -> Result<(), Failure> {
+/// The tables of a database.
+pub fn tables_of(database: &str, context: &mut Context) -> Result<Vec<Table>, Failure> {
     let client = context.client()?;
     let known = client.database(database)?;
-    let tables = client.tables_of(&known)?;
+    let mut tables = client.tables_of(&known)?;
+    tables.retain(|table| table.schema().procedure().is_none());
+    Ok(tables)
+}
+
+/// `table list --database`
+pub fn list_tables(database: &str, context: &mut Context) -> Result<(), Failure> {
+    let tables = tables_of(database, context)?;
     let tables: Vec<ShownTable> = tables.iter().map(|table| ShownTable::new(database, table)).collect();
     if context.out.json {
         tables.iter().for_each(|table| context.out.object(table));
@@ -241,7 +284,7 @@ pub fn add_columns(table: &Table, request: &AlterTable, context: &mut Context) -
         }
         Ok((table.name().to_string(), schema))
     })?;
-    let database = request.name.split('.').next().unwrap_or_default();
+    let database = request.name.split_once('.').map_or(SHARED, |(database, _)| database);
     let shown = ShownTable::new(database, &altered);
     context.out.either(&shown, || format!("table {}: {}", shown.table, shown.columns));
     Ok(())

@@ -6,9 +6,10 @@ use crate::connect::{Context, node};
 use crate::out::note;
 use local::ClusterFile;
 use node::tails::Content;
+use ops::Failure;
+use ops::export::{self, Tables};
 use ops::overview;
 use ops::secured::read;
-use ops::{Failure, logview};
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -194,37 +195,42 @@ fn tails(command: TailsCommand, context: &mut Context) -> Result<(), Failure> {
 
 /// Prints what is in a tail, a line each.
 fn export(report: &TailReport, content: &Content, context: &mut Context) {
-    let tables = tables_with_columns(context);
+    let mut tables = tables_with_columns(report.partition, context);
     match content {
         Content::Entries(entries) => {
-            for entry in entries {
-                let table =
-                    tables.iter().find(|table| table.id == entry.header().table).map(|table| &**table);
-                context.out.object(&logview::exported(entry, table));
-            }
+            entries.iter().for_each(|entry| context.out.object(&export::entry(entry, &mut tables)));
         }
         Content::Rows(rows) => {
-            let has = |table: &&Arc<TableRecord>| {
-                let place = report.partition.0.checked_sub(table.first_partition.0);
-                place.is_some_and(|place| (place as usize) < table.placement.len())
-            };
-            let table = tables.iter().find(has).map(|table| &**table);
-            rows.iter().for_each(|row| context.out.object(&logview::exported_row(row, report, table)));
+            rows.iter().for_each(|row| context.out.object(&export::row(row, report, &mut tables)));
         }
     }
 }
 
-/// The tables, for their columns. Without a cluster to ask there are none: a tail can be read all the same.
-fn tables_with_columns(context: &mut Context) -> Vec<Arc<TableRecord>> {
-    match context.cluster_map() {
+/// The tables, for their columns; of databases those of the one that has this partition. Without a cluster to
+/// ask there are none: a tail can be read all the same.
+fn tables_with_columns(partition: PartitionId, context: &mut Context) -> Tables {
+    let unknown = |why: &dyn std::fmt::Display| {
+        note(format!(
+            "keys and rows are printed in hexadecimal digits, as the tables' columns are not known: {why}"
+        ));
+    };
+    let owners: Vec<Arc<TableRecord>> = match context.cluster_map() {
         Ok(map) => map.owners().cloned().collect(),
         Err(why) => {
-            note(format!(
-                "keys and rows are printed in hexadecimal digits, as the tables' columns are not known: {why}"
-            ));
-            Vec::new()
+            unknown(&why);
+            return Tables::default();
         }
+    };
+    let own = |record: &&Arc<TableRecord>| record.partition_ids().any(|own| own == partition);
+    let database = owners.iter().find(own).filter(|record| record.is_database()).cloned();
+    let mut tables = Tables::new(owners);
+    let Some(database) = database.map(client::Database::new) else { return tables };
+    let asked = context.client().and_then(|client| Ok(client.tables_of(&database)?));
+    match asked {
+        Ok(found) => found.iter().for_each(|table| tables.add(table.record().clone())),
+        Err(why) => unknown(&why),
     }
+    tables
 }
 
 /// What nodes have on their disks now, and what failovers reported of nodes that cannot say.

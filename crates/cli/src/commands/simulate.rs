@@ -18,8 +18,8 @@ pub fn run(args: &SimArgs, context: &mut Context) -> Result<(), Failure> {
             let bar = bar(seeds.end - seeds.start);
             let threads = args.threads.unwrap_or_else(processors);
             let broken = AtomicU64::new(0);
-            let planted = args.mutant.map_or_else(Options::default, Options::planted);
-            let options = Options { nodes: args.nodes, ..planted };
+            let mutant = args.mutant.map_or_else(Options::default, Options::of_mutant);
+            let options = Options { nodes: args.nodes, ..mutant };
             let progress = |done: u64, outcome: &Outcome| {
                 let broken = broken.fetch_add(u64::from(!outcome.violations.is_empty()), Ordering::Relaxed);
                 bar.set_position(done);
@@ -34,9 +34,9 @@ pub fn run(args: &SimArgs, context: &mut Context) -> Result<(), Failure> {
 }
 
 fn trace(seed: u64, args: &SimArgs, context: &mut Context) -> Result<(), Failure> {
-    let planted = args.mutant.map_or_else(Options::default, Options::planted);
+    let mutant = args.mutant.map_or_else(Options::default, Options::of_mutant);
     let outcome =
-        sim::run(seed, Options { operations: args.operations, verbose: true, nodes: args.nodes, ..planted });
+        sim::run(seed, Options { operations: args.operations, verbose: true, nodes: args.nodes, ..mutant });
     for line in &outcome.trace {
         context.out.line(line);
     }
@@ -54,10 +54,12 @@ fn trace(seed: u64, args: &SimArgs, context: &mut Context) -> Result<(), Failure
     }
 }
 
-fn report(summary: &Summary, plant: Option<Finding>, context: &mut Context) -> Result<(), Failure> {
+fn report(summary: &Summary, mutant: Option<Finding>, context: &mut Context) -> Result<(), Failure> {
     let mut object = serde_json::to_value(summary).expect("a summary has only text keys");
-    if let Some(plant) = plant {
-        object["plant"] = plant.id().into();
+    if let Some(mutant) = mutant {
+        object["mutant"] = mutant.id().into();
+        // As it was called before.
+        object["plant"] = mutant.id().into();
         object["found"] = summary.found_at().is_some().into();
         object["found_at"] = summary.found_at().into();
     }
@@ -66,21 +68,21 @@ fn report(summary: &Summary, plant: Option<Finding>, context: &mut Context) -> R
     } else {
         words(summary, context);
     }
-    match (plant, summary.violations.first()) {
-        (Some(plant), Some(found)) => {
+    match (mutant, summary.violations.first()) {
+        (Some(mutant), Some(found)) => {
             if !context.out.json {
                 context.out.line(format!(
                     "{} is found at seed {}: {}",
-                    plant.id(),
+                    mutant.id(),
                     found.seed,
                     found.sentence
                 ));
             }
             Ok(())
         }
-        (Some(plant), None) => Err(Failure::failed(format!(
+        (Some(mutant), None) => Err(Failure::failed(format!(
             "{} was planted and not found in {} seeds",
-            plant.id(),
+            mutant.id(),
             summary.seeds
         ))),
         (None, Some(found)) => Err(Failure::failed(format!(

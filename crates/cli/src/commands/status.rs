@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use types::NodeRecord;
 
 /// Between two looks of `--watch`.
-const AGAIN: Duration = Duration::from_secs(1);
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// With more partitions than these, those that are well are counted and not listed.
 const LISTED_PARTITIONS: usize = 48;
@@ -28,7 +28,7 @@ pub fn run(args: &StatusArgs, context: &mut Context) -> Result<(), Failure> {
         context.out.clear();
         show(&seen, args.all, context);
         context.out.flush();
-        let next = Instant::now() + AGAIN;
+        let next = Instant::now() + WATCH_INTERVAL;
         while !stop.load(Ordering::Relaxed) && Instant::now() < next {
             let _ = context.client()?.poll(Duration::from_millis(50))?;
         }

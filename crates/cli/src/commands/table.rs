@@ -9,6 +9,7 @@ use ops::design::{Choices, parse_placement};
 use ops::{Failure, survive};
 use serde::Serialize;
 use types::data::{Column, parse_columns};
+use types::database::SHARED;
 use types::policy::Below;
 use types::{EngineKind, LogKind, Policy, Scheme, TableRecord};
 use wire::RecordText;
@@ -121,7 +122,7 @@ pub fn run(command: TableCommand, context: &mut Context) -> Result<(), Failure> 
                 context,
             )
         }
-        TableCommand::Drop { name, yes } => drop(name, yes, context),
+        TableCommand::Drop { name, yes } => drop_table(name, yes, context),
     }
 }
 
@@ -132,7 +133,11 @@ fn list(context: &mut Context) -> Result<(), Failure> {
         tables.iter().for_each(|table| context.out.object(table));
         return Ok(());
     }
-    if tables.is_empty() {
+    let shared = match context.cluster_map()?.database(SHARED).is_some() {
+        true => super::database::tables_of(SHARED, context)?,
+        false => Vec::new(),
+    };
+    if tables.is_empty() && shared.is_empty() {
         context.out.line("no tables; `understudy table create` or `understudy load --create` makes one");
         return Ok(());
     }
@@ -151,7 +156,13 @@ fn list(context: &mut Context) -> Result<(), Failure> {
             table.columns.clone(),
         ]
     };
-    context.out.table(&head, tables.iter().map(row));
+    if !tables.is_empty() {
+        context.out.table(&head, tables.iter().map(row));
+    }
+    if !shared.is_empty() {
+        let so_many = counted(shared.len() as u64, "table lies", "tables lie");
+        context.out.line(format!("{so_many} together in one partition: `table list --database {SHARED}`"));
+    }
     Ok(())
 }
 
@@ -223,7 +234,7 @@ fn copying(map: &Map, name: &str) -> Steps {
     Steps { left: all - there, says }
 }
 
-fn drop(name: String, yes: bool, context: &mut Context) -> Result<(), Failure> {
+fn drop_table(name: String, yes: bool, context: &mut Context) -> Result<(), Failure> {
     if !yes {
         let table = context.client()?.table(&name)?;
         return Err(Failure::refused(format!(
@@ -231,11 +242,11 @@ fn drop(name: String, yes: bool, context: &mut Context) -> Result<(), Failure> {
             counted(table.record().partitions.into(), "partition", "partitions")
         )));
     }
-    if name.contains('.') {
-        let table = context.client()?.table(&name)?;
-        context.client()?.drop_table_in(&table)?;
-    } else {
-        context.admin(AdminCommand::DropTable(name.clone()))?;
+    match context.client()?.table(&name) {
+        Ok(table) if table.record().database().is_some() => drop(context.client()?.drop_table_in(&table)?),
+        // The error of a database that there is not.
+        Err(error) if name.contains('.') => return Err(error.into()),
+        _ => drop(context.admin(AdminCommand::DropTable(name.clone()))?),
     }
     context.out.either(&serde_json::json!({ "dropped": name }), || format!("table {name} is dropped"));
     Ok(())

@@ -3,7 +3,7 @@
 use super::pending::{Kind, ticket_of};
 use super::{Core, Key, Waiter};
 use crate::call::{Answer, FailKind, Loss, Outcome, Ticket};
-use crate::session::{Phase, Verdict};
+use crate::session::{Phase, SessionRecovery};
 use types::{Epoch, Lsn, Micros, NodeId, PartitionRecord, SessionId};
 use wire::{ReadLevel, Reply, Status};
 
@@ -209,12 +209,12 @@ impl Core {
         let session = self.sessions.get_mut(&key).expect("a numbered write has a session");
         let id = session.id().expect("numbers are given in an open session");
         match session.expected(next) {
-            Verdict::Rewind => self.back_off(now, Waiter::Session(key), false),
-            Verdict::Stuck(unanswered) => {
+            SessionRecovery::Rewind => self.back_off(now, Waiter::Session(key), false),
+            SessionRecovery::Stuck(unanswered) => {
                 let why = "the session cannot go on: a number before this write's was given up";
                 self.set_free(now, key, unanswered, why);
             }
-            Verdict::Lost { from_seq, to_seq, acknowledged, unanswered } => {
+            SessionRecovery::Lost { from_seq, to_seq, acknowledged, unanswered } => {
                 self.losses.push(Loss {
                     lane: key.1,
                     partition: key.0,

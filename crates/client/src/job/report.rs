@@ -52,6 +52,8 @@ pub struct JobRefused {
     pub partition: PartitionId,
     /// Why.
     pub why: Refusal,
+    /// The number of the constraint that forbids it; 0: none does.
+    pub constraint: u32,
 }
 
 /// How a job ended in a partition.
@@ -118,6 +120,7 @@ impl Job {
                 number: refused.number,
                 partition: *partition,
                 why: refused.outcome,
+                constraint: refused.constraint,
             }),
             _ => None,
         });

@@ -69,7 +69,8 @@ impl Model {
         status.state = JobState::Open;
         for record in records {
             if refuses.contains(&record.number) {
-                status.refused = Some(JobRefusal { number: record.number, outcome: Refusal::Exists });
+                status.refused =
+                    Some(JobRefusal { number: record.number, outcome: Refusal::Exists, constraint: 0 });
                 return false;
             }
             self.done.insert(record.number);

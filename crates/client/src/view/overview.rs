@@ -116,6 +116,8 @@ pub struct ReplicaLine {
     pub node: u32,
     /// What it is.
     pub role: String,
+    /// True if its node is heard.
+    pub heard: bool,
     /// In its memory.
     pub received: u64,
     /// Fsynced in its log.
@@ -185,7 +187,7 @@ impl Overview {
 impl PartitionLine {
     /// True if it serves, waits for nothing, and has so many copies, all of them in sync and heard.
     fn is_well(&self, factor: usize) -> bool {
-        let silent = |replica: &ReplicaLine| replica.role.ends_with("not heard");
+        let silent = |replica: &ReplicaLine| !replica.heard;
         self.state == "serving"
             && self.waits.is_empty()
             && self.in_sync.len() >= factor
@@ -280,7 +282,8 @@ impl Look<'_> {
             let seen = lead.and_then(|lead| lead.members.iter().find(|(other, ..)| other == member));
             let marks = own.or(seen.map(|(_, marks, ..)| *marks)).unwrap_or_default();
             let in_sync = record.in_sync.contains(member);
-            let role = match (*member == record.primary, in_sync, self.is_live(member.node)) {
+            let heard = self.is_live(member.node);
+            let role = match (*member == record.primary, in_sync, heard) {
                 (true, ..) => "primary",
                 (_, true, true) => "in sync",
                 (_, true, false) => "in sync, not heard",
@@ -290,6 +293,7 @@ impl Look<'_> {
             ReplicaLine {
                 node: member.node.0,
                 role: role.into(),
+                heard,
                 received: marks.received.0,
                 durable: marks.durable.0,
                 applied: marks.applied.0,
@@ -499,6 +503,7 @@ pub(super) mod tests {
             addresses: Addresses::default(),
             zone: String::new(),
             damaged: Vec::new(),
+            start: 0,
             unknown: Default::default(),
         };
         let cluster_map = ClusterMap {

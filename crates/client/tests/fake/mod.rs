@@ -42,7 +42,7 @@ struct Partition {
     sessions: BTreeMap<SessionId, Vec<(Lsn, Outcome)>>,
 }
 
-pub struct State {
+pub struct FakeState {
     pub mischief: BTreeMap<NodeId, Mischief>,
     /// Controllers that answer commands with "not here", and whom they name.
     pub led_by: BTreeMap<usize, String>,
@@ -62,7 +62,7 @@ pub struct State {
 
 #[derive(Clone)]
 pub struct Fake {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<FakeState>>,
     pub controllers: Vec<String>,
 }
 
@@ -94,7 +94,7 @@ impl Fake {
         let records = table
             .partition_ids()
             .map(|id| (id, record(id, 1, ids[(id.0 - first.0) as usize % ids.len()], &ids)));
-        let state = State {
+        let state = FakeState {
             mischief: ids.iter().map(|id| (*id, Mischief::default())).collect(),
             led_by: BTreeMap::new(),
             nodes: BTreeMap::new(),
@@ -121,7 +121,7 @@ impl Fake {
         fake
     }
 
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, FakeState> {
         self.state.lock().expect("no test thread failed")
     }
 
@@ -153,6 +153,7 @@ impl Fake {
             addresses: Addresses { client, ..Addresses::default() },
             zone: String::new(),
             damaged: Vec::new(),
+            start: 0,
             unknown: BTreeMap::new(),
         };
         self.state().nodes.insert(id, node);
@@ -264,7 +265,7 @@ fn record(id: PartitionId, epoch: u64, primary: NodeId, nodes: &[NodeId]) -> Par
     }
 }
 
-impl State {
+impl FakeState {
     fn cluster_map(&self) -> ClusterMap {
         let cluster = ClusterRecord {
             format: FORMAT,
@@ -275,6 +276,7 @@ impl State {
             next_system: PartitionId::FIRST_SYSTEM,
             next_failover: 1,
             generation: Default::default(),
+            asked: 0,
             unknown: BTreeMap::new(),
         };
         ClusterMap {
@@ -365,7 +367,7 @@ impl Partition {
                 Err(Status::Bad("no jobs here".into()))
             }
             Op::Feed { .. } => Err(Status::Bad("no feeds here".into())),
-            Op::Transact { .. } => Err(Status::Bad("no databases here".into())),
+            Op::Transact { .. } | Op::Call(_) => Err(Status::Bad("no databases here".into())),
         }
     }
 

@@ -16,13 +16,11 @@ use crate::txn::Txn;
 use std::collections::BTreeSet;
 use types::config::{PartitionRecord, TableRecord, Unknown};
 use types::data::Schema;
+use types::database::SHARED;
 use types::policy::Below;
 use types::{Epoch, Holds, Indexes, LogKind, Member, NodeId, Now, PartitionId, Policy, TableId};
 use wire::RecordText;
 use wire::control::{AddIndex, AlterTable, CreateTable, MOST_NUMBERS};
-
-/// The name of the database that bare tables are in, which is no record.
-const BARE_TABLES: &str = "understudy";
 
 /// The most partitions of one table.
 const MOST_PARTITIONS: u32 = 4096;
@@ -112,7 +110,7 @@ impl Controller {
         }
         let mut txn = Txn::default();
         let ids: Vec<PartitionId> =
-            creation.table.partition_ids().skip(creation.filled as usize).take(Txn::MOST).collect();
+            creation.table.partition_ids().skip(creation.filled as usize).take(Txn::MAX_KEYS).collect();
         for partition in &ids {
             let record = match self.first_record(&creation.table, *partition) {
                 Ok(record) => record,
@@ -206,6 +204,7 @@ impl Controller {
         policy.standby = request.standby.unwrap_or(policy.standby);
         new_target(None, request.failover_target_ms)?;
         policy.check(request.engine).map_err(|error| (USAGE, error.to_string()))?;
+        check_several(request.holds, request.partitions, &policy)?;
         let (copies, partitions) = (usize::from(factor), request.partitions as usize);
         if copies > sites.len() {
             return Err((REFUSED, too_few((request.holds, &request.name), copies, &sites)));
@@ -256,6 +255,10 @@ impl Controller {
                 format!("table '{name}' is the cluster's own and cannot be dropped"),
             )));
         }
+        if table.is_database() && name == SHARED {
+            let why = format!("database '{name}' is always there: drop tables of it");
+            return Some(Err((REFUSED, why)));
+        }
         let (table, key) = (Key::Table(table.id), name_key(holds, &name));
         let txn = Txn::default()
             .compare(&table, self.records.compare_with(&table))
@@ -295,6 +298,7 @@ impl Controller {
             return Some(Err(none(holds, &request.name)));
         };
         let altered = new_policy(table, &request).and_then(|policy| {
+            check_several(table.holds, table.partitions, &policy)?;
             let schema = new_schema(table, &request)?;
             let indexes = new_indexes(table, &schema, &request)?;
             let placement = self.resized(now, table, policy.factor.into())?;
@@ -501,17 +505,41 @@ fn check_database(request: &CreateTable) -> Result<(), Refusal> {
     match request.holds {
         Holds::Table => Ok(()),
         Holds::TableOf(_) => Err((USAGE, format!("table '{name}' is made by its database"))),
-        Holds::Database if name == BARE_TABLES => {
-            Err((FAILED, format!("{} exists already", called(request.holds, name))))
-        }
-        Holds::Database if request.partitions != 1 => {
-            let why = format!("a database has one partition for now, not {}", request.partitions);
+        Holds::Database => {
+            let own = request.schema.columns().get(2..).unwrap_or_default();
+            let spread = types::database::catalog_schema_by(own);
+            if !spread.is_ok_and(|schema| schema == request.schema) {
+                return Err((USAGE, format!("database '{name}' has tables, and no columns of its own")));
+            }
+            let why = match (request.partitions, own.is_empty()) {
+                (1, true) => return Ok(()),
+                (1, false) => "a database of one partition has no partition key".into(),
+                (several, true) => format!(
+                    "a database of {several} partitions needs a partition key: the columns that all primary keys begin with"
+                ),
+                _ if name == SHARED => format!("database '{name}' has one partition"),
+                _ if own.iter().any(|column| !column.column_type.may_be_key()) => {
+                    "a partition key has no column of type json".into()
+                }
+                _ => return Ok(()),
+            };
             Err((USAGE, why))
         }
-        Holds::Database if request.schema != types::database::catalog_schema() => {
-            Err((USAGE, format!("database '{name}' has tables, and no columns of its own")))
-        }
-        Holds::Database => Ok(()),
+    }
+}
+
+/// What one partition of a database says of tables, others follow: a failover must not lose it.
+fn check_several(holds: Holds, partitions: u32, policy: &Policy) -> Result<(), Refusal> {
+    let loses = policy.rests_on().is_primary() && policy.factor > 1;
+    match holds == Holds::Database && partitions > 1 && loses {
+        true => Err((
+            USAGE,
+            format!(
+                "a database of several partitions cannot have the policy {}: a failover may lose commits",
+                policy.name
+            ),
+        )),
+        false => Ok(()),
     }
 }
 

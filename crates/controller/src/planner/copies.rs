@@ -5,15 +5,13 @@ use crate::controller::Controller;
 use crate::placement;
 use std::collections::BTreeMap;
 use types::config::PartitionRecord;
-use types::policy::Below;
 use types::{Member, NodeId, Now, PartitionId};
 use wire::control::Advice;
 
 /// True if nothing commits in this configuration, however long it is waited for.
 pub(super) fn starves(record: &PartitionRecord) -> bool {
     let mut policies = std::iter::once(&record.policy).chain(&record.next_policy);
-    policies
-        .any(|policy| policy.below == Below::Strict && record.in_sync.len() < usize::from(policy.min_in_sync))
+    policies.any(|policy| !policy.allows(record.in_sync.len()))
 }
 
 impl Controller {
@@ -73,9 +71,9 @@ impl Controller {
         }
     }
 
-    /// A member that only stands in the way: one that catches up in a life that has ended, or one that has no
-    /// place (it stood in, its place is elsewhere now, or fewer copies are wanted) while every node of the
-    /// placement is in-sync, or, on a node that leaves, as many others are.
+    /// A member that can go. Either it catches up in an incarnation that has ended; or it has no place in the
+    /// placement (it stood in for another, was moved, or fewer copies are wanted), and every node of the
+    /// placement is in sync; or its node is being decommissioned, and as many others are in sync.
     fn useless(&self, now: Now, record: &PartitionRecord) -> Option<Member> {
         let ended =
             |member: &&Member| self.records.node(member.node).is_some_and(|node| node.member() != **member);

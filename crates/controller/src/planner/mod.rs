@@ -114,6 +114,11 @@ impl Planner {
         self.advised.remove(&partition);
     }
 
+    /// True if this node has failed in a row as a member of a partition, which no copy that comes waits for.
+    fn fails(&self, partition: PartitionId, node: NodeId) -> bool {
+        self.failures.get(&(partition, node)).is_some_and(|failures| failures.times > 1)
+    }
+
     /// True if this node may be admitted again.
     fn forgiven(&self, partition: PartitionId, node: NodeId, now: Micros) -> bool {
         self.failures.get(&(partition, node)).is_none_or(|failures| now >= failures.not_before)

@@ -24,7 +24,7 @@ impl Controller {
     fn orphans_of_one(&self) -> Option<Txn> {
         let table = self.records.orphans().next()?.table;
         let absent = Txn::default().compare(Key::Table(table), 0).compare(Key::Creating(table), 0);
-        let orphans = self.records.orphans().filter(|record| record.table == table).take(Txn::MOST);
+        let orphans = self.records.orphans().filter(|record| record.table == table).take(Txn::MAX_KEYS);
         Some(orphans.fold(absent, |txn, record| self.removing(txn, Key::Partition(record.id))))
     }
 
@@ -32,7 +32,7 @@ impl Controller {
         let mut keys: Vec<Key> = self.abandoned(now).map(Key::Creating).collect();
         let many = self.records.failover_count().saturating_sub(self.settings.failovers_kept);
         keys.extend(self.records.failovers().take(many).map(|failover| Key::Failover(failover.id)));
-        keys.truncate(Txn::MOST);
+        keys.truncate(Txn::MAX_KEYS);
         keys.into_iter().fold(Txn::default(), |txn, key| self.removing(txn, key))
     }
 

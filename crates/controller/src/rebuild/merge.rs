@@ -15,14 +15,18 @@ pub(super) struct Merged {
     pub tables: BTreeMap<TableId, TableRecord>,
     /// The newest record of each partition.
     pub partitions: BTreeMap<PartitionId, PartitionRecord>,
+    /// Nodes that were removed, and their disks: they do not come back on those by themselves.
+    pub removed: BTreeMap<NodeId, StoreId>,
     /// The highest epoch that anything of a partition names, and where.
     pub seen: BTreeMap<PartitionId, (Epoch, NodeId)>,
-    /// The disks that tell all that they were told.
+    /// The disks whose records are complete: everything that their nodes ever heard.
     pub told: BTreeSet<(NodeId, StoreId)>,
     /// Nodes that may know more: nobody tells what is on a disk that counts.
     pub missing: BTreeSet<NodeId>,
     /// The highest revision that anybody was told.
     pub revision: u64,
+    /// How often one of them was asked, this time among them.
+    pub asked: u32,
 }
 
 impl Merged {
@@ -41,15 +45,21 @@ impl Merged {
         {
             return Err(Refusal::SameName(table.name.clone()));
         }
+        let removed = removed(&known);
+        let mut nodes = nodes(&known);
+        // Whoever was removed stays out on that disk, whatever somebody still knows of it.
+        nodes.retain(|id, node| removed.get(id) != Some(&node.store));
         let mut merged = Merged {
             cluster,
-            nodes: nodes(&known),
+            nodes,
             partitions: partitions(&known, &tables)?,
             tables,
+            removed,
             seen: seen(&known),
             told: known.iter().filter_map(Known::store).collect(),
             missing: BTreeSet::new(),
             revision: known.iter().map(|known| known.report.revision).max().unwrap_or_default(),
+            asked: known.iter().map(|known| known.report.asked).max().unwrap_or_default(),
         };
         merged.count_numbers(&known);
         merged.find_missing();
@@ -138,11 +148,19 @@ pub(super) fn nodes(known: &[Known<'_>]) -> BTreeMap<NodeId, NodeRecord> {
     newest(known, |one| &one.nodes)
 }
 
-/// The tables. Numbers are never given again, so one that anybody was told is gone is gone.
+/// The tables. A number is never given to another table, so one that any node knows to be dropped stays
+/// dropped.
 fn tables(known: &[Known<'_>]) -> BTreeMap<TableId, TableRecord> {
     let mut tables = newest(known, |one| &one.tables);
     tables.retain(|id, _| !known.iter().any(|one| one.dropped.contains(id)));
     tables
+}
+
+/// The nodes that anybody was told are gone (PR-159): whoever was told last knows with which disk.
+fn removed(known: &[Known<'_>]) -> BTreeMap<NodeId, StoreId> {
+    let mut by_time: Vec<&Known<'_>> = known.iter().collect();
+    by_time.sort_by_key(|one| one.when());
+    by_time.into_iter().flat_map(|one| one.report.removed.iter().copied()).collect()
 }
 
 /// The record of the highest epoch of every partition of these tables. Two that differ in it say that one

@@ -34,6 +34,12 @@ use wire::KeptRecords;
 /// So many numbers of tables are skipped. Those of tables of databases stand in their partitions alone, and
 /// that the newest of them were given out may not have been told to any node; none is ever given out again.
 const SKIPPED_TABLES: u32 = 1_000_000;
+/// So many more are skipped for each time that nodes were asked since the newest record that any of them
+/// keeps: records may have been made then of which no node has heard, and numbers given out by them (PR-160).
+const SKIPPED_PER_ASKING: u32 = 100_000;
+/// Askings beyond so many are not counted: nodes that are asked again and again, because one of them is not
+/// there, must not use up all numbers.
+const MAX_ASKINGS: u32 = 10_000;
 /// So many numbers of partitions are skipped where nodes are missing, which may have some that nobody else
 /// knows.
 const SKIPPED_PARTITIONS: u32 = 100_000;
@@ -77,7 +83,7 @@ pub enum Refusal {
     Clusters(NodeId, NodeId),
     /// Two nodes say that they are this one.
     Twice(NodeId),
-    /// A node has a controller: that one has the records.
+    /// A node is connected to a controller, which has the records: nothing need be rebuilt.
     HasController(NodeId, String),
     /// A node listens to this generation already.
     Newer(NodeId, Generation),
@@ -178,7 +184,10 @@ fn write(merged: &Merged, order: &Order) -> Rebuilt {
     let mut cluster = merged.cluster.clone();
     cluster.format = FORMAT;
     cluster.generation = order.generation;
-    cluster.next_table = cluster.next_table.saturating_add(SKIPPED_TABLES);
+    let unheard = merged.asked.saturating_sub(cluster.asked.saturating_add(1)).min(MAX_ASKINGS);
+    let skipped = SKIPPED_TABLES + unheard * SKIPPED_PER_ASKING;
+    cluster.next_table = cluster.next_table.saturating_add(skipped);
+    cluster.asked = cluster.asked.max(merged.asked);
     cluster.next_partition += if merged.missing.is_empty() { 0 } else { SKIPPED_PARTITIONS };
     cluster.next_failover += SKIPPED_FAILOVERS;
     let mut entries = Vec::new();
@@ -200,6 +209,7 @@ fn write(merged: &Merged, order: &Order) -> Rebuilt {
         entries.push((name_key(table.holds, &table.name), json(&table.id)));
     }
     entries.extend(merged.nodes.values().map(|node| (Key::Node(node.id), json(node))));
+    entries.extend(merged.removed.iter().map(|(node, store)| (Key::Removed(*node), json(store))));
     entries.push((Key::Cluster, json(&cluster)));
     let revision = merged.revision + SKIPPED_REVISIONS;
     Rebuilt { entries, revision, missing: merged.missing.iter().copied().collect(), partitions }

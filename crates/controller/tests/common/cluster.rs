@@ -18,12 +18,18 @@ pub struct Cluster {
     pub fewest: BTreeMap<PartitionId, usize>,
     /// Copies on this node never catch up: its disk hangs.
     pub hung: Option<NodeId>,
+    /// For how long primaries have waited for a copy there, milliseconds.
+    waited_ms: BTreeMap<PartitionId, u64>,
 }
+
+/// A primary gives up a copy that does nothing for so long, milliseconds.
+const GIVES_UP_MS: u64 = 15_000;
 
 impl Cluster {
     /// So many nodes with these tables: name, factor, partitions, scheme.
     pub fn new(nodes: u32, tables: &[(&str, u8, u32, Scheme)]) -> Cluster {
-        let mut cluster = Cluster { world: World::new(), fewest: BTreeMap::new(), hung: None };
+        let (fewest, waited_ms) = (BTreeMap::new(), BTreeMap::new());
+        let mut cluster = Cluster { world: World::new(), fewest, hung: None, waited_ms };
         for node in 1..=nodes {
             cluster.world.start(node, 1, u64::from(node) * 10);
         }
@@ -103,7 +109,23 @@ impl Cluster {
             for record in self.world.partitions() {
                 let fewest = self.fewest.entry(record.id).or_insert(usize::MAX);
                 *fewest = (*fewest).min(record.in_sync.len());
+                self.give_up(&record);
             }
+        }
+    }
+
+    /// A primary waits for a copy on a disk that hangs, and gives it up in the end.
+    fn give_up(&mut self, record: &PartitionRecord) {
+        let hangs = |member: &&Member| self.hung == Some(member.node);
+        let Some(member) = record.catching_up.iter().find(hangs).copied() else { return };
+        let waited = self.waited_ms.entry(record.id).or_insert(0);
+        *waited += 100;
+        if *waited >= GIVES_UP_MS {
+            *waited = 0;
+            self.propose(record, |record| {
+                record.catching_up.retain(|other| *other != member);
+                record.cause = Cause::CatchingUp;
+            });
         }
     }
 

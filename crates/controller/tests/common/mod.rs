@@ -13,7 +13,7 @@ use types::config::Addresses;
 use types::{
     ClusterId, Epoch, Incarnation, Lsn, Member, NodeId, Now, PartitionId, PartitionRecord, Position,
 };
-use types::{Micros, StoreId};
+use types::{Micros, StoreId, Watermarks};
 use understudy_controller as ctl;
 use understudy_controller::{ConnId, Controller, Identity, Input, Output, Settings};
 use wire::Message;
@@ -44,6 +44,8 @@ pub struct Node {
     pub clean: bool,
     pub zone: String,
     pub damaged: Vec<PartitionId>,
+    /// Of its directory: a number for each life.
+    pub starts: Vec<u64>,
     /// Sends nothing while false.
     pub running: bool,
     /// What it leads does not come to serve.
@@ -52,6 +54,8 @@ pub struct Node {
     pub deaf_to: BTreeSet<NodeId>,
     /// What its status says of its logs.
     pub ends: BTreeMap<PartitionId, Position>,
+    /// How far it has executed all of them.
+    pub applied: Lsn,
 }
 
 /// Controllers, their metastore and the nodes.
@@ -217,13 +221,17 @@ impl World {
             clean: false,
             zone: String::new(),
             damaged: vec![],
+            starts: vec![],
             running: true,
             promoting: false,
             deaf_to: BTreeSet::new(),
             ends: BTreeMap::new(),
+            applied: Lsn(0),
         };
         let known = self.nodes.entry(id).or_insert(fresh);
-        *known = Node { member, running: true, ..known.clone() };
+        let mut starts = if known.member.store == member.store { known.starts.clone() } else { Vec::new() };
+        starts.push(1_000 * store + incarnation);
+        *known = Node { member, starts, running: true, ..known.clone() };
         self.connect(id);
     }
 
@@ -252,6 +260,7 @@ impl World {
             addresses: Addresses::default(),
             zone: node.zone.clone(),
             damaged: node.damaged.clone(),
+            starts: node.starts.clone().into(),
         };
         self.input(index, Input::Received { conn, message: register.into() });
     }
@@ -324,7 +333,9 @@ impl World {
                 partition: record.id,
                 epoch: record.epoch,
                 end: node.ends.get(&record.id).copied().unwrap_or_default(),
+                marks: Watermarks { applied: node.applied, ..Watermarks::default() },
                 role: match record.primary == node.member {
+                    _ if node.damaged.contains(&record.id) => Role::Damaged,
                     true if node.promoting => Role::Promoting,
                     true => Role::Primary,
                     false => Role::Backup,

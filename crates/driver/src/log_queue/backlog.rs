@@ -76,14 +76,14 @@ fn without_replaced(mut records: Vec<Record>) -> Vec<Record> {
 
 /// The same records in the same order, in pieces of at least [`PIECE`] bytes but for the last. An entry and
 /// the notes behind it stay together; what comes before the first one that needs room is a piece for itself,
-/// which a full log takes, as it may make room.
+/// which a full log takes, as it may make room. So is all up to the last marker of a term, which it takes too
+/// (PR-126).
 pub(super) fn pieces(mut records: Vec<Record>) -> Vec<Vec<Record>> {
     let entries = records.iter().position(Record::needs_room);
-    let entries = records.split_off(entries.unwrap_or(records.len()));
-    let mut pieces: Vec<Vec<Record>> = Vec::new();
-    if !records.is_empty() {
-        pieces.push(records);
-    }
+    let mut marked = records.split_off(entries.unwrap_or(records.len()));
+    let entries = marked.split_off(marked.iter().rposition(Record::is_marker).map_or(0, |at| at + 1));
+    let firsts = [records, marked].into_iter().filter(|piece| !piece.is_empty());
+    let mut pieces: Vec<Vec<Record>> = firsts.collect();
     let mut bytes = PIECE;
     for record in entries {
         let length = if let Record::Entry(entry) = &record { entry.bytes().len() } else { 0 };
@@ -167,13 +167,16 @@ mod tests {
     #[test]
     fn f20_what_comes_before_the_first_entry_is_a_piece_of_its_own() {
         let (small, large) = (entry(1, 10), entry(2, PIECE));
+        let at = Position::new(Term(2), Lsn(3));
+        let marker = Record::Entry(Entry::encode(Header::new(Kind::Configuration, P, at, 7), b""));
         // The records, and how many of them are in each piece.
         let cases = [
             (vec![], vec![]),
             (vec![PROMISE, base(1)], vec![2]),
             (vec![PROMISE, small.clone(), small.clone()], vec![1, 2]),
             (vec![large.clone(), PROMISE, small.clone()], vec![2, 1]),
-            (vec![small.clone(), large.clone(), PROMISE, large, trim(1)], vec![3, 2]),
+            (vec![small.clone(), large.clone(), PROMISE, large.clone(), trim(1)], vec![3, 2]),
+            (vec![PROMISE, large.clone(), large, marker, PROMISE, small], vec![1, 4, 1]),
         ];
         for (records, lengths) in cases {
             let pieces = pieces(records.clone());

@@ -89,6 +89,7 @@ impl LsmEngine {
         assert_eq!(done.at, at, "PR-39: loads are installed in the order of their entries");
         // The tree has what the entry changed.
         self.overlay.drain(at.lsn, |_, _, _| {});
+        self.ahead.clear();
         Ok(self.stage.remove(done.load)?)
     }
 

@@ -1,12 +1,12 @@
 //! Where a node freezes itself, so that a test finds it just there.
 
-use wire::control::Stage;
+use wire::control::FailbackStage;
 
 /// A point on a node's failback, by its name in `node.freeze_at`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FreezeAt {
     /// A replica is at this stage: `admitted`, `offered`, `files`, `installing`, `rows`, `log` or `in_sync`.
-    Stage(Stage),
+    Stage(FailbackStage),
     /// `tail`: a divergent tail was set aside, and nobody was told yet.
     Tail,
     /// `promoting`: a replica was named primary, and does not serve yet.
@@ -16,7 +16,11 @@ pub enum FreezeAt {
 impl FreezeAt {
     /// The point of this name; the empty name is of none. The error is a sentence.
     pub fn parse(name: &str) -> Result<Option<FreezeAt>, String> {
-        let stage = || serde_json::from_value::<Stage>(name.into()).ok().filter(|stage| *stage > Stage::Idle);
+        let stage = || {
+            serde_json::from_value::<FailbackStage>(name.into())
+                .ok()
+                .filter(|stage| *stage > FailbackStage::Idle)
+        };
         match name {
             "" => Ok(None),
             "tail" => Ok(Some(FreezeAt::Tail)),
@@ -36,7 +40,7 @@ mod tests {
     fn points_have_the_names_of_stages() {
         assert_eq!(FreezeAt::parse(""), Ok(None));
         assert_eq!(FreezeAt::parse("tail"), Ok(Some(FreezeAt::Tail)));
-        assert_eq!(FreezeAt::parse("in_sync"), Ok(Some(FreezeAt::Stage(Stage::InSync))));
+        assert_eq!(FreezeAt::parse("in_sync"), Ok(Some(FreezeAt::Stage(FailbackStage::InSync))));
         for name in ["idle", "InSync", "nowhere"] {
             assert!(FreezeAt::parse(name).expect_err("no name").contains(name));
         }

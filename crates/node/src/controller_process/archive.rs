@@ -18,7 +18,7 @@ use wire::control::{AdminCommand, CreateTable};
 /// A change is written this long after the last one: the reports of one failure come together.
 const CALM: Duration = Duration::from_millis(1_000);
 /// After something went wrong.
-const AGAIN: Duration = Duration::from_secs(5);
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 /// How long the cluster may take for one thing.
 const WAIT_LIMIT: Duration = Duration::from_secs(2);
 
@@ -79,7 +79,7 @@ impl Work {
                         Ok(()) => break,
                         Err(_) => {
                             self.client = None;
-                            due = Instant::now() + AGAIN;
+                            due = Instant::now() + RETRY_DELAY;
                         }
                     },
                 }

@@ -4,7 +4,7 @@ use crate::clock;
 use crate::net::conn::Got;
 use crate::net::listen::{self, Accepted};
 use crate::net::outbox::MAX_BYTES;
-use crate::net::{Conn, Slab};
+use crate::net::{Conn, Slab, note_dirty};
 use controller::ConnId;
 use mio::event::Event;
 use mio::net::TcpListener;
@@ -159,12 +159,7 @@ impl Links {
     }
 
     fn mark(&mut self, key: u64) {
-        if let Some(link) = self.slab.get_mut(key)
-            && !link.dirty
-        {
-            link.dirty = true;
-            self.dirty.push(key);
-        }
+        note_dirty(&mut self.dirty, key, self.slab.get_mut(key).map(|link| &mut link.dirty));
     }
 
     /// Lets a connection in.

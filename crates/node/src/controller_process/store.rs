@@ -23,7 +23,7 @@ const LEADER_TTL: Duration = Duration::from_secs(2);
 /// How often etcd's news are looked at. They arrive by themselves; this only takes them in.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// After a failed read of everything.
-const AGAIN: Duration = Duration::from_millis(200);
+const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// What the metastore has to say.
 pub enum News {
@@ -241,7 +241,7 @@ fn follow(mut etcd: Etcd, shared: &Shared) {
                     known = Some(all.revision);
                     shared.put(loaded(all));
                 }
-                Err(_) => std::thread::sleep(AGAIN),
+                Err(_) => std::thread::sleep(RETRY_DELAY),
             }
             continue;
         };
@@ -252,7 +252,7 @@ fn follow(mut etcd: Etcd, shared: &Shared) {
                 shared.put(Input::Changed { revision, changes });
             }
             Ok(Changes::Reload) => known = None,
-            Err(_) => std::thread::sleep(AGAIN),
+            Err(_) => std::thread::sleep(RETRY_DELAY),
         }
     }
 }

@@ -203,7 +203,7 @@ struct Begins {
 }
 
 /// What each listed directory is. `used`: replicas are in that one.
-fn judge(
+fn recognise(
     looks: Vec<(PathBuf, Look)>,
     known: &[Known],
     used: impl Fn(DirectoryId) -> bool,
@@ -214,7 +214,7 @@ fn judge(
             *here.entry(*id).or_default() += 1;
         }
     }
-    let judge = |(root, look): (PathBuf, Look)| {
+    let one = |(root, look): (PathBuf, Look)| {
         let was = known.iter().find(|known| known.path == root).map(|known| known.directory);
         let was = was.filter(|id| !here.contains_key(id));
         let (id, lost) = match (look, was) {
@@ -234,7 +234,7 @@ fn judge(
         };
         Ok(Begins { id, root, lost })
     };
-    let begins = looks.into_iter().map(judge).collect::<Result<Vec<Begins>, Failure>>()?;
+    let begins = looks.into_iter().map(one).collect::<Result<Vec<Begins>, Failure>>()?;
     let listed = |id: DirectoryId| begins.iter().any(|begins| begins.id == Some(id));
     match known.iter().find(|known| used(known.directory) && !listed(known.directory)) {
         Some(missing) => Err(Failure::refused(format!(
@@ -258,7 +258,7 @@ impl DataDir {
         let listed = apart(self.root(), listed)?;
         let looks = listed.into_iter().map(|root| (root.clone(), look(&root, self.identity()))).collect();
         let used = |id: DirectoryId| metas.values().any(|meta| meta.directory == Some(id));
-        for Begins { id, root, lost } in judge(looks, &known, used)? {
+        for Begins { id, root, lost } in recognise(looks, &known, used)? {
             let id = id.map_or_else(|| self.format(&root), Ok)?;
             self.data_dirs.push(DataDirectory { id, root, lost: None });
             match lost {

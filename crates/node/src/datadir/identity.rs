@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
 use types::{ClusterId, Generation, Incarnation, Member, NodeId, StoreId};
+use wire::control::MAX_STARTS;
 
 /// What kind of process a directory is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,16 +43,60 @@ pub struct Identity {
     /// Controllers of a lower one are not listened to (PR-107).
     #[serde(default, skip_serializing_if = "Generation::is_first")]
     pub generation: Generation,
+    /// How often it was asked for what it keeps, so that the records could be made anew (PR-160). One that
+    /// had nothing when it met records of a new generation counts as asked.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub asked: u32,
     /// This node was not asked when the records of that generation were made: what it has and they do not
     /// name may be all that is left of it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unasked: bool,
+    /// A number for each of its lives that has registered with controllers, oldest first, at most
+    /// [`MAX_STARTS`]: by the last one that they know they see whether this is an older copy (PR-145).
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "starts")]
+    pub starts: Vec<u64>,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// As a text of hexadecimal digits, sixteen for each.
+mod starts {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use std::fmt::Write;
+
+    pub fn serialize<S: Serializer>(starts: &[u64], to: S) -> Result<S::Ok, S::Error> {
+        let mut text = String::with_capacity(16 * starts.len());
+        for start in starts {
+            write!(text, "{start:016x}").expect("a text takes anything");
+        }
+        to.serialize_str(&text)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u64>, D::Error> {
+        let text = String::deserialize(from)?;
+        let number = |digits: &[u8]| {
+            let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.len() == 16)?;
+            u64::from_str_radix(digits, 16).ok()
+        };
+        let starts: Option<Vec<u64>> = text.as_bytes().chunks(16).map(number).collect();
+        starts
+            .ok_or_else(|| D::Error::custom("`starts` is not made of numbers of sixteen hexadecimal digits"))
+    }
 }
 
 impl Identity {
     /// As a member of partitions.
     pub fn member(&self) -> Member {
         Member { node: self.node, store: self.store, incarnation: self.incarnation }
+    }
+
+    /// This life is about to register: it gets a number.
+    pub(super) fn starts(&mut self, number: u64) {
+        self.starts.push(number);
+        let excess = self.starts.len().saturating_sub(MAX_STARTS);
+        self.starts.drain(..excess);
     }
 
     pub(super) fn read(root: &Path, kind: Kind) -> Result<Identity, Failure> {

@@ -42,6 +42,8 @@ pub struct DataDir {
     identity: Identity,
     /// Further directories for replicas.
     data_dirs: Vec<DataDirectory>,
+    /// This life has its number ([`DataDir::starts`]).
+    has_start: bool,
     /// Unlocked when closed.
     _lock: File,
 }
@@ -63,7 +65,9 @@ pub fn init(root: &Path, kind: Kind, node: NodeId) -> Result<Identity, Failure> 
         cluster: (kind == Kind::Controller).then(|| ClusterId(random())),
         removed: false,
         generation: Generation::default(),
+        asked: 0,
         unasked: false,
+        starts: Vec::new(),
     };
     identity.write(root, kind).map_err(io)?;
     // Last: with this file the directory is whole.
@@ -105,7 +109,9 @@ pub fn found(
         cluster: Some(cluster),
         removed: false,
         generation: Generation::default(),
+        asked: 0,
         unasked: false,
+        starts: Vec::new(),
     };
     fill(root).map_err(io)?;
     identity.write(root, Kind::Controller).map_err(io)?;
@@ -141,7 +147,8 @@ impl DataDir {
         }
         identity.incarnation = Incarnation(identity.incarnation.0 + 1);
         identity.write(root, kind).map_err(io)?;
-        let dir = DataDir { root: root.to_owned(), kind, identity, data_dirs: Vec::new(), _lock: lock };
+        let (data_dirs, has_start) = (Vec::new(), false);
+        let dir = DataDir { root: root.to_owned(), kind, identity, data_dirs, has_start, _lock: lock };
         if kind == Kind::Node {
             for part in ["partitions", "tails", "trash"] {
                 files::ensure_dir(&root.join(part)).map_err(io)?;
@@ -182,9 +189,21 @@ impl DataDir {
     pub fn hear_only(&mut self, generation: Generation, asked: bool) -> Result<(), Failure> {
         if generation > self.identity.generation {
             (self.identity.generation, self.identity.unasked) = (generation, !asked);
+            self.identity.asked = self.identity.asked.saturating_add(asked.into());
             self.identity.write(&self.root, self.kind).map_err(|error| Failure::io(&self.root, &error))?;
         }
         Ok(())
+    }
+
+    /// The numbers of its lives that have registered, this one among them: it gets one the first time, which
+    /// is durable before anybody hears it (PR-145).
+    pub fn starts(&mut self) -> Result<Vec<u64>, Failure> {
+        if !self.has_start {
+            self.identity.starts(random());
+            self.identity.write(&self.root, self.kind).map_err(|error| Failure::io(&self.root, &error))?;
+            self.has_start = true;
+        }
+        Ok(self.identity.starts.clone())
     }
 
     /// Notes that the node was removed from its cluster. The error to end with: it says so.

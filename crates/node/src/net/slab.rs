@@ -83,6 +83,16 @@ impl<T> Slab<T> {
     }
 }
 
+/// Notes once that a connection has something to be written. `is_noted`: its own mark of that; `None`: the
+/// connection is gone.
+pub fn note_dirty(dirty: &mut Vec<u64>, key: u64, is_noted: Option<&mut bool>) {
+    if let Some(is_noted) = is_noted
+        && !std::mem::replace(is_noted, true)
+    {
+        dirty.push(key);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

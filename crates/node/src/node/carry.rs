@@ -70,7 +70,7 @@ impl Node {
         for id in self.tails.held().due(now) {
             loop {
                 match self.tails.next(id, now)? {
-                    Next::SetAside(report) => self.is_set_aside(report),
+                    Next::SetAside(report, ..) => self.is_set_aside(report),
                     Next::Carry(output) => self.carry(output)?,
                     Next::Waits => break,
                     Next::Free => {

@@ -1,24 +1,21 @@
-//! Which engines are to be written to disk, and the one that is being written, beside its other work and one
-//! at a time.
+//! The engine that is being written to disk, beside its other work; which one that is, is decided by
+//! [`CheckpointQueue`].
 
 use super::storage::Storage;
 use crate::config::Config;
 use crate::journal::Journal;
 use crate::lease_manager::SharedLeases;
 use crate::metrics::Metrics;
-use replica::{Host, Replica};
-use std::collections::BTreeSet;
+use driver::CheckpointQueue;
+use driver::checkpoints::{LogBudget, LogLengths, bytes_needed};
+use replica::Host;
 use std::time::Instant;
 use types::engine::{Checkpoint, Wake};
-use types::{EngineError, PartitionId};
+use types::{EngineError, Lsn, PartitionId};
 
-/// What a component takes on the disk beside its rows, at most.
-const COMPONENT: u64 = 1 << 20;
-
-/// The engine that is being written.
+/// The engine that is being written: since when, and whether it waits for its threads.
 #[derive(Clone, Copy, Debug)]
 struct UnderWay {
-    partition: PartitionId,
     since: Instant,
     stands: Checkpoint,
 }
@@ -33,12 +30,7 @@ pub enum Failed {
 
 /// What is to be written, and what is being written.
 pub struct Checkpoints {
-    /// Bytes of log above an engine's files that make a checkpoint due (`log.checkpoint_bytes`).
-    budget: u64,
-    /// The longest that the log on the disk may become.
-    log_bytes: u64,
-    /// Partitions whose log has grown past the budget, or that somebody asked for.
-    due: Vec<PartitionId>,
+    queue: CheckpointQueue,
     under_way: Option<UnderWay>,
     /// It was said that a checkpoint found no room.
     told_full: bool,
@@ -49,59 +41,30 @@ pub struct Checkpoints {
 impl Checkpoints {
     /// None is due.
     pub fn new(config: &Config, wake: Wake) -> Checkpoints {
-        let (budget, log_bytes) = (config.log.checkpoint_bytes, config.log.options.max_bytes);
-        Checkpoints { budget, log_bytes, due: Vec::new(), under_way: None, told_full: false, wake }
+        let budget = LogBudget {
+            partition_bytes: config.log.checkpoint_bytes,
+            log_bytes: config.log.options.max_bytes,
+        };
+        Checkpoints { queue: CheckpointQueue::new(budget), under_way: None, told_full: false, wake }
     }
 
     /// True if one can begin or go on without waiting for the disk.
     pub fn are_due(&self) -> bool {
         match self.under_way {
             Some(under_way) => under_way.stands == Checkpoint::Ready,
-            None => !self.due.is_empty(),
+            None => self.queue.has_next(),
         }
     }
 
     /// A checkpoint of this partition is due, however long its log is.
     pub fn soon(&mut self, partition: PartitionId) {
-        let under_way = self.under_way.is_some_and(|under_way| under_way.partition == partition);
-        if !under_way && !self.due.contains(&partition) {
-            self.due.push(partition);
-        }
+        self.queue.soon(partition);
     }
 
     /// Finds the logs that are too long. `short`: there is no room, and every checkpoint may free some of the
     /// log.
     pub fn look(&mut self, host: &Host<SharedLeases>, journal: &Journal, replicas: usize, short: bool) {
-        let budget = if short { 0 } else { self.budget };
-        let long = host.replicas().filter(|replica| {
-            let from = replica.engine().persisted().lsn.next();
-            can_shorten(replica) && journal.bytes_since(replica.id(), from) > budget
-        });
-        let mut due: BTreeSet<PartitionId> = long.map(Replica::id).collect();
-        due.extend(self.holding_back(host, journal, replicas));
-        if let Some(under_way) = self.under_way {
-            due.remove(&under_way.partition);
-        }
-        due.extend(std::mem::take(&mut self.due));
-        self.due = due.into_iter().collect();
-    }
-
-    /// The partitions with little in the log that keep much of others in it: segments are given back from the
-    /// oldest on.
-    fn holding_back(
-        &self,
-        host: &Host<SharedLeases>,
-        journal: &Journal,
-        replicas: usize,
-    ) -> Vec<PartitionId> {
-        // What all partitions may have together, if each stays below its own budget.
-        let together = self.budget.saturating_mul(replicas as u64 + 1);
-        if journal.disk_bytes() <= together.min(self.log_bytes / 2) {
-            return Vec::new();
-        }
-        let mut holding = journal.holding_back();
-        holding.retain(|id| host.replica(*id).is_some_and(can_shorten));
-        holding
+        self.queue.look(host.replicas(), journal, (replicas, short));
     }
 
     /// Goes on writing one engine to disk, beside its other work, or begins with another.
@@ -111,13 +74,14 @@ impl Checkpoints {
         storage: &Storage,
         metrics: &Metrics,
     ) -> Result<(), Failed> {
-        let (id, since, begins) = match self.under_way.take() {
-            Some(under_way) => (under_way.partition, under_way.since, false),
-            None => match self.due.pop() {
+        let (id, since, begins) = match (self.queue.under_way(), self.under_way.take()) {
+            (Some(id), Some(under_way)) => (id, under_way.since, false),
+            _ => match self.queue.take_next() {
                 Some(id) if fits(host, storage, id) => (id, Instant::now(), true),
                 _ => return Ok(()),
             },
         };
+        self.queue.ended(id);
         let Some(replica) = host.replica_mut(id) else { return Ok(()) };
         let before = replica.engine().persisted();
         let outcome = match begins {
@@ -130,7 +94,10 @@ impl Checkpoints {
                 self.told_full = false;
                 metrics.checkpointed(since.elapsed());
             }
-            Ok(stands) => self.under_way = Some(UnderWay { partition: id, since, stands }),
+            Ok(stands) => {
+                self.queue.begin(id);
+                self.under_way = Some(UnderWay { since, stands });
+            }
             // It is as it was, and the log keeps what the files lack.
             Err(error @ EngineError::Full(_)) => {
                 if !std::mem::replace(&mut self.told_full, true) {
@@ -144,14 +111,22 @@ impl Checkpoints {
     }
 }
 
-/// True if a checkpoint of this replica lets the log become shorter.
-fn can_shorten(replica: &Replica) -> bool {
-    let engine = replica.engine();
-    engine.is_persistent() && engine.published().lsn > engine.persisted().lsn
+impl LogLengths for Journal {
+    fn bytes_since(&self, partition: PartitionId, from: Lsn) -> u64 {
+        Journal::bytes_since(self, partition, from)
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        Journal::disk_bytes(self)
+    }
+
+    fn holding_back(&self) -> Vec<PartitionId> {
+        Journal::holding_back(self)
+    }
 }
 
 /// True if there is room for what a checkpoint of this partition writes.
 fn fits(host: &Host<SharedLeases>, storage: &Storage, id: PartitionId) -> bool {
-    let bytes = host.replica(id).map_or(0, |replica| replica.engine().memory_bytes());
-    bytes.saturating_add(bytes / 4).saturating_add(COMPONENT) <= storage.free_for(id)
+    let memory = host.replica(id).map_or(0, |replica| replica.engine().memory_bytes());
+    bytes_needed(memory) <= storage.free_for(id)
 }

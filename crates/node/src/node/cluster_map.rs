@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use std::collections::BTreeSet;
 use types::{Generation, PartitionId, PartitionRecord, TableId};
 use wire::Message;
-use wire::control::{AdminAnswer, ClusterMap};
+use wire::control::{AdminAnswer, ClusterMap, RegisterRefused};
 use wire::hello::Welcome;
 
 impl Node {
@@ -44,6 +44,7 @@ impl Node {
             return Ok(());
         }
         self.connections.controller_welcomes(key, index, generation, self.timer.mono());
+        self.reports.will_register(self.storage.starts()?);
         self.connections.push(key, &self.reports.registration());
         Ok(())
     }
@@ -51,6 +52,10 @@ impl Node {
     pub(super) fn on_controller(&mut self, key: u64, message: Message) -> Result<(), Failure> {
         match message {
             Message::ClusterMap(cluster_map) => self.on_cluster_map(cluster_map)?,
+            Message::RegisterRefused(RegisterRefused { why, for_good: true }) => {
+                return Err(Failure::refused(why));
+            }
+            Message::RegisterRefused(refused) => self.reports.refused(refused.why),
             Message::Proposed(proposed) => {
                 if let Ok(record) = proposed.record.read::<PartitionRecord>() {
                     self.view.remember(&record);

@@ -4,13 +4,10 @@ use crate::datadir::data_dirs::{probe, trouble};
 use crate::datadir::{DataDir, DirectoryId};
 use crate::stores::Meta;
 use crate::watch::Watch;
+use driver::directories::{self, Candidate};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{LogKind, PartitionId};
 use wire::control::DirectoryStatus;
-
-/// Directories whose files take about as much are told apart by how many replicas they have: in steps of so
-/// many bytes.
-const STEP: u64 = 64 << 20;
 
 /// Replicas there are, and what they are made of.
 pub type Metas = BTreeMap<PartitionId, Meta>;
@@ -71,13 +68,12 @@ impl DataDirs {
     /// room. None: beside its description.
     pub fn choose(&self, dir: &DataDir, metas: &Metas, reserve: u64) -> Option<DirectoryId> {
         let sound = dir.data_dirs().iter().filter(|place| place.lost.is_none()).map(|place| Some(place.id));
-        let order = |id: &Option<DirectoryId>| {
-            let seen = self.watch.of(*id);
+        let candidate = |id: Option<DirectoryId>| {
+            let seen = self.watch.of(id);
             let (bytes, free) = seen.map_or((0, 0), |seen| (seen.bytes, seen.free));
-            (free < reserve, bytes / STEP, replicas_in(metas, *id))
+            Candidate { id, bytes, free, replicas: replicas_in(metas, id) }
         };
-        // The first of those that are alike.
-        [None].into_iter().chain(sound).min_by_key(order).flatten()
+        directories::choose([None].into_iter().chain(sound).map(candidate), reserve)
     }
 
     /// Bytes that are free in a further directory.

@@ -65,6 +65,11 @@ impl Node {
         let role = match (hello.role, listener, hello.member) {
             (HelloRole::Client, Listener::Client, _) => Role::Client,
             (HelloRole::Operator, Listener::Client, _) => Role::Operator,
+            // No controller has let this life in: it may not be the member that it takes itself for
+            // (PR-157). Come again.
+            (HelloRole::Peer, Listener::Peer, _) if !self.reports.is_registered() => {
+                return self.connections.links().close(key);
+            }
             (HelloRole::Peer, Listener::Peer, Some(member)) if member.node != me.node => Role::PeerIn(member),
             _ => {
                 let sentence = "this door is for others: look at the ports".into();
@@ -131,10 +136,19 @@ impl Node {
             Admission::Refused(to, refused) => {
                 return self.connections.send(to, PeerMessage::AppendRefused(refused));
             }
+            Admission::Heard(to, refused) => {
+                if let PeerMessage::Append(append) = &message {
+                    let now = self.timer.now();
+                    self.replicas.input(now, |host, now, out| host.hear_positions(now, append, out));
+                }
+                return self.connections.send(to, PeerMessage::AppendRefused(refused));
+            }
         }
         match refuses_peer(self.replicas.host(), &self.storage, &message) {
             Some(Refused::Silently) => {}
-            Some(Refused::Told(to, answer)) => self.connections.send(to, PeerMessage::StageAnswer(answer)),
+            Some(Refused::Answered(to, answer)) => {
+                self.connections.send(to, PeerMessage::StageAnswer(answer))
+            }
             None => self.replicas.input(self.timer.now(), |host, now, out| host.peer(now, message, out)),
         }
     }

@@ -5,7 +5,7 @@ use crate::metrics::Metrics;
 use crate::net::conn::Got;
 use crate::net::listen::{self, Accepted};
 use crate::net::outbox::MAX_BYTES;
-use crate::net::{Conn, Cut, Slab};
+use crate::net::{Conn, Cut, Slab, note_dirty};
 use mio::event::Event;
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
@@ -294,12 +294,7 @@ impl Links {
     }
 
     fn mark(&mut self, key: u64) {
-        if let Some(link) = self.slab.get_mut(key)
-            && !link.dirty
-        {
-            link.dirty = true;
-            self.dirty.push(key);
-        }
+        note_dirty(&mut self.dirty, key, self.slab.get_mut(key).map(|link| &mut link.dirty));
     }
 
     /// Another role begins for this connection.

@@ -9,8 +9,8 @@ use wire::Message;
 use wire::hello::{Hello, HelloRole, PROTOCOL, Secret};
 
 /// The shortest and the longest wait before another attempt.
-const SHORTEST: Micros = Micros::from_millis(5);
-const LONGEST: Micros = Micros::from_millis(100);
+const SHORTEST_RECONNECT_DELAY: Micros = Micros::from_millis(5);
+const LONGEST_RECONNECT_DELAY: Micros = Micros::from_millis(100);
 
 /// One place to connect to.
 #[derive(Debug)]
@@ -23,13 +23,13 @@ struct Target {
 
 impl Target {
     fn new(address: String) -> Target {
-        Target { address, link: None, retry_at: Micros::ZERO, wait: SHORTEST }
+        Target { address, link: None, retry_at: Micros::ZERO, wait: SHORTEST_RECONNECT_DELAY }
     }
 
     fn lost(&mut self, now: Micros) {
         self.link = None;
         self.retry_at = now + self.wait;
-        self.wait = Micros(self.wait.0 * 2).min(LONGEST);
+        self.wait = Micros(self.wait.0 * 2).min(LONGEST_RECONNECT_DELAY);
     }
 
     fn dial(&mut self, ways: Ways, role: Role, hello: Hello, now: Micros) {
@@ -37,7 +37,7 @@ impl Target {
         let conn = match resolver.look_up(&self.address) {
             Lookup::Found(address) => Conn::dial(address).ok(),
             Lookup::NotYet => {
-                self.retry_at = now + SHORTEST;
+                self.retry_at = now + SHORTEST_RECONNECT_DELAY;
                 return;
             }
             Lookup::Unknown => None,
@@ -103,7 +103,7 @@ impl Peers {
     /// A connection is welcomed by this life of its node.
     pub fn welcomed(&mut self, key: u64, member: Member) {
         if let Some(target) = self.targets.get_mut(&member.node).filter(|target| target.link == Some(key)) {
-            target.wait = SHORTEST;
+            target.wait = SHORTEST_RECONNECT_DELAY;
             self.ready.insert(member.node, (member, key));
         }
     }
@@ -161,7 +161,7 @@ impl Controllers {
     /// A controller lets us in; its connection.
     pub fn welcomed(&mut self, index: usize, generation: Generation) -> Option<u64> {
         let target = &mut self.targets[index];
-        target.wait = SHORTEST;
+        target.wait = SHORTEST_RECONNECT_DELAY;
         self.ready[index] = target.link.map(|_| generation);
         target.link
     }

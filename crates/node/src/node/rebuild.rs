@@ -2,7 +2,7 @@
 //! listened to, and an operator is told what is kept here.
 
 use super::Node;
-use super::records::Held;
+use super::records::AwaitingRecords;
 use crate::clock;
 use crate::failure::{Failure, status};
 use std::collections::BTreeMap;
@@ -15,8 +15,8 @@ impl Node {
     pub(super) fn act_on_kept(&mut self) -> Result<(), Failure> {
         while let Some(held) = self.records.next() {
             match held {
-                Held::Controller(key, message) => self.on_controller(key, message)?,
-                Held::Peer(message) => self.give_peer(message),
+                AwaitingRecords::Controller(key, message) => self.on_controller(key, message)?,
+                AwaitingRecords::Peer(message) => self.give_peer(message),
             }
         }
         Ok(())
@@ -103,6 +103,7 @@ impl Node {
             member: self.replicas.me(),
             cluster: self.storage.cluster(),
             generation: self.storage.generation(),
+            asked: self.storage.asked(),
             seen: seen.into_iter().collect(),
             controllers: self.connections.connected_controllers(),
             ..kept

@@ -29,6 +29,10 @@ pub struct Reports {
     this: ThisNode,
     /// Partitions whose replica here is damaged.
     damaged: Vec<PartitionId>,
+    /// The lives of this directory that have registered.
+    starts: Vec<u64>,
+    /// Why controllers refused this process, as last said.
+    refused: String,
     /// Failovers to this node in this life of it, with how they went.
     served: VecDeque<Served>,
     /// The terms in which this node leads or led.
@@ -40,7 +44,21 @@ impl Reports {
     /// Nothing was told yet.
     pub fn new(this: ThisNode, shared_status: Arc<SharedStatus>) -> Reports {
         let (damaged, served, led) = (Vec::new(), VecDeque::new(), BTreeMap::new());
-        Reports { this, damaged, served, led, shared_status }
+        let (starts, refused) = (Vec::new(), String::new());
+        Reports { this, damaged, starts, refused, served, led, shared_status }
+    }
+
+    /// The lives of this directory that have registered: this one is about to.
+    pub fn will_register(&mut self, starts: Vec<u64>) {
+        self.starts = starts;
+    }
+
+    /// Controllers do not take this process for the node: that is said, once.
+    pub fn refused(&mut self, why: String) {
+        if self.refused != why {
+            eprintln!("the controllers do not take this process for its node: {why}");
+            self.refused = why;
+        }
     }
 
     /// This node's counters.
@@ -66,6 +84,7 @@ impl Reports {
             addresses: self.this.addresses.clone(),
             zone: self.this.zone.clone(),
             damaged: self.damaged.clone(),
+            starts: self.starts.clone().into(),
         })
     }
 

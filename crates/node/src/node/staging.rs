@@ -17,7 +17,7 @@ pub enum Refused {
     /// It is lost. A piece that is lost is asked for again, and then refused.
     Silently,
     /// Its sender is told.
-    Told(Member, StageAnswer),
+    Answered(Member, StageAnswer),
 }
 
 /// The answer to a client whose load has no room here, where this node leads.
@@ -44,7 +44,7 @@ pub fn refuses_peer(host: &Host<SharedLeases>, storage: &Storage, message: &Peer
         PeerMessage::StagePiece(piece) => {
             return no_room_left(host, storage, piece.partition).map(|_| Refused::Silently);
         }
-        PeerMessage::Stage(stage) if host.has(stage.partition) => stage,
+        PeerMessage::StageLoad(stage) if host.has(stage.partition) => stage,
         _ => return None,
     };
     let why = no_room_for(host, storage, stage.partition, stage.load, &stage.files)?;
@@ -56,7 +56,7 @@ pub fn refuses_peer(host: &Host<SharedLeases>, storage: &Storage, message: &Peer
         load: stage.load,
         staging: Staging::Refused(why),
     };
-    Some(Refused::Told(stage.from, answer))
+    Some(Refused::Answered(stage.from, answer))
 }
 
 fn no_room_left(host: &Host<SharedLeases>, storage: &Storage, id: PartitionId) -> Option<String> {

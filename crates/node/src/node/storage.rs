@@ -6,7 +6,7 @@
 //! until then nothing that may come back with the lost one is disowned.
 
 use super::data_dirs::{DataDirs, Metas};
-use super::room::{Room, Waiting};
+use super::room::Room;
 use crate::datadir::data_dirs::is_passing;
 use crate::datadir::{DataDir, DirectoryId};
 use crate::failure::{Failure, status};
@@ -14,6 +14,8 @@ use crate::journal::Journal;
 use crate::metrics::Metrics;
 use crate::stores::{self, Found, Meta};
 use crate::watch::free_bytes;
+use driver::WaitingReplicas;
+use driver::directories::FailedWrite;
 use driver::recovery::InLog;
 use replica::Replica;
 use std::collections::BTreeSet;
@@ -31,7 +33,7 @@ pub struct Storage {
     found: Found,
     directories: DataDirs,
     room: Room,
-    waiting: Waiting,
+    waiting: WaitingReplicas,
     /// Something happened that controllers should hear soon.
     news: bool,
 }
@@ -40,8 +42,8 @@ impl Storage {
     /// What a node that starts has.
     pub fn new(dir: DataDir, metas: Metas, found: Found, room: Room) -> Result<Storage, Failure> {
         let directories = DataDirs::new(&dir, &metas).map_err(|error| Failure::io(dir.root(), &error))?;
-        let storage =
-            Storage { dir, metas, found, directories, room, waiting: Waiting::default(), news: false };
+        let waiting = WaitingReplicas::default();
+        let storage = Storage { dir, metas, found, directories, room, waiting, news: false };
         storage.validate();
         Ok(storage)
     }
@@ -72,6 +74,11 @@ impl Storage {
         self.dir.identity().generation
     }
 
+    /// How often it was asked for what it keeps, so that the records could be made anew.
+    pub fn asked(&self) -> u32 {
+        self.dir.identity().asked
+    }
+
     /// True if the records that controllers have were made without asking this node: what it has and they do
     /// not name may be all that is left of it, and stays.
     pub fn is_unasked(&self) -> bool {
@@ -81,6 +88,11 @@ impl Storage {
     /// Notes that from now on no lower one is listened to.
     pub fn hear_only(&mut self, generation: Generation, asked: bool) -> Result<(), Failure> {
         self.dir.hear_only(generation, asked)
+    }
+
+    /// The numbers of the lives on this directory that have registered, this one among them.
+    pub fn starts(&mut self) -> Result<Vec<u64>, Failure> {
+        self.dir.starts()
     }
 
     /// Notes that the node was removed from its cluster. The error to end with: it says so.
@@ -181,7 +193,7 @@ impl Storage {
     }
 
     /// The partitions that wait for room.
-    pub fn waiting(&self) -> &Waiting {
+    pub fn waiting(&self) -> &WaitingReplicas {
         &self.waiting
     }
 
@@ -207,15 +219,14 @@ impl Storage {
         self.news |= self.dir.lose(id, why);
     }
 
-    /// A write of a replica's files failed. What the disk did with the bytes is unknown, and trying again
-    /// would not tell (R10): their directory is lost, and if that is the data directory, this node.
+    /// A write of a replica's files failed (R10).
     pub fn engine_failed(&mut self, id: PartitionId, error: &str) -> Result<(), Failure> {
-        match self.further(id) {
-            Some(further) => {
+        match FailedWrite::of(self.further(id)) {
+            FailedWrite::LosesDirectory(further) => {
                 self.lose(further, format!("partition {id} cannot be written: {error}"));
                 Ok(())
             }
-            None => {
+            FailedWrite::StopsNode => {
                 let why = format!("partition {id}: its engine cannot be written to disk, this node stops");
                 Err(Failure::new(status::IO, format!("{why}: {error}")))
             }

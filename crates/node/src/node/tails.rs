@@ -1,27 +1,16 @@
 //! Divergent tails on this node's disk (R9), and those that find no room there (F20): their partitions wait
-//! until they can be set aside ([`HeldOutputs`]).
+//! until they can be set aside ([`BlockedOutputs`]).
 
 use crate::failure::Failure;
 use crate::tails;
-use driver::HeldOutputs;
+use driver::BlockedOutputs;
+pub use driver::held::Next;
 use replica::Output;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use types::config::TailReport;
 use types::engine::Version;
 use types::{Micros, PartitionId};
 use wire::Entry;
-
-/// What comes next of a partition that waited.
-pub enum Next {
-    /// A tail is on the disk now.
-    SetAside(TailReport),
-    /// This came after it, and is to be carried out.
-    Carry(Output),
-    /// There is no room yet.
-    Waits,
-    /// That was all: the partition goes on.
-    Free,
-}
 
 /// The tails on this disk, and those that are to be on it.
 #[derive(Debug)]
@@ -29,7 +18,7 @@ pub struct Tails {
     /// Where their files are.
     dir: PathBuf,
     there: Vec<TailReport>,
-    held: HeldOutputs,
+    held: BlockedOutputs,
     /// Something happened that controllers should hear soon.
     news: bool,
 }
@@ -37,7 +26,7 @@ pub struct Tails {
 impl Tails {
     /// Those that are in a directory.
     pub fn new(dir: PathBuf, there: Vec<TailReport>) -> Tails {
-        Tails { dir, there, held: HeldOutputs::default(), news: false }
+        Tails { dir, there, held: BlockedOutputs::default(), news: false }
     }
 
     /// Those on the disk.
@@ -51,7 +40,7 @@ impl Tails {
     }
 
     /// What is held back because a tail finds no room.
-    pub fn held(&self) -> &HeldOutputs {
+    pub fn held(&self) -> &BlockedOutputs {
         &self.held
     }
 
@@ -69,7 +58,7 @@ impl Tails {
         rows: Vec<Version>,
         now: Micros,
     ) -> Result<Option<TailReport>, Failure> {
-        let error = match self.write(&report, &entries, &rows)? {
+        let error = match write(&self.dir, &mut self.there, &report, (&entries, &rows))? {
             Ok(written) => return Ok(Some(written)),
             Err(error) => error,
         };
@@ -85,30 +74,6 @@ impl Tails {
         Ok(None)
     }
 
-    /// Writes a tail. The inner error is want of room.
-    fn write(
-        &mut self,
-        report: &TailReport,
-        entries: &[Entry],
-        rows: &[Version],
-    ) -> Result<Result<TailReport, std::io::Error>, Failure> {
-        let written = match tails::write(&self.dir, report.clone(), entries, rows) {
-            Ok(written) => written,
-            Err(error) if wal::is_full(&error) => return Ok(Err(error)),
-            Err(error) => return Err(Failure::io(&self.dir, &error)),
-        };
-        eprintln!(
-            "partition {}: {} of an older term are set aside in tails/{}",
-            written.partition,
-            what(&written),
-            written.file
-        );
-        if !self.there.contains(&written) {
-            self.there.push(written.clone());
-        }
-        Ok(Ok(written))
-    }
-
     /// Forgets the tails whose files are gone: an operator's command discards them while this process runs.
     pub fn forget_discarded(&mut self) {
         let before = self.there.len();
@@ -119,20 +84,12 @@ impl Tails {
 
     /// What comes next of a partition that waits: asked for again and again until it waits or is free.
     pub fn next(&mut self, id: PartitionId, now: Micros) -> Result<Next, Failure> {
-        match self.held.take_next(id) {
-            Some(Output::SetAside { report, entries, rows }) => match self.write(&report, &entries, &rows)? {
-                Ok(written) => Ok(Next::SetAside(written)),
-                Err(_) => {
-                    self.held.put_back(id, Output::SetAside { report, entries, rows }, now);
-                    Ok(Next::Waits)
-                }
-            },
-            Some(output) => Ok(Next::Carry(output)),
-            None => {
-                self.news = true;
-                Ok(Next::Free)
-            }
-        }
+        let (dir, there) = (&self.dir, &mut self.there);
+        let next = self.held.go_on(id, now, |report, entries, rows| {
+            Ok::<_, Failure>(write(dir, there, report, (entries, rows))?.ok())
+        })?;
+        self.news |= matches!(next, Next::Free);
+        Ok(next)
     }
 
     /// Nobody needs this partition any more. What is still to be carried out: its clients are answered, and
@@ -140,6 +97,30 @@ impl Tails {
     pub fn give_up(&mut self, id: PartitionId) -> Vec<Output> {
         self.held.give_up(id)
     }
+}
+
+/// Writes a tail into `dir`, and notes that it is there. The inner error is want of room.
+fn write(
+    dir: &Path,
+    there: &mut Vec<TailReport>,
+    report: &TailReport,
+    (entries, rows): (&[Entry], &[Version]),
+) -> Result<Result<TailReport, std::io::Error>, Failure> {
+    let written = match tails::write(dir, report.clone(), entries, rows) {
+        Ok(written) => written,
+        Err(error) if wal::is_full(&error) => return Ok(Err(error)),
+        Err(error) => return Err(Failure::io(dir, &error)),
+    };
+    eprintln!(
+        "partition {}: {} of an older term are set aside in tails/{}",
+        written.partition,
+        what(&written),
+        written.file
+    );
+    if !there.contains(&written) {
+        there.push(written.clone());
+    }
+    Ok(Ok(written))
 }
 
 /// What a tail has, for people.

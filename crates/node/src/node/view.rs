@@ -20,7 +20,7 @@ pub struct View {
 }
 
 /// What was in a cluster map beside partitions.
-pub struct Taken {
+pub struct MapChanges {
     /// It was whole and newer than any before, and all of it could be read: what it does not name is gone.
     pub whole: bool,
     /// The indexes of tables that were named.
@@ -68,7 +68,7 @@ impl View {
     }
 
     /// Takes what a cluster map says of all but partitions. What cannot be read is said, and left as it was.
-    pub fn take(&mut self, cluster_map: &ClusterMap) -> Taken {
+    pub fn take(&mut self, cluster_map: &ClusterMap) -> MapChanges {
         self.version += 1;
         // A controller that is behind says nothing new of nodes and tables; partitions carry epochs of their
         // own.
@@ -79,11 +79,11 @@ impl View {
         // Another metastore counts from somewhere else.
         let behind = theirs == known && cluster_map.revision < self.revision;
         if theirs < known || behind {
-            return Taken { whole: false, indexes: Vec::new() };
+            return MapChanges { whole: false, indexes: Vec::new() };
         }
         self.revision = cluster_map.revision;
         // Nothing may be taken for gone because a line of what is there could not be read.
-        let mut taken = Taken { whole: cluster_map.whole, indexes: Vec::new() };
+        let mut taken = MapChanges { whole: cluster_map.whole, indexes: Vec::new() };
         let mut note = |error: String| {
             eprintln!("{error}");
             taken.whole = false;
@@ -165,6 +165,7 @@ mod tests {
             addresses: Default::default(),
             zone: String::new(),
             damaged: Vec::new(),
+            start: 0,
             unknown: Default::default(),
         })
     }
@@ -180,6 +181,7 @@ mod tests {
             next_system: PartitionId::FIRST_SYSTEM,
             next_failover: 0,
             generation: Default::default(),
+            asked: 0,
             unknown: Default::default(),
         };
         ClusterMap {

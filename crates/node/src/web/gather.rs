@@ -3,7 +3,8 @@
 
 use super::desk::Answer;
 use super::history::{History, SECONDS, Sample};
-use super::page::{Look, Page, Series};
+use super::look::{Look, Series};
+use super::page::Page;
 use super::{Web, peers};
 use crate::clock;
 use client::Map;
@@ -22,7 +23,7 @@ const EVERY: Micros = Micros::from_millis(500);
 /// The same for each node there is, so that a large cluster is not kept busy by being looked at.
 const EVERY_PER_NODE: Micros = Micros::from_millis(10);
 /// Nodes that are asked at once.
-const AT_ONCE: usize = 64;
+const MAX_ASKED_NODES: usize = 64;
 /// How long the executor may take to put its records up.
 const RECORDS: Micros = Micros::from_millis(1_000);
 /// How long a controller may take to tell the failovers, and between two questions when nothing has changed.
@@ -97,7 +98,7 @@ impl Gather {
         own.status = Some((*web.shared_status.status()).clone());
         own.heard = Some(clock::mono());
         own.history = web.history().clone();
-        let places = Arc::new(Semaphore::new(AT_ONCE));
+        let places = Arc::new(Semaphore::new(MAX_ASKED_NODES));
         let mut asked = JoinSet::new();
         let second = clock::now().wall_ms / 1000;
         for node in map.nodes().filter(|node| node.id != me) {

@@ -15,6 +15,7 @@ mod chart;
 mod desk;
 mod gather;
 mod history;
+mod look;
 mod operate;
 mod page;
 mod parts;

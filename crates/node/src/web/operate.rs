@@ -12,7 +12,7 @@ use wire::hello::Secret;
 /// The header with the token.
 const TOKEN: &str = "x-understudy-token";
 /// How long a controller may take.
-const WITHIN: Duration = Duration::from_secs(5);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What is asked for.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
@@ -55,7 +55,7 @@ pub(super) async fn run(
     allowed(token, headers)?;
     let action: Action = serde_json::from_slice(body)
         .map_err(|error| (StatusCode::BAD_REQUEST, format!("this is no command: {error}")))?;
-    match desk.ask(action.command(), WITHIN).await {
+    match desk.ask(action.command(), COMMAND_TIMEOUT).await {
         Ok(Ok(_)) => Ok(action.done()),
         Ok(Err(why)) => Err((StatusCode::CONFLICT, why)),
         Err(_) => Err((StatusCode::SERVICE_UNAVAILABLE, "this node is going down".into())),

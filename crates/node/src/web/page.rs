@@ -3,44 +3,11 @@
 
 use super::chart::{Chart, nice};
 use super::history::SECONDS;
+use super::look::Look;
 use super::parts;
-use client::view::failovers::Line;
-use client::view::overview::{Overview, size};
+use client::view::overview::size;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-
-/// Everything that a cluster map shows.
-pub(super) struct Look {
-    /// The node whose page it is.
-    pub me: u32,
-    /// When, milliseconds since 1970.
-    pub at_ms: u64,
-    /// Tables, nodes and partitions.
-    pub overview: Overview,
-    /// Where each node's own page is.
-    pub http: BTreeMap<u32, String>,
-    /// Failovers, newest last.
-    pub failovers: Vec<Line>,
-    /// Why they are not known, or not known anew.
-    pub no_failovers: Option<String>,
-    /// The last minutes.
-    pub series: Series,
-    /// Operators can act here.
-    pub operable: bool,
-}
-
-/// All nodes together, a value a second; `None`: nobody told it.
-#[derive(Default)]
-pub(super) struct Series {
-    /// The first second, since 1970.
-    pub begin: u64,
-    /// Commits acknowledged.
-    pub commits: Vec<Option<u64>>,
-    /// The largest lag of any copy, microseconds.
-    pub lag_us: Vec<Option<u64>>,
-    /// The same in bytes.
-    pub lag_bytes: Vec<Option<u64>>,
-}
 
 /// A drawn cluster map.
 pub(super) struct Page {
@@ -135,8 +102,10 @@ fn charts(look: &Look) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::look::Series;
     use super::*;
-    use client::view::overview::{NodeLine, PartitionLine, ReplicaLine, TableLine};
+    use client::view::failovers::Line;
+    use client::view::overview::{NodeLine, Overview, PartitionLine, ReplicaLine, TableLine};
 
     /// A name that would be a script if it were not escaped.
     const EVIL: &str = "<script>alert('\"&')</script>";
@@ -145,6 +114,7 @@ mod tests {
         ReplicaLine {
             node,
             role: role.into(),
+            heard: true,
             received: 12_345,
             durable: 12_000,
             applied: 12_345,

@@ -1,7 +1,7 @@
 //! The sections of the page. Every text that comes from a record, a node or a controller goes through
 //! [`esc`].
 
-use super::page::Look;
+use super::look::Look;
 use client::view::failovers::Line;
 use client::view::overview::{NodeLine, PartitionLine, ReplicaLine, TableLine, size};
 use std::collections::BTreeMap;

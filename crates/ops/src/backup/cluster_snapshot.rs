@@ -7,7 +7,7 @@ use replica::cluster_snapshot::{Ask, Found};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use types::{Lsn, Micros, NodeId, PartitionId, Position, Rules};
-use wire::request::Snapshot;
+use wire::request::ReadSnapshot;
 use wire::{Op, ReadLevel};
 
 /// How long partitions are asked to be held; they go on by themselves after it.
@@ -23,7 +23,7 @@ const REST: Duration = Duration::from_millis(700);
 
 /// A point over partitions.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Taken {
+pub struct SnapshotPositions {
     /// Where each partition stood.
     pub at: BTreeMap<PartitionId, Position>,
     /// How long acknowledgements were held back, at most.
@@ -38,7 +38,11 @@ pub struct Taken {
 pub type Parts = BTreeMap<PartitionId, Table>;
 
 /// Looks for a point over these partitions, several times if need be. Calls `say` with why one was void.
-pub fn take(client: &mut Client, parts: &Parts, say: &mut dyn FnMut(&str)) -> Result<Taken, Failure> {
+pub fn take(
+    client: &mut Client,
+    parts: &Parts,
+    say: &mut dyn FnMut(&str),
+) -> Result<SnapshotPositions, Failure> {
     let mut why = String::new();
     for void in 0..ATTEMPTS {
         if void > 0 {
@@ -49,7 +53,7 @@ pub fn take(client: &mut Client, parts: &Parts, say: &mut dyn FnMut(&str)) -> Re
             }
         }
         match search(client, parts)? {
-            Ok((at, held, wall_ms)) => return Ok(Taken { at, held, wall_ms, void }),
+            Ok((at, held, wall_ms)) => return Ok(SnapshotPositions { at, held, wall_ms, void }),
             Err(void) => {
                 say(&format!("no common point yet: {void}"));
                 why = void;
@@ -141,7 +145,7 @@ pub fn hold(
     let read = ReadLevel::Any { max_lag_ms: 60_000, min_lsn: Lsn::ZERO };
     let deadline = Micros(within.as_micros() as u64);
     let call = |node| {
-        let call = table.call(partition, Op::Hold { at: Snapshot::At(at) });
+        let call = table.call(partition, Op::Hold { at: ReadSnapshot::At(at) });
         call.at_level(read).at_node(node).within(deadline)
     };
     members.into_iter().map(|node| client.submit(lane, call(node))).collect()

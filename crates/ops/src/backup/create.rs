@@ -1,13 +1,15 @@
 //! `backup create`: a point over all partitions, then each of them at its position, into a directory.
 
-use super::cluster_snapshot::{self, Parts, Taken};
+use super::cluster_snapshot::{self, Parts, SnapshotPositions};
+use super::databases::{self, Found};
 use super::file::Writer;
-use super::manifest::{Manifest, NAME, PartitionEntry, TableEntry, file_name};
-use super::pages::{Pages, Sink, Stop};
+use super::manifest::{DatabaseEntry, Manifest, NAME, PartitionEntry, TableEntry, file_name};
+use super::pages::{Pages, Sink, Stop, Stream};
 use super::{Fault, Hex};
 use crate::failure::{Failure, Status};
 use crate::load::Watcher;
 use bytes::Bytes;
+use client::database::Database;
 use client::{Client, Table};
 use input::Progress;
 use serde::Serialize;
@@ -17,7 +19,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use types::system::SEQUENCES;
-use types::{ClusterId, PartitionId, Position};
+use types::{ClusterId, PartitionId, Position, TableId};
 
 /// How often it is begun anew when a failover has taken the states away.
 const ATTEMPTS: u32 = 5;
@@ -27,8 +29,10 @@ const ATTEMPTS: u32 = 5;
 pub struct BackupPlan {
     /// Where: a directory that is empty or is not there.
     pub dir: PathBuf,
-    /// Which tables; empty: all of the users'.
+    /// Which tables that have partitions of their own. With no database either: all of the users'.
     pub tables: Vec<String>,
+    /// Which databases. With no table either: all.
+    pub databases: Vec<String>,
     /// The most bytes of rows that are read in a second; 0: no limit.
     pub bytes_per_second: u64,
 }
@@ -53,6 +57,56 @@ impl From<&TableEntry> for TableReport {
     }
 }
 
+impl TableReport {
+    /// Of a table of a database, under the database's name.
+    pub fn within(database: &str, entry: &TableEntry) -> TableReport {
+        let own = TableReport::from(entry);
+        TableReport { table: format!("{database}.{}", own.table), ..own }
+    }
+
+    /// Of all the users' tables of a backup.
+    pub fn all(found: &Manifest) -> Vec<TableReport> {
+        let bare = found.tables.iter().filter(|table| !table.is_system()).map(TableReport::from);
+        let of = |database: &DatabaseEntry| {
+            let tables = database.tables.iter().filter(|table| table.has_rows());
+            tables.map(|table| TableReport::within(&database.record.name, table)).collect::<Vec<_>>()
+        };
+        bare.chain(found.databases.iter().flat_map(of)).collect()
+    }
+}
+
+/// A database in a report.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct DatabaseReport {
+    /// Its name.
+    pub database: String,
+    /// Its tables.
+    pub tables: u64,
+    /// Its sequences and views.
+    pub others: u64,
+    /// Rows of its tables.
+    pub rows: u64,
+}
+
+impl DatabaseReport {
+    /// Of a database that has the name now.
+    pub fn of(name: &str, entry: &DatabaseEntry) -> DatabaseReport {
+        let (tables, others): (Vec<_>, Vec<_>) = entry.tables.iter().partition(|table| table.has_rows());
+        let rows = tables.iter().map(|table| table.rows).sum();
+        DatabaseReport {
+            database: name.into(),
+            tables: tables.len() as u64,
+            others: others.len() as u64,
+            rows,
+        }
+    }
+
+    /// Of all databases of a backup.
+    pub fn all(found: &Manifest) -> Vec<DatabaseReport> {
+        found.databases.iter().map(|entry| DatabaseReport::of(&entry.record.name, entry)).collect()
+    }
+}
+
 /// How a backup ended.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct BackupReport {
@@ -62,8 +116,10 @@ pub struct BackupReport {
     pub cluster: ClusterId,
     /// When its point was, milliseconds since 1970.
     pub taken_ms: u64,
-    /// The users' tables in it.
+    /// The users' tables in it, those of databases as DATABASE.TABLE.
     pub tables: Vec<TableReport>,
+    /// The databases in it.
+    pub databases: Vec<DatabaseReport>,
     /// Rows of all tables.
     pub rows: u64,
     /// Bytes of its files.
@@ -86,12 +142,12 @@ pub fn create(
     watcher: &mut dyn Watcher,
 ) -> Result<BackupReport, Failure> {
     let begun = Instant::now();
-    let tables = tables(client, &plan.tables)?;
+    let meant = Meant::find(client, plan)?;
     let made = prepare(&plan.dir)?;
     let mut tried = 0;
     let mut void_cluster_snapshots = 0;
     let taken = loop {
-        match attempt(client, plan, &tables, watcher) {
+        match attempt(client, plan, &meant, watcher) {
             Ok((manifest, taken)) => {
                 void_cluster_snapshots += taken.void;
                 break Ok((manifest, taken));
@@ -123,7 +179,8 @@ pub fn create(
         dir: plan.dir.clone(),
         cluster: manifest.cluster,
         taken_ms: manifest.taken_ms,
-        tables: manifest.tables.iter().filter(|table| !table.is_system()).map(TableReport::from).collect(),
+        tables: TableReport::all(&manifest),
+        databases: DatabaseReport::all(&manifest),
         rows: manifest.rows(),
         file_bytes: manifest.file_bytes(),
         held_ms: taken.held.as_millis() as u64,
@@ -136,29 +193,47 @@ pub fn create(
 fn attempt(
     client: &mut Client,
     plan: &BackupPlan,
-    tables: &[Table],
+    meant: &Meant,
     watcher: &mut dyn Watcher,
-) -> Result<(Manifest, Taken), Stop> {
-    let parts: Parts = tables
-        .iter()
-        .flat_map(|table| table.partitions().map(|partition| (partition, table.clone())))
-        .collect();
+) -> Result<(Manifest, SnapshotPositions), Stop> {
+    let parts = meant.parts();
     let taken = cluster_snapshot::take(client, &parts, &mut |line| watcher.say(line))?;
     let progress = Progress::new(None);
     watcher.phase("reading", Some(progress.clone()));
-    let mut files = Files::new(&plan.dir, &taken.at, watcher, progress);
-    Pages::new(client, &parts, &taken.at, plan.bytes_per_second).read(&mut files)?;
+    let mut streams = Vec::new();
+    for table in &meant.tables {
+        streams.extend(table.partitions().map(|partition| Stream { partition, table: table.clone() }));
+    }
+    let mut found = Vec::new();
+    for database in &meant.databases {
+        let tables = databases::tables_at(client, database, &taken.at)?;
+        streams.extend(tables.iter().flat_map(Found::streams));
+        found.push((database, tables));
+    }
+    let mut files = Files::new(&plan.dir, (&taken.at, &streams), watcher, progress);
+    Pages::new(client, (&parts, &streams), &taken.at, plan.bytes_per_second).read(&mut files)?;
     let Files { done, versions, .. } = files;
-    let cluster = client.cluster_map().cluster().map(|record| record.id).unwrap_or_default();
-    let mut entries = Vec::new();
-    for table in tables {
+    let parts_of = |table: &Table, of: Option<TableId>| -> Vec<PartitionEntry> {
+        table.partitions().filter_map(|partition| done.get(&(partition, of)).cloned()).collect()
+    };
+    let mut tables = Vec::new();
+    for table in &meant.tables {
         let newest = table.partitions().filter_map(|partition| versions.get(&partition)).max();
         let record = with_schema(client, table, newest.copied().unwrap_or(0))?;
-        let partitions = table.partitions().filter_map(|partition| done.get(&partition).cloned()).collect();
-        entries.push(TableEntry::new(record.record().clone(), partitions));
+        tables.push(TableEntry::new(record.record().clone(), parts_of(table, None)));
     }
+    let entry = |(database, tables): (&Database, Vec<Found>)| {
+        let own = |found: Found| {
+            let parts = parts_of(&found.table, Some(found.table.id()));
+            TableEntry::new(found.table.record().clone(), parts)
+        };
+        let record = (**database.record()).clone();
+        DatabaseEntry { record, tables: tables.into_iter().map(own).collect() }
+    };
+    let databases = found.into_iter().map(entry).collect();
+    let cluster = client.cluster_map().cluster().map(|record| record.id).unwrap_or_default();
     let version = env!("CARGO_PKG_VERSION").to_string();
-    let manifest = Manifest { version, cluster, taken_ms: taken.wall_ms, tables: entries };
+    let manifest = Manifest { version, cluster, taken_ms: taken.wall_ms, tables, databases };
     manifest.write(&plan.dir).map_err(|fault| fault.of(plan.dir.join(NAME).display()))?;
     Ok((manifest, taken))
 }
@@ -182,40 +257,58 @@ fn with_schema(client: &mut Client, table: &Table, version: u32) -> Result<Table
     }
 }
 
-/// The tables meant, by name, and the one that numbers rows.
-fn tables(client: &mut Client, names: &[String]) -> Result<Vec<Table>, Failure> {
-    let _ = client.poll(Duration::ZERO)?;
-    let mut found: Vec<Table> = Vec::new();
-    if names.is_empty() {
-        // What is left out silently would be missed when it is needed.
-        if let Some(database) = client.cluster_map().databases().next() {
-            return Err(Failure::refused(format!(
-                "database `{}` cannot be backed up yet; name the tables that are to be in the backup",
-                database.name
-            )));
+/// What is backed up.
+struct Meant {
+    /// By name, and the one that numbers rows.
+    tables: Vec<Table>,
+    databases: Vec<Database>,
+}
+
+impl Meant {
+    fn find(client: &mut Client, plan: &BackupPlan) -> Result<Meant, Failure> {
+        let _ = client.poll(Duration::ZERO)?;
+        let (mut tables, mut databases): (Vec<Table>, Vec<Database>) = (Vec::new(), Vec::new());
+        if plan.tables.is_empty() && plan.databases.is_empty() {
+            let map = client.cluster_map();
+            let all = map.tables().filter(|record| !types::system::is_reserved(&record.name));
+            tables.extend(all.cloned().map(Table::new));
+            databases.extend(map.databases().cloned().map(Database::new));
         }
-        let all = client.cluster_map().tables().filter(|record| !types::system::is_reserved(&record.name));
-        found.extend(all.cloned().map(Table::new));
-    }
-    for name in names {
-        if types::system::is_reserved(name) {
-            return Err(Failure::usage(format!(
-                "table `{name}` is the cluster's own; what is needed of it is in every backup"
-            )));
+        for name in &plan.tables {
+            if types::system::is_reserved(name) {
+                return Err(Failure::usage(format!(
+                    "table `{name}` is the cluster's own; what is needed of it is in every backup"
+                )));
+            }
+            if let Some((database, _)) = name.split_once('.') {
+                return Err(Failure::refused(format!(
+                    "table `{name}` is in a database, which is backed up as a whole: --databases {database}"
+                )));
+            }
+            tables.push(client.table(name)?);
         }
-        if name.contains('.') {
-            let why = format!("table `{name}` is in a database, and these cannot be backed up yet");
-            return Err(Failure::refused(why));
+        for name in &plan.databases {
+            databases.push(client.database(name)?);
         }
-        found.push(client.table(name)?);
+        if tables.is_empty() && databases.is_empty() {
+            return Err(Failure::failed("there are no tables"));
+        }
+        tables.extend(client.cluster_map().table(SEQUENCES).cloned().map(Table::new));
+        tables.sort_by(|a, b| a.name().cmp(b.name()));
+        tables.dedup_by(|a, b| a.name() == b.name());
+        databases.sort_by(|a, b| a.name().cmp(b.name()));
+        databases.dedup_by(|a, b| a.name() == b.name());
+        Ok(Meant { tables, databases })
     }
-    if found.is_empty() {
-        return Err(Failure::failed("there are no tables"));
+
+    /// All partitions of it. One of a database is asked in the name of its catalog.
+    fn parts(&self) -> Parts {
+        let bare = self.tables.iter().flat_map(|table| table.partitions().map(|one| (one, table.clone())));
+        let of = |database: &Database| -> Vec<_> {
+            database.partitions().map(|one| (one, database.catalog_in(one))).collect()
+        };
+        bare.chain(self.databases.iter().flat_map(of)).collect()
     }
-    found.extend(client.cluster_map().table(SEQUENCES).cloned().map(Table::new));
-    found.sort_by(|a, b| a.name().cmp(b.name()));
-    found.dedup_by(|a, b| a.name() == b.name());
-    Ok(found)
 }
 
 /// Makes the directory, or finds it empty. True if it was made.
@@ -245,13 +338,17 @@ fn clear(dir: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The files of the partitions.
+/// The partition and, in a database, the table of a stream.
+type Of = (PartitionId, Option<TableId>);
+
+/// The files of the streams.
 struct Files<'a> {
     dir: &'a Path,
     at: &'a BTreeMap<PartitionId, Position>,
-    open: BTreeMap<PartitionId, Writer>,
-    done: BTreeMap<PartitionId, PartitionEntry>,
-    /// The newest schema version of any row.
+    streams: &'a [Stream],
+    open: BTreeMap<usize, Writer>,
+    done: BTreeMap<Of, PartitionEntry>,
+    /// The newest schema version of any row of a bare table.
     versions: BTreeMap<PartitionId, u32>,
     rows: u64,
     watcher: &'a mut dyn Watcher,
@@ -261,51 +358,63 @@ struct Files<'a> {
 impl<'a> Files<'a> {
     fn new(
         dir: &'a Path,
-        at: &'a BTreeMap<PartitionId, Position>,
+        (at, streams): (&'a BTreeMap<PartitionId, Position>, &'a [Stream]),
         watcher: &'a mut dyn Watcher,
         progress: Progress,
     ) -> Files<'a> {
         let (open, done, versions) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Files { dir, at, open, done, versions, rows: 0, watcher, progress }
+        Files { dir, at, streams, open, done, versions, rows: 0, watcher, progress }
     }
 
-    fn of(&mut self, partition: PartitionId) -> Result<Writer, Failure> {
-        let path = self.dir.join(file_name(partition));
-        match self.open.remove(&partition) {
-            Some(writer) => Ok(writer),
-            None => Writer::create(&path, partition, self.at[&partition])
-                .map_err(|fault| fault.of(path.display())),
+    fn of(&self, stream: usize) -> Of {
+        let Stream { partition, table } = &self.streams[stream];
+        (*partition, table.record().database().map(|_| table.id()))
+    }
+
+    fn path(&self, stream: usize) -> PathBuf {
+        let (partition, table) = self.of(stream);
+        self.dir.join(file_name(partition, table))
+    }
+
+    fn take(&mut self, stream: usize) -> Result<Writer, Failure> {
+        if let Some(writer) = self.open.remove(&stream) {
+            return Ok(writer);
         }
+        let (partition, _) = self.of(stream);
+        let made = Writer::create(&self.path(stream), partition, self.at[&partition]);
+        made.map_err(|fault| self.failed(stream, fault))
     }
 
-    fn failed(&self, partition: PartitionId, fault: Fault) -> Failure {
-        fault.of(self.dir.join(file_name(partition)).display())
+    fn failed(&self, stream: usize, fault: Fault) -> Failure {
+        fault.of(self.path(stream).display())
     }
 }
 
 impl Sink for Files<'_> {
-    fn rows(&mut self, partition: PartitionId, rows: Vec<(Bytes, Bytes)>) -> Result<(), Failure> {
-        let mut writer = self.of(partition)?;
-        let newest = self.versions.entry(partition).or_default();
+    fn rows(&mut self, stream: usize, rows: Vec<(Bytes, Bytes)>) -> Result<(), Failure> {
+        let mut writer = self.take(stream)?;
+        let newest = self.versions.entry(self.streams[stream].partition).or_default();
         let mut bytes = 0;
         for (key, value) in &rows {
             *newest = types::data::row_version(value).unwrap_or(0).max(*newest);
             bytes += (key.len() + value.len()) as u64;
         }
         for (key, value) in &rows {
-            writer.add(key, value).map_err(|fault| self.failed(partition, fault))?;
+            writer.add(key, value).map_err(|fault| self.failed(stream, fault))?;
         }
-        self.open.insert(partition, writer);
+        self.open.insert(stream, writer);
         self.rows += rows.len() as u64;
         self.progress.add(bytes);
         self.watcher.rows(self.rows);
         if self.watcher.stopped() { Err(Failure::failed("stopped")) } else { Ok(()) }
     }
 
-    fn end(&mut self, partition: PartitionId) -> Result<(), Failure> {
-        let writer = self.of(partition)?;
-        let whole = writer.finish().map_err(|fault| self.failed(partition, fault))?;
-        self.done.insert(partition, PartitionEntry::new(partition, self.at[&partition], &whole));
+    fn end(&mut self, stream: usize) -> Result<(), Failure> {
+        let writer = self.take(stream)?;
+        let whole = writer.finish().map_err(|fault| self.failed(stream, fault))?;
+        let (partition, table) = self.of(stream);
+        let entry = PartitionEntry::new(partition, self.at[&partition], &whole).of_table(table);
+        self.done.insert((partition, table), entry);
         Ok(())
     }
 }

@@ -4,18 +4,21 @@
 use super::file::Whole;
 use super::{Fault, Hex, Sum, damage};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use types::{ClusterId, PartitionId, Position, TableRecord};
+use types::{ClusterId, PartitionId, Position, TableId, TableRecord};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The manifest's name.
 pub const NAME: &str = "MANIFEST";
-/// The format of all files of a backup.
+/// The format of a backup of tables alone.
 const FORMAT: u32 = 1;
-/// A longer manifest is damage.
-const MOST_BYTES: u64 = 64 << 20;
+/// The format of one with databases: who reads format 1 alone would leave them out.
+const FORMAT_DATABASES: u32 = 2;
+/// A longer manifest is damage: one of 2,000 tables whose definitions are as long as they may be is shorter.
+const MOST_BYTES: u64 = 512 << 20;
 /// The first line: this, the format's number, the checksum of the rest.
 const TITLE: &str = "understudy-backup";
 
@@ -28,7 +31,19 @@ pub struct Manifest {
     pub cluster: ClusterId,
     /// When its point was, milliseconds since 1970 by the clock of who made it.
     pub taken_ms: u64,
-    /// Its tables, in the order of their names.
+    /// Its tables that have partitions of their own, in the order of their names.
+    pub tables: Vec<TableEntry>,
+    /// Its databases, in the order of their names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub databases: Vec<DatabaseEntry>,
+}
+
+/// A database of a backup: all that it has, as of one position of each of its partitions.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct DatabaseEntry {
+    /// Its record: partitions, policy, engine.
+    pub record: TableRecord,
+    /// What has a name in it, in the order of the ids. Sequences and views have no file.
     pub tables: Vec<TableEntry>,
 }
 
@@ -64,6 +79,9 @@ pub struct PartitionEntry {
     pub file_bytes: u64,
     /// XXH3-64 of its file.
     pub file_xxh3: Hex,
+    /// Of a database's partition: the table whose rows these are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<TableId>,
 }
 
 impl PartitionEntry {
@@ -79,12 +97,18 @@ impl PartitionEntry {
             digest: Hex(digest),
             file_bytes,
             file_xxh3: Hex(file_hash),
+            table: None,
         }
     }
 
-    /// The name of its file: made of its number alone, whatever a manifest says.
+    /// The same, of a table of a database.
+    pub fn of_table(self, table: Option<TableId>) -> PartitionEntry {
+        PartitionEntry { table, ..self }
+    }
+
+    /// The name of its file: made of its numbers alone, whatever a manifest says.
     pub fn file(&self) -> String {
-        file_name(self.partition)
+        file_name(self.partition, self.table)
     }
 }
 
@@ -106,31 +130,89 @@ impl TableEntry {
 
     /// True for a table of the cluster's own.
     pub fn is_system(&self) -> bool {
-        types::system::is_reserved(&self.record.name)
+        self.record.database().is_none() && types::system::is_reserved(&self.record.name)
+    }
+
+    /// True if it has rows: it is a table, and neither a sequence nor a view.
+    pub fn has_rows(&self) -> bool {
+        self.record.schema.kind().is_none()
+    }
+
+    /// What is wrong with it by itself, as a sentence.
+    fn fault(&self) -> Option<String> {
+        let name = &self.record.name;
+        let of = self.record.database().map(|_| self.record.id);
+        let wanted: Vec<PartitionId> =
+            if self.has_rows() { self.record.partition_ids().collect() } else { Vec::new() };
+        let count = self.partitions.len() == wanted.len();
+        let listed =
+            |(part, wanted): (&PartitionEntry, &PartitionId)| part.partition == *wanted && part.table == of;
+        if !count || !self.partitions.iter().zip(&wanted).all(listed) {
+            return Some(format!("it does not have the partitions of table `{name}`"));
+        }
+        let sum = TableEntry::new(self.record.clone(), self.partitions.clone()).sum();
+        (sum != self.sum()).then(|| format!("the partitions of table `{name}` do not add up"))
     }
 }
 
-/// The name of a partition's file.
-pub fn file_name(partition: PartitionId) -> String {
-    format!("p{:05}.rows", partition.0)
+impl DatabaseEntry {
+    /// What is wrong with it by itself, as a sentence.
+    fn fault(&self) -> Option<String> {
+        let name = &self.record.name;
+        if !self.record.is_database() {
+            return Some(format!("`{name}` is no database"));
+        }
+        let own = |table: &TableEntry| {
+            let of = &table.record;
+            of.database() == Some(self.record.id) && of.partition_ids().eq(self.record.partition_ids())
+        };
+        if !self.tables.iter().all(own) {
+            return Some(format!("a table of the database `{name}` is none of it"));
+        }
+        let ids: BTreeSet<TableId> = self.tables.iter().map(|table| table.record.id).collect();
+        let names: BTreeSet<&str> = self.tables.iter().map(|table| table.record.name.as_str()).collect();
+        if ids.len() != self.tables.len() || names.len() != self.tables.len() {
+            return Some(format!("the database `{name}` has a table twice"));
+        }
+        self.tables.iter().find_map(TableEntry::fault)
+    }
+}
+
+/// The name of a partition's file, or of one of the tables of a database in it.
+pub fn file_name(partition: PartitionId, table: Option<TableId>) -> String {
+    match table {
+        None => format!("p{:05}.rows", partition.0),
+        Some(table) => format!("p{:05}-t{:05}.rows", partition.0, table.0),
+    }
 }
 
 impl Manifest {
+    /// All tables, those of databases among them.
+    pub fn all(&self) -> impl Iterator<Item = &TableEntry> {
+        self.tables.iter().chain(self.databases.iter().flat_map(|database| &database.tables))
+    }
+
     /// All rows.
     pub fn rows(&self) -> u64 {
-        self.tables.iter().map(|table| table.rows).sum()
+        self.all().map(|table| table.rows).sum()
     }
 
     /// Bytes of all files but the manifest.
     pub fn file_bytes(&self) -> u64 {
-        self.tables.iter().flat_map(|table| &table.partitions).map(|part| part.file_bytes).sum()
+        self.all().flat_map(|table| &table.partitions).map(|part| part.file_bytes).sum()
     }
 
     /// Writes it, durably: after a crash it is there as a whole, or not at all.
     pub fn write(&self, dir: &Path) -> Result<(), Fault> {
         let mut body = serde_json::to_vec_pretty(self).expect("a manifest has only text keys");
         body.push(b'\n');
-        let title = format!("{TITLE} {FORMAT} {}\n", String::from(Hex(xxh3_64(&body))));
+        if body.len() as u64 >= MOST_BYTES {
+            return damage(format!(
+                "it would be longer than {MOST_BYTES} bytes: back up fewer tables at once"
+            ));
+        }
+        let format = if self.databases.is_empty() { FORMAT } else { FORMAT_DATABASES };
+        let title = format!("{TITLE} {format} {}\n", String::from(Hex(xxh3_64(&body))));
         let aside = dir.join(format!(".{NAME}.new"));
         let mut file = File::create(&aside)?;
         file.write_all(title.as_bytes())?;
@@ -159,8 +241,9 @@ impl Manifest {
         if hash != String::from(Hex(xxh3_64(body))) {
             return damage("its checksum is another one");
         }
-        if format != FORMAT.to_string() {
-            return damage(format!("it is of format {format}; this version reads format {FORMAT}"));
+        if ![FORMAT, FORMAT_DATABASES].iter().any(|known| format == known.to_string()) {
+            let known = format!("this version reads formats {FORMAT} and {FORMAT_DATABASES}");
+            return damage(format!("it is of format {format}; {known}"));
         }
         let manifest: Manifest = match serde_json::from_slice(body) {
             Ok(manifest) => manifest,
@@ -171,20 +254,18 @@ impl Manifest {
 
     /// What the types cannot say. Whoever writes a wrong manifest can write its checksum as well.
     fn check(&self) -> Result<(), String> {
-        for table in &self.tables {
-            let name = &table.record.name;
-            let listed = table.partitions.iter().map(|part| part.partition);
-            let count = table.partitions.len() == table.record.partitions as usize;
-            if !count || !listed.eq(table.record.partition_ids()) {
-                return Err(format!("it does not have the partitions of table `{name}`"));
-            }
-            if TableEntry::new(table.record.clone(), table.partitions.clone()).sum() != table.sum() {
-                return Err(format!("the partitions of table `{name}` do not add up"));
-            }
+        let mut faults = self.tables.iter().filter_map(TableEntry::fault);
+        if let Some(fault) = faults.next().or(self.databases.iter().find_map(DatabaseEntry::fault)) {
+            return Err(fault);
         }
-        let names: std::collections::BTreeSet<&str> =
-            self.tables.iter().map(|table| table.record.name.as_str()).collect();
-        if names.len() == self.tables.len() { Ok(()) } else { Err("it has a table twice".into()) }
+        let twice = |names: Vec<&str>| names.len() != names.iter().collect::<BTreeSet<_>>().len();
+        if twice(self.tables.iter().map(|table| table.record.name.as_str()).collect()) {
+            return Err("it has a table twice".into());
+        }
+        match twice(self.databases.iter().map(|database| database.record.name.as_str()).collect()) {
+            true => Err("it has a database twice".into()),
+            false => Ok(()),
+        }
     }
 }
 
@@ -197,8 +278,10 @@ pub fn path_of(dir: &Path, entry: &PartitionEntry) -> PathBuf {
 mod tests {
     use super::*;
     use crate::testing::table;
-    use types::Lsn;
-    use types::Term;
+    use types::config::Holds;
+    use types::data::Schema;
+    use types::data::kind::{Kind, Sequence};
+    use types::{CatalogTable, Lsn, Term};
 
     fn manifest() -> Manifest {
         let record = table(2).record().clone();
@@ -213,7 +296,28 @@ mod tests {
             cluster: ClusterId(4),
             taken_ms: 5,
             tables: vec![TableEntry::new(record, partitions)],
+            databases: Vec::new(),
         }
+    }
+
+    /// The same with a database of one table and one sequence.
+    fn with_database() -> Manifest {
+        let mut record = table(1).record().clone();
+        (record.id, record.name, record.holds) = (TableId(70), "bank".into(), Holds::Database);
+        let schema = table(1).schema().clone();
+        let numbers = Sequence { bits: 64, start: 1, step: 1, least: 1, most: 9, cycle: false };
+        let counted = schema.clone().of_kind(Kind::Sequence(numbers)).expect("valid");
+        let own = |id: u32, name: &str, schema: Schema| {
+            record.with_table(CatalogTable::new(TableId(id), name, schema, 0))
+        };
+        let at = Position::new(Term(1), Lsn(5));
+        let whole = Whole { sum: Sum { rows: 1, bytes: 2, digest: 3 }, file_bytes: 9, file_hash: 8 };
+        let part = PartitionEntry::new(record.first_partition, at, &whole).of_table(Some(TableId(71)));
+        let tables = vec![
+            TableEntry::new(own(71, "pets", schema), vec![part]),
+            TableEntry::new(own(72, "pets_id_seq", counted), Vec::new()),
+        ];
+        Manifest { databases: vec![DatabaseEntry { record, tables }], ..manifest() }
     }
 
     #[test]
@@ -253,5 +357,29 @@ mod tests {
         wrong.tables[0].rows += 1;
         wrong.write(dir.path()).expect("writes");
         assert!(matches!(Manifest::read(dir.path()), Err(Fault::Damage(_))));
+    }
+    #[test]
+    fn one_with_a_database_is_of_a_format_of_its_own_and_is_checked_as_well() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let good = with_database();
+        good.write(dir.path()).expect("writes");
+        assert_eq!(Manifest::read(dir.path()).expect("reads"), good);
+        assert_eq!((good.rows(), good.file_bytes(), good.all().count()), (5, 409, 3));
+        assert_eq!(good.databases[0].tables[0].partitions[0].file(), "p00064-t00071.rows");
+        let text = std::fs::read_to_string(dir.path().join(NAME)).expect("there");
+        assert!(text.starts_with("understudy-backup 2 "), "{}", &text[..40]);
+        let wrong: [fn(&mut DatabaseEntry); 5] = [
+            |one| one.tables[0].rows += 1,
+            |one| one.tables[0].partitions[0].table = None,
+            |one| one.tables[1].partitions = one.tables[0].partitions.clone(),
+            |one| one.tables[1].record.name = "pets".into(),
+            |one| one.record.holds = Holds::Table,
+        ];
+        for change in wrong {
+            let mut bad = good.clone();
+            change(&mut bad.databases[0]);
+            bad.write(dir.path()).expect("writes");
+            assert!(matches!(Manifest::read(dir.path()), Err(Fault::Damage(_))), "{bad:?}");
+        }
     }
 }

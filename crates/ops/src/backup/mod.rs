@@ -6,11 +6,15 @@
 //! | the point: which positions of the partitions belong together | [`cluster_snapshot`] |
 //! | a partition's file | [`file`](mod@file) |
 //! | the manifest, written last: without it there is no backup | [`manifest`] |
+//! | what a database has at the point | [`databases`] |
 //! | `backup create`, `backup restore`, `backup verify` | [`create`](mod@create), [`restore`], [`verify`] |
+//! | a database is made anew | [`into_database`] |
 
 pub mod cluster_snapshot;
 pub mod create;
+mod databases;
 pub mod file;
+mod into_database;
 pub mod manifest;
 mod pages;
 mod rate;

@@ -1,18 +1,18 @@
-//! Partitions read at their positions, a few at a time, beside the load.
+//! Tables read at the positions of their partitions, a few at a time, beside the load.
 
 use super::cluster_snapshot::{Parts, hold};
 use super::rate::Rate;
 use crate::failure::Failure;
 use bytes::Bytes;
-use client::{Client, ClientError, FailKind, LaneId, Ticket};
-use std::collections::{BTreeMap, VecDeque};
+use client::{Client, ClientError, FailKind, LaneId, Table, Ticket};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 use types::{Micros, PartitionId, Position};
-use wire::request::Snapshot;
+use wire::request::ReadSnapshot;
 use wire::{Body, Op};
 
-/// Partitions that are read at once.
-const AT_ONCE: usize = 4;
+/// Streams that are read at once.
+const MAX_STREAMS_READ: usize = 4;
 /// Rows of a page.
 const ROWS: u32 = 2_000;
 /// How often the states are asked to be kept: replicas keep them for ten seconds.
@@ -41,35 +41,45 @@ impl From<Failure> for Stop {
     }
 }
 
-/// Takes what was read in.
+/// The rows of a table in one partition: of a bare table all that the partition has.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The table, as the state that is read has it.
+    pub table: Table,
+}
+
+/// Takes what was read in. Streams are named by their place in what is read.
 pub trait Sink {
-    /// The next rows of a partition, in key order. An error ends the reading.
-    fn rows(&mut self, partition: PartitionId, rows: Vec<(Bytes, Bytes)>) -> Result<(), Failure>;
-    /// That was all of a partition.
-    fn end(&mut self, partition: PartitionId) -> Result<(), Failure>;
+    /// The next rows of a stream, in key order. An error ends the reading.
+    fn rows(&mut self, stream: usize, rows: Vec<(Bytes, Bytes)>) -> Result<(), Failure>;
+    /// That was all of a stream.
+    fn end(&mut self, stream: usize) -> Result<(), Failure>;
 }
 
 /// A reading under way.
 pub struct Pages<'a> {
     client: &'a mut Client,
     parts: &'a Parts,
+    streams: &'a [Stream],
     at: &'a BTreeMap<PartitionId, Position>,
     lane: LaneId,
     keeping: LaneId,
-    /// Partitions that are not begun.
-    left: VecDeque<PartitionId>,
-    /// Where partitions go on.
-    ready: VecDeque<(PartitionId, Bytes)>,
-    flying: BTreeMap<Ticket, PartitionId>,
+    /// Streams that are not begun.
+    left: VecDeque<usize>,
+    /// Where streams go on.
+    ready: VecDeque<(usize, Bytes)>,
+    flying: BTreeMap<Ticket, usize>,
     kept_at: Instant,
     rate: Rate,
 }
 
 impl<'a> Pages<'a> {
-    /// Over all these partitions, at `bytes_per_second` at most (0: no limit).
+    /// Over all these streams of these partitions, at `bytes_per_second` at most (0: no limit).
     pub fn new(
         client: &'a mut Client,
-        parts: &'a Parts,
+        (parts, streams): (&'a Parts, &'a [Stream]),
         at: &'a BTreeMap<PartitionId, Position>,
         bytes_per_second: u64,
     ) -> Pages<'a> {
@@ -77,10 +87,11 @@ impl<'a> Pages<'a> {
         Pages {
             client,
             parts,
+            streams,
             at,
             lane,
             keeping,
-            left: at.keys().copied().collect(),
+            left: (0..streams.len()).collect(),
             ready: VecDeque::new(),
             flying: BTreeMap::new(),
             kept_at: Instant::now(),
@@ -91,10 +102,10 @@ impl<'a> Pages<'a> {
     /// Reads everything into `sink`.
     pub fn read(&mut self, sink: &mut dyn Sink) -> Result<(), Stop> {
         loop {
-            while self.flying.len() + self.ready.len() < AT_ONCE
-                && let Some(partition) = self.left.pop_front()
+            while self.flying.len() + self.ready.len() < MAX_STREAMS_READ
+                && let Some(stream) = self.left.pop_front()
             {
-                self.ready.push_back((partition, Bytes::new()));
+                self.ready.push_back((stream, Bytes::new()));
             }
             if self.flying.is_empty() && self.ready.is_empty() {
                 return Ok(());
@@ -102,33 +113,34 @@ impl<'a> Pages<'a> {
             self.keep();
             let wait = self.rate.wait();
             while wait.is_zero()
-                && let Some((partition, from)) = self.ready.pop_front()
+                && let Some((stream, from)) = self.ready.pop_front()
             {
-                self.ask(partition, from);
+                self.ask(stream, from);
             }
             let wait = if self.flying.is_empty() { wait.min(KEEP_EVERY) } else { KEEP_EVERY };
             for completed in self.client.poll(wait.min(Duration::from_millis(200)))? {
-                let Some(partition) = self.flying.remove(&completed.ticket) else { continue };
+                let Some(stream) = self.flying.remove(&completed.ticket) else { continue };
                 let answer = completed.outcome.into_result()?;
                 let Body::Rows { rows, more } = answer.body else {
                     return Err(ClientError::Protocol(format!("{:?}", answer.body)).into());
                 };
-                self.take(partition, rows, more, sink)?;
+                self.take(stream, rows, more, sink)?;
             }
         }
     }
 
-    fn ask(&mut self, partition: PartitionId, from: Bytes) {
-        let at = Snapshot::At(self.at[&partition]);
+    fn ask(&mut self, stream: usize, from: Bytes) {
+        let Stream { partition, table } = &self.streams[stream];
+        let at = ReadSnapshot::At(self.at[partition]);
         let op = Op::Scan { from, to: Bytes::new(), limit: ROWS, at };
         let deadline = Micros(self.client.timeout().as_micros() as u64);
-        let call = self.parts[&partition].call(partition, op).within(deadline);
-        self.flying.insert(self.client.submit(self.lane, call), partition);
+        let call = table.call(*partition, op).within(deadline);
+        self.flying.insert(self.client.submit(self.lane, call), stream);
     }
 
     fn take(
         &mut self,
-        partition: PartitionId,
+        stream: usize,
         rows: Vec<(Bytes, types::Lsn, Bytes)>,
         more: bool,
         sink: &mut dyn Sink,
@@ -139,10 +151,10 @@ impl<'a> Pages<'a> {
             return Err(ClientError::Protocol("a page without rows says that there are more".into()).into());
         }
         self.rate.add(rows.iter().map(|(key, _, value)| (key.len() + value.len()) as u64).sum());
-        sink.rows(partition, rows.into_iter().map(|(key, _, value)| (key, value)).collect())?;
+        sink.rows(stream, rows.into_iter().map(|(key, _, value)| (key, value)).collect())?;
         match next {
-            Some(next) => self.ready.push_back((partition, next)),
-            None => sink.end(partition)?,
+            Some(next) => self.ready.push_back((stream, next)),
+            None => sink.end(stream)?,
         }
         Ok(())
     }
@@ -154,9 +166,9 @@ impl<'a> Pages<'a> {
             return;
         }
         self.kept_at = Instant::now();
-        let ready = self.ready.iter().map(|(partition, _)| *partition);
-        let unread: Vec<PartitionId> =
-            self.left.iter().copied().chain(ready).chain(self.flying.values().copied()).collect();
+        let ready = self.ready.iter().map(|(stream, _)| *stream);
+        let streams = self.left.iter().copied().chain(ready).chain(self.flying.values().copied());
+        let unread: BTreeSet<PartitionId> = streams.map(|stream| self.streams[stream].partition).collect();
         for partition in unread {
             hold(self.client, self.keeping, self.parts, partition, self.at[&partition], KEEP_EVERY);
         }

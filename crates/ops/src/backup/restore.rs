@@ -1,24 +1,27 @@
 //! `backup restore`: makes the tables of a backup and loads their rows, in whatever cluster, and compares
 //! what is there then.
 
-use super::create::TableReport;
-use super::manifest::{Manifest, TableEntry};
+use super::create::{DatabaseReport, TableReport};
+use super::into_database;
+use super::manifest::{DatabaseEntry, Manifest, TableEntry};
 use super::verify::{self, manifest, read};
 use super::{Hex, Sum};
 use crate::failure::{Failure, Status};
 use crate::load::Watcher;
 use crate::pipeline::{Limits, Pipeline, Placed};
 use crate::secured;
+use bytes::Bytes;
 use client::{Client, Table};
 use input::Progress;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use types::ClusterId;
-use types::data::{Row, Value};
+use types::data::{Row, Value, row_version, with_row_version};
+use types::database::SHARED;
 use types::policy::Below;
 use types::system::SEQUENCES;
+use types::{ClusterId, TableId, TableRecord};
 use wire::RecordText;
 use wire::control::{AddIndex, AdminCommand, AlterTable, ClusterStatus, CreateTable};
 
@@ -32,11 +35,15 @@ const FOLLOW: Duration = Duration::from_secs(120);
 pub struct RestorePlan {
     /// Where it is.
     pub dir: PathBuf,
-    /// Which tables; empty: all.
+    /// Which tables that have partitions of their own. With no database either: all.
     pub tables: Vec<String>,
+    /// Which databases. With no table either: all.
+    pub databases: Vec<String>,
+    /// The name that the one database gets that is restored, instead of its own.
+    pub rename: Option<String>,
     /// Copies, instead of as many as there were.
     pub factor: Option<u8>,
-    /// Tables that are there are dropped first.
+    /// Tables and databases that are there are dropped first.
     pub yes: bool,
     /// How rows are cut into batches.
     pub limits: Limits,
@@ -51,9 +58,11 @@ pub struct RestoreReport {
     pub cluster: ClusterId,
     /// When its point was, milliseconds since 1970.
     pub taken_ms: u64,
-    /// The tables, as they are now.
+    /// The tables, as they are now; those of databases as DATABASE.TABLE.
     pub tables: Vec<TableReport>,
-    /// Those that were there and were dropped.
+    /// The databases, as they are now.
+    pub databases: Vec<DatabaseReport>,
+    /// Those tables and databases that were there and were dropped.
     pub replaced: Vec<String>,
     /// Rows of all tables.
     pub rows: u64,
@@ -71,77 +80,149 @@ pub fn restore(
 ) -> Result<RestoreReport, Failure> {
     let begun = Instant::now();
     let found = manifest(&plan.dir)?;
-    let tables = chosen(&found, &plan.tables)?;
-    let replaced = present(client, &tables)?;
+    let chosen = Chosen::of(&found, plan)?;
+    let replaced = chosen.present(client)?;
     if !replaced.is_empty() && !plan.yes {
         return Err(Failure::refused(format!(
-            "{} exist already: --yes drops them with all their rows and restores what the backup has; --tables names others",
-            listed(&replaced)
+            "{} exist already: --yes drops them with all their rows and restores what the backup has; --tables and --databases name others",
+            replaced.listed()
         )));
     }
-    room(client, plan, &tables)?;
+    room(client, plan, &chosen)?;
     sound(plan, watcher)?;
     let numbers = Numbers::read(plan, &found)?;
     let mut copies: Option<u8> = None;
-    let mut reports = Vec::new();
-    let mut rows = 0;
-    for entry in tables {
+    let mut tables = Vec::new();
+    for entry in &chosen.tables {
         let counted = one(client, plan, entry, &replaced, &numbers, watcher)
-            .map_err(|failure| failure.and(unfinished(&entry.record.name)))?;
+            .map_err(|failure| failure.and(unfinished(&format!("table `{}`", entry.record.name))))?;
         copies = copies.into_iter().chain(counted).min();
-        reports.push(TableReport::from(entry));
-        rows += entry.rows;
+        tables.push(TableReport::from(*entry));
+    }
+    let mut databases = Vec::new();
+    for (name, entry) in &chosen.databases {
+        if replaced.databases.contains(name) {
+            match name == SHARED {
+                // It is always there: its tables go.
+                true => into_database::empty(client, name)?,
+                false => {
+                    client.admin(AdminCommand::DropDatabase(name.clone()))?;
+                    gone(client, name)?;
+                }
+            }
+        }
+        let counted = into_database::restore(client, plan, (name, entry), &numbers, watcher)
+            .map_err(|failure| failure.and(unfinished(&format!("database `{name}`"))))?;
+        copies = copies.into_iter().chain(counted).min();
+        let own = entry.tables.iter().filter(|table| table.has_rows());
+        tables.extend(own.map(|table| TableReport::within(name, table)));
+        databases.push(DatabaseReport::of(name, entry));
     }
     Ok(RestoreReport {
         dir: plan.dir.clone(),
         cluster: found.cluster,
         taken_ms: found.taken_ms,
-        tables: reports,
-        replaced,
-        rows,
+        rows: tables.iter().map(|table| table.rows).sum(),
+        tables,
+        databases,
+        replaced: replaced.tables.into_iter().chain(replaced.databases).collect(),
         copies,
         seconds: begun.elapsed().as_secs_f64(),
     })
 }
 
-fn unfinished(table: &str) -> String {
-    format!("table `{table}` is not complete; the restoration can be run again with --yes")
+fn unfinished(what: &str) -> String {
+    format!("{what} is not complete; the restoration can be run again with --yes")
 }
 
-fn listed(names: &[String]) -> String {
-    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-    format!("the tables {}", names.join(", "))
+/// What is restored.
+struct Chosen<'a> {
+    /// The users' tables that have partitions of their own.
+    tables: Vec<&'a TableEntry>,
+    /// Databases, with the names that they get.
+    databases: Vec<(String, &'a DatabaseEntry)>,
 }
 
-/// The users' tables that are meant.
-fn chosen<'a>(found: &'a Manifest, names: &[String]) -> Result<Vec<&'a TableEntry>, Failure> {
-    let has =
-        |name: &String| found.tables.iter().any(|table| table.record.name == *name && !table.is_system());
-    if let Some(name) = names.iter().find(|name| !has(name)) {
-        return Err(Failure::not_found(format!("the backup has no table `{name}`")));
+/// What the cluster has of that already, by name.
+#[derive(Default)]
+struct Present {
+    tables: Vec<String>,
+    databases: Vec<String>,
+}
+
+impl<'a> Chosen<'a> {
+    fn of(found: &'a Manifest, plan: &RestorePlan) -> Result<Chosen<'a>, Failure> {
+        let own = |table: &&TableEntry| !table.is_system();
+        let has = |name: &String| found.tables.iter().filter(own).any(|table| table.record.name == *name);
+        if let Some(name) = plan.tables.iter().find(|name| !has(name)) {
+            return Err(Failure::not_found(format!("the backup has no table `{name}`")));
+        }
+        let has = |name: &String| found.databases.iter().any(|one| one.record.name == *name);
+        if let Some(name) = plan.databases.iter().find(|name| !has(name)) {
+            return Err(Failure::not_found(format!("the backup has no database `{name}`")));
+        }
+        let all = plan.tables.is_empty() && plan.databases.is_empty();
+        let meant = |table: &&TableEntry| all || plan.tables.contains(&table.record.name);
+        let tables: Vec<&TableEntry> = found.tables.iter().filter(own).filter(meant).collect();
+        let meant = |one: &&DatabaseEntry| all || plan.databases.contains(&one.record.name);
+        let databases: Vec<&DatabaseEntry> = found.databases.iter().filter(meant).collect();
+        if plan.rename.is_some() && (databases.len() != 1 || !tables.is_empty()) {
+            return Err(Failure::usage("--as names one database: say which with --databases"));
+        }
+        let name = |one: &DatabaseEntry| plan.rename.clone().unwrap_or_else(|| one.record.name.clone());
+        Ok(Chosen { tables, databases: databases.into_iter().map(|one| (name(one), one)).collect() })
     }
-    let meant = |table: &&TableEntry| names.is_empty() || names.contains(&table.record.name);
-    Ok(found.tables.iter().filter(|table| !table.is_system()).filter(meant).collect())
+
+    fn present(&self, client: &mut Client) -> Result<Present, Failure> {
+        let _ = client.poll(Duration::ZERO)?;
+        let map = client.cluster_map();
+        let tables = self.tables.iter().map(|table| &table.record.name);
+        let databases = self.databases.iter().map(|(name, _)| name);
+        let tables = tables.filter(|name| map.table(name).is_some()).cloned().collect();
+        let mut databases: Vec<String> =
+            databases.filter(|name| map.database(name).is_some()).cloned().collect();
+        // The one that is always there is as good as not there while it has no table.
+        if databases.iter().any(|name| name == SHARED) {
+            let shared = client.database(SHARED)?;
+            let is_empty = client.tables_of(&shared)?.is_empty();
+            databases.retain(|name| name != SHARED || !is_empty);
+        }
+        Ok(Present { tables, databases })
+    }
+
+    /// The records of all that, with what each is called.
+    fn records(&self) -> impl Iterator<Item = (String, &TableRecord)> {
+        let tables =
+            self.tables.iter().map(|table| (format!("table `{}`", table.record.name), &table.record));
+        tables.chain(self.databases.iter().map(|(name, one)| (format!("database `{name}`"), &one.record)))
+    }
 }
 
-/// Those of the tables that the cluster has.
-fn present(client: &mut Client, tables: &[&TableEntry]) -> Result<Vec<String>, Failure> {
-    let _ = client.poll(Duration::ZERO)?;
-    let names = tables.iter().map(|table| &table.record.name);
-    Ok(names.filter(|name| client.cluster_map().table(name).is_some()).cloned().collect())
+impl Present {
+    fn is_empty(&self) -> bool {
+        self.tables.is_empty() && self.databases.is_empty()
+    }
+
+    fn listed(&self) -> String {
+        let of = |what: &str, names: &[String]| {
+            let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+            (!names.is_empty()).then(|| format!("the {what} {}", names.join(", ")))
+        };
+        let both = [of("tables", &self.tables), of("databases", &self.databases)];
+        both.into_iter().flatten().collect::<Vec<_>>().join(" and ")
+    }
 }
 
 /// Refuses more copies than there are nodes before anything is dropped.
-fn room(client: &mut Client, plan: &RestorePlan, tables: &[&TableEntry]) -> Result<(), Failure> {
+fn room(client: &mut Client, plan: &RestorePlan, chosen: &Chosen<'_>) -> Result<(), Failure> {
     let status: ClusterStatus = secured::read(&client.admin(AdminCommand::Status)?)?;
     let live = status.nodes.iter().filter(|(_, age)| *age < SILENT_MS).count();
-    let wants = |table: &TableEntry| plan.factor.unwrap_or(table.record.policy.factor);
-    match tables.iter().find(|table| usize::from(wants(table)) > live) {
+    let wants = |record: &TableRecord| plan.factor.unwrap_or(record.policy.factor);
+    match chosen.records().find(|(_, record)| usize::from(wants(record)) > live) {
         None => Ok(()),
-        Some(table) => Err(Failure::refused(format!(
-            "table `{}` wants {} copies, but only {live} nodes are live; --factor {live} restores it with fewer",
-            table.record.name,
-            wants(table)
+        Some((what, record)) => Err(Failure::refused(format!(
+            "{what} wants {} copies, but only {live} nodes are live; --factor {live} restores it with fewer",
+            wants(record)
         ))),
     }
 }
@@ -167,24 +248,38 @@ fn one(
     client: &mut Client,
     plan: &RestorePlan,
     entry: &TableEntry,
-    replaced: &[String],
+    replaced: &Present,
     numbers: &Numbers,
     watcher: &mut dyn Watcher,
 ) -> Result<Option<u8>, Failure> {
     let name = &entry.record.name;
-    if replaced.contains(name) {
+    if replaced.tables.contains(name) {
         client.admin(AdminCommand::DropTable(name.clone()))?;
         gone(client, name)?;
     }
-    let table = client.create_table(&request(entry, plan.factor))?;
+    let table = client.create_table(&request(&entry.record, name, plan.factor))?;
     add_indexes(client, entry)?;
     // Before any row: whoever adds rows meanwhile gets no number that the backup's rows have.
-    numbers.give(client, entry, &table)?;
+    numbers.give(client, entry.record.id, |column| (table.id(), column))?;
     watcher.say(&format!("restores table {name}: {} rows", entry.rows));
+    load(client, plan, entry, &table, None, watcher)
+}
+
+/// Loads the rows of a table and compares. `versions`: what rows of the table's newest version are of now;
+/// those of older ones are of version 1. The fewest copies that an acknowledgement counted.
+pub(super) fn load(
+    client: &mut Client,
+    plan: &RestorePlan,
+    entry: &TableEntry,
+    table: &Table,
+    versions: Option<u32>,
+    watcher: &mut dyn Watcher,
+) -> Result<Option<u8>, Failure> {
     let progress = Progress::new(Some(entry.partitions.iter().map(|part| part.file_bytes).sum()));
     watcher.phase("loading", Some(progress.clone()));
     let mut pipeline = Pipeline::new(client, table.clone(), plan.limits.clone(), None);
-    let loaded = fill(&mut pipeline, plan, entry, &table, watcher, &progress);
+    let mut filling = Filling { table, versions, sum: Sum::default() };
+    let loaded = filling.fill(&mut pipeline, plan, entry, watcher, &progress);
     let drained = pipeline.drain();
     let (done, trouble) = pipeline.finish();
     loaded?;
@@ -192,17 +287,17 @@ fn one(
     if let Some(trouble) = trouble {
         return Err(trouble.failure);
     }
-    secured::wait(client, &table, &done.last, FOLLOW)?;
-    compare(client, entry, &table, watcher)?;
+    secured::wait(client, table, &done.last, FOLLOW)?;
+    compare(client, &filling.sum, table, watcher)?;
     Ok(done.copies)
 }
 
-/// The request that makes the table as it was.
-fn request(entry: &TableEntry, factor: Option<u8>) -> CreateTable {
-    let (record, policy) = (&entry.record, &entry.record.policy);
+/// The request that makes the table, or the database, as it was.
+pub(super) fn request(record: &TableRecord, name: &str, factor: Option<u8>) -> CreateTable {
+    let policy = &record.policy;
     let copies = factor.unwrap_or(policy.factor);
     CreateTable {
-        name: record.name.clone(),
+        name: name.into(),
         schema: record.schema.clone(),
         engine: record.engine,
         log: record.log,
@@ -233,12 +328,12 @@ fn add_indexes(client: &mut Client, entry: &TableEntry) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits until the cluster map does not have a table any more.
+/// Waits until the cluster map does not have a table, or a database, any more.
 fn gone(client: &mut Client, name: &str) -> Result<(), Failure> {
     let deadline = Instant::now() + client.timeout();
-    while client.cluster_map().table(name).is_some() {
+    while client.cluster_map().owners().any(|record| record.name == name) {
         if Instant::now() >= deadline {
-            let what = format!("table `{name}` was dropped, but is still there after a while");
+            let what = format!("`{name}` was dropped, but is still there after a while");
             return Err(Failure::new(Status::Unreachable, what));
         }
         let _ = client.poll(Duration::from_millis(20))?;
@@ -246,38 +341,59 @@ fn gone(client: &mut Client, name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn fill(
-    pipeline: &mut Pipeline<'_, Client>,
-    plan: &RestorePlan,
-    entry: &TableEntry,
-    table: &Table,
-    watcher: &mut dyn Watcher,
-    progress: &Progress,
-) -> Result<(), Failure> {
-    for part in &entry.partitions {
-        let add = read(&plan.dir, part, &mut |block, first| {
-            let bytes = block.iter().map(|(key, value)| 8 + (key.len() + value.len()) as u64).sum();
-            for ((key, row), index) in block.into_iter().zip(first..) {
-                let partition = table.partition_of(&key)?;
-                pipeline.add(Placed { index, partition, key, row })?;
-            }
-            progress.add(bytes);
-            watcher.rows(pipeline.done().rows);
-            match pipeline.trouble() {
-                Some(trouble) => Err(trouble.failure.clone()),
-                None if watcher.stopped() => Err(Failure::failed("stopped")),
-                None => Ok(()),
-            }
-        });
-        add.map_err(|broken| broken.failure(&plan.dir, part))?;
-    }
-    Ok(())
+/// A table that rows of a backup come into.
+struct Filling<'a> {
+    table: &'a Table,
+    versions: Option<u32>,
+    /// What it has then.
+    sum: Sum,
 }
 
-/// Reads the table back: what is there must come to what was there.
+impl Filling<'_> {
+    fn fill(
+        &mut self,
+        pipeline: &mut Pipeline<'_, Client>,
+        plan: &RestorePlan,
+        entry: &TableEntry,
+        watcher: &mut dyn Watcher,
+        progress: &Progress,
+    ) -> Result<(), Failure> {
+        let newest = entry.record.schema.version();
+        for part in &entry.partitions {
+            let add = read(&plan.dir, part, &mut |block, first| {
+                let bytes = block.iter().map(|(key, value)| 8 + (key.len() + value.len()) as u64).sum();
+                for ((key, row), index) in block.into_iter().zip(first..) {
+                    let row = self.row(row, newest)?;
+                    self.sum.add(&key, &row);
+                    let partition = self.table.partition_of(&key)?;
+                    pipeline.add(Placed { index, partition, key, row })?;
+                }
+                progress.add(bytes);
+                watcher.rows(pipeline.done().rows);
+                match pipeline.trouble() {
+                    Some(trouble) => Err(trouble.failure.clone()),
+                    None if watcher.stopped() => Err(Failure::failed("stopped")),
+                    None => Ok(()),
+                }
+            });
+            add.map_err(|broken| broken.failure(&plan.dir, part))?;
+        }
+        Ok(())
+    }
+
+    /// A row as the table has it now.
+    fn row(&self, row: Bytes, newest: u32) -> Result<Bytes, Failure> {
+        let Some(now) = self.versions else { return Ok(row) };
+        let of = if row_version(&row) == Some(newest) { now } else { 1 };
+        let row = with_row_version(&row, of).map(Bytes::from);
+        row.ok_or_else(|| Failure::failed(format!("a row of `{}` is none", self.table.name())))
+    }
+}
+
+/// Reads the table back: what is there must come to what was loaded.
 fn compare(
     client: &mut Client,
-    entry: &TableEntry,
+    wanted: &Sum,
     table: &Table,
     watcher: &mut dyn Watcher,
 ) -> Result<(), Failure> {
@@ -288,7 +404,7 @@ fn compare(
         sum.add(&found.key, &found.stored);
         watcher.rows(sum.rows);
     }
-    if sum == entry.sum() {
+    if sum == *wanted {
         return Ok(());
     }
     Err(Failure::failed(format!(
@@ -296,13 +412,13 @@ fn compare(
         table.name(),
         sum.rows,
         String::from(Hex(sum.digest)),
-        entry.rows,
-        String::from(entry.digest)
+        wanted.rows,
+        String::from(Hex(wanted.digest))
     )))
 }
 
-/// The next numbers of columns whose rows are numbered, by the table's former id.
-struct Numbers(BTreeMap<i64, Vec<(i64, i64)>>);
+/// The next numbers of columns whose rows are numbered, and of sequences, by the former id.
+pub(super) struct Numbers(BTreeMap<i64, Vec<(i64, i64)>>);
 
 impl Numbers {
     fn read(plan: &RestorePlan, found: &Manifest) -> Result<Numbers, Failure> {
@@ -326,13 +442,19 @@ impl Numbers {
         Ok(Numbers(numbers))
     }
 
-    /// Makes a table's numbers go on where they were, under the id that it has now.
-    fn give(&self, client: &mut Client, entry: &TableEntry, table: &Table) -> Result<(), Failure> {
-        let Some(numbers) = self.0.get(&i64::from(entry.record.id.0)) else { return Ok(()) };
+    /// Makes numbers go on where they were, under the table and the column that `to` says.
+    pub(super) fn give(
+        &self,
+        client: &mut Client,
+        from: TableId,
+        to: impl Fn(i64) -> (TableId, i64),
+    ) -> Result<(), Failure> {
+        let Some(numbers) = self.0.get(&i64::from(from.0)) else { return Ok(()) };
         let counters = client.wait_table(SEQUENCES)?;
         for (column, next) in numbers {
-            let of = Value::Int(i64::from(table.id().0));
-            client.put(&counters, &Row::new(vec![of, Value::Int(*column), Value::Int(*next)]))?;
+            let (table, column) = to(*column);
+            let of = Value::Int(i64::from(table.0));
+            client.put(&counters, &Row::new(vec![of, Value::Int(column), Value::Int(*next)]))?;
         }
         Ok(())
     }
@@ -349,12 +471,11 @@ mod tests {
         (record.policy.standby, record.policy.min_in_sync) = (Standby::Cold, 3);
         let spread = serde_json::json!(types::Scheme::Spread);
         record.unknown.insert(types::config::TableRecord::SCHEME.into(), spread);
-        let entry = TableEntry::new(record, Vec::new());
-        let same = request(&entry, None);
+        let same = request(&record, "t", None);
         assert_eq!(same.scheme, types::Scheme::Spread);
         assert_eq!((same.partitions, same.factor, same.min_in_sync), (4, Some(3), Some(3)));
         assert_eq!(same.standby, Some(Standby::Cold));
-        let fewer = request(&entry, Some(2));
+        let fewer = request(&record, "t", Some(2));
         assert_eq!((fewer.factor, fewer.min_in_sync, fewer.standby), (Some(2), None, Some(Standby::Cold)));
     }
 }

@@ -1,6 +1,6 @@
 //! `backup verify`: reads every byte, and compares blocks, counts and digests with what was written down.
 
-use super::create::TableReport;
+use super::create::{DatabaseReport, TableReport};
 use super::file::{Reader, Whole};
 use super::manifest::{Manifest, NAME, PartitionEntry, path_of};
 use super::{Fault, damage};
@@ -31,8 +31,10 @@ pub struct VerifyReport {
     pub cluster: Option<ClusterId>,
     /// When its point was, milliseconds since 1970.
     pub taken_ms: Option<u64>,
-    /// The users' tables in it, by the manifest.
+    /// The users' tables in it, by the manifest; those of databases as DATABASE.TABLE.
     pub tables: Vec<TableReport>,
+    /// The databases in it, by the manifest.
+    pub databases: Vec<DatabaseReport>,
     /// Rows that were read and are sound.
     pub rows: u64,
     /// Files that are damaged or missing.
@@ -50,20 +52,54 @@ pub fn manifest(dir: &Path) -> Result<Manifest, Failure> {
     })
 }
 
+/// What a backup has, by its manifest.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ListReport {
+    /// Where it is.
+    pub dir: PathBuf,
+    /// Of which cluster.
+    pub cluster: ClusterId,
+    /// When its point was, milliseconds since 1970.
+    pub taken_ms: u64,
+    /// The users' tables in it; those of databases as DATABASE.TABLE.
+    pub tables: Vec<TableReport>,
+    /// The databases in it.
+    pub databases: Vec<DatabaseReport>,
+    /// Rows of all tables.
+    pub rows: u64,
+    /// Bytes of its files.
+    pub file_bytes: u64,
+}
+
+/// Reads the manifest and nothing else.
+pub fn list(dir: &Path) -> Result<ListReport, Failure> {
+    let found = manifest(dir)?;
+    Ok(ListReport {
+        dir: dir.to_path_buf(),
+        cluster: found.cluster,
+        taken_ms: found.taken_ms,
+        tables: TableReport::all(&found),
+        databases: DatabaseReport::all(&found),
+        rows: found.rows(),
+        file_bytes: found.file_bytes(),
+    })
+}
+
 /// Verifies a backup. A failure only if there is none, or a file cannot be read; damage is in the report.
 pub fn verify(dir: &Path, watcher: &mut dyn Watcher) -> Result<VerifyReport, Failure> {
     let found = match Manifest::read(dir) {
         Err(Fault::Damage(what)) => {
             let damaged = vec![Damaged { file: NAME.into(), what }];
-            let (cluster, taken_ms, tables, dir) = (None, None, Vec::new(), dir.to_path_buf());
-            return Ok(VerifyReport { dir, cluster, taken_ms, tables, rows: 0, damaged });
+            let (cluster, taken_ms, dir) = (None, None, dir.to_path_buf());
+            let (tables, databases) = (Vec::new(), Vec::new());
+            return Ok(VerifyReport { dir, cluster, taken_ms, tables, databases, rows: 0, damaged });
         }
         _ => manifest(dir)?,
     };
     let progress = Progress::new(Some(found.file_bytes()));
     watcher.phase("checking", Some(progress.clone()));
     let (mut rows, mut damaged) = (0, Vec::new());
-    for entry in found.tables.iter().flat_map(|table| &table.partitions) {
+    for entry in found.all().flat_map(|table| &table.partitions) {
         let before = rows;
         let read = read(dir, entry, &mut |block, _| {
             rows += block.len() as u64;
@@ -84,7 +120,8 @@ pub fn verify(dir: &Path, watcher: &mut dyn Watcher) -> Result<VerifyReport, Fai
         dir: dir.to_path_buf(),
         cluster: Some(found.cluster),
         taken_ms: Some(found.taken_ms),
-        tables: found.tables.iter().filter(|table| !table.is_system()).map(TableReport::from).collect(),
+        tables: TableReport::all(&found),
+        databases: DatabaseReport::all(&found),
         rows,
         damaged,
     })
@@ -120,7 +157,8 @@ pub(super) fn read(dir: &Path, entry: &PartitionEntry, take: &mut Take<'_>) -> R
         first += rows;
     }
     let Whole { file_bytes, file_hash, .. } = reader.whole();
-    let same = PartitionEntry::new(entry.partition, entry.at, &reader.whole()) == *entry;
+    let whole = PartitionEntry::new(entry.partition, entry.at, &reader.whole());
+    let same = whole.of_table(entry.table) == *entry;
     let what = match (file_bytes == entry.file_bytes, file_hash == entry.file_xxh3.0) {
         _ if same => return Ok(()),
         (true, true) => "its rows do not come to what the manifest says",

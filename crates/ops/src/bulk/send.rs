@@ -20,11 +20,11 @@ use wire::{Body, Op};
 /// A piece of a file, in bytes.
 const PIECE: usize = 256 << 10;
 /// Pieces of one partition on their way.
-const AT_ONCE: usize = 16;
+const MAX_PIECES_IN_FLIGHT: usize = 16;
 /// Partitions whose files are on their way.
 const PARTITIONS: usize = 4;
 /// How far a partition is, is asked again after so long.
-const AGAIN: Duration = Duration::from_millis(30);
+const STATUS_POLL_INTERVAL: Duration = Duration::from_millis(30);
 /// The same while it is being loaded.
 const LOADING: Duration = Duration::from_millis(300);
 /// A piece, a question, or the load itself may take so long.
@@ -200,7 +200,7 @@ impl<'a, 'p, P: Port> Sending<'a, 'p, P> {
     /// Waits for answers, a while.
     fn turn(&mut self) -> Result<(), Failure> {
         let idle = self.tickets.is_empty();
-        let wait = if idle { AGAIN } else { WAIT.min(AGAIN * 2) };
+        let wait = if idle { STATUS_POLL_INTERVAL } else { WAIT.min(STATUS_POLL_INTERVAL * 2) };
         for completed in self.port.poll(wait)? {
             self.completed(completed)?;
         }
@@ -250,7 +250,7 @@ impl<'a, 'p, P: Port> Sending<'a, 'p, P> {
     fn told(&mut self, index: usize, status: LoadStatus) -> Result<(), Failure> {
         let partition = &mut self.partitions[index];
         partition.installed |= status.installed && status.loaded > Some(Lsn::ZERO);
-        partition.ask_at = Instant::now() + if partition.loading { LOADING } else { AGAIN };
+        partition.ask_at = Instant::now() + if partition.loading { LOADING } else { STATUS_POLL_INTERVAL };
         match status.staging {
             _ if status.loaded.is_some() || matches!(partition.state, SendState::Loaded(..)) => {}
             Staging::Wants { file, from } => return self.send(index, file as usize, from),
@@ -269,7 +269,7 @@ impl<'a, 'p, P: Port> Sending<'a, 'p, P> {
     /// Sends the next pieces from there on.
     fn send(&mut self, index: usize, mut file: usize, mut from: u64) -> Result<(), Failure> {
         self.partitions[index].ask_at = Instant::now();
-        for _ in 0..AT_ONCE {
+        for _ in 0..MAX_PIECES_IN_FLIGHT {
             let Some((component, path)) = self.partitions[index].part.files.get(file) else { return Ok(()) };
             let length = (component.bytes.saturating_sub(from)).min(PIECE as u64) as usize;
             let mut bytes = vec![0; length];

@@ -17,17 +17,17 @@ pub use source::{Fed, Opened, feed_id, read_records};
 use crate::badrows::BadRows;
 use crate::failure::Failure;
 use crate::load::{OnBad, Watcher};
-use crate::pipeline::{Limits, feed_positions};
+use crate::pipeline::{Limits, Trouble, feed_positions};
 use crate::secured;
-use client::Client;
 use client::table::Table;
+use client::{Client, ClientError};
 use input::Options;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use types::{FeedId, PartitionId, Position};
 
 /// Where records come from.
@@ -91,6 +91,8 @@ pub struct IngestReport {
 
 /// How often in a row a source is read again without any progress before it is given up.
 const ATTEMPTS: u32 = 5;
+/// A table whose rows are being copied is waited for so long.
+const STALE_LIMIT: Duration = Duration::from_secs(60);
 /// How often a directory is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -116,7 +118,8 @@ pub fn run(
     let report =
         IngestReport { table: table.name().into(), feed: name.clone(), policy, ..IngestReport::default() };
     let (counts, last) = (BTreeMap::new(), BTreeMap::new());
-    let mut job = Job { client, table, plan, stop, watcher, bad_rows: &mut bad_rows, report, counts, last };
+    let (table, bad) = (table.clone(), &mut bad_rows);
+    let mut job = Job { client, table, plan, stop, watcher, bad_rows: bad, report, counts, last };
     let fed = match &plan.source {
         Source::Directory(dir) => job.directory(dir, &name.unwrap_or_default()),
         Source::File(path) => job.source(Some(path), name.as_deref()),
@@ -137,7 +140,7 @@ fn full_name(path: &Path) -> String {
 
 struct Job<'a> {
     client: &'a mut Client,
-    table: &'a Table,
+    table: Table,
     plan: &'a IngestPlan,
     stop: &'a Arc<AtomicBool>,
     watcher: &'a mut dyn Watcher,
@@ -198,6 +201,7 @@ impl Job<'_> {
         let feed = name.map(feed_id);
         let mut rewind: BTreeMap<PartitionId, u64> = BTreeMap::new();
         let mut attempts = 0;
+        let mut stale_since: Option<Instant> = None;
         loop {
             let mut start = self.positions(feed)?;
             for (partition, position) in std::mem::take(&mut rewind) {
@@ -213,8 +217,14 @@ impl Job<'_> {
                 None => self.secured(feed)?,
                 some => some,
             };
-            let Some((failure, again)) = trouble else { return Ok(()) };
-            if path.is_none() || attempts >= ATTEMPTS {
+            let Some(Again { failure, rewind: again, stale }) = trouble else { return Ok(()) };
+            // A table whose rows are being copied is waited for.
+            let held = stale && stale_since.get_or_insert_with(Instant::now).elapsed() < STALE_LIMIT;
+            match stale {
+                true => drop(self.client.poll(LOOK_EVERY)?),
+                false => stale_since = None,
+            }
+            if path.is_none() || attempts >= ATTEMPTS && !held {
                 let advice = match (path, name) {
                     (None, None) => {
                         "give --feed NAME, so that a feed from standard input can go on where it stopped"
@@ -228,9 +238,21 @@ impl Job<'_> {
         }
     }
 
+    /// How far the feed is, of the table as it is now.
     fn positions(&mut self, feed: Option<FeedId>) -> Result<BTreeMap<PartitionId, u64>, Failure> {
+        for _ in 0..ATTEMPTS {
+            if self.table.record().database().is_some() {
+                self.table = self.client.look_again(&self.table)?;
+                self.table.takes_rows()?;
+            }
+            let Some(feed) = feed else { break };
+            match feed_positions(self.client, &self.table, feed, self.plan.limits.deadline) {
+                Err(ClientError::Stale) => {}
+                told => return Ok(told?),
+            }
+        }
         match feed {
-            Some(feed) => Ok(feed_positions(self.client, self.table, feed, self.plan.limits.deadline)?),
+            Some(_) => Err(ClientError::Stale.into()),
             None => Ok(self.table.partitions().map(|partition| (partition, 0)).collect()),
         }
     }
@@ -247,7 +269,7 @@ impl Job<'_> {
         let options = self.plan.options.clone();
         let opened = read_records(path, options, self.table.schema(), from, tail.then(|| self.stop.clone()))?;
         self.watcher.phase("feeding", Some(opened.progress.clone()));
-        let fed = pass::Feeding { table: self.table, feed, start, plan: self.plan, stop: self.stop };
+        let fed = pass::Feeding { table: &self.table, feed, start, plan: self.plan, stop: self.stop };
         pass(self.client, &fed, &opened.records, self.bad_rows, self.watcher)
     }
 
@@ -262,7 +284,9 @@ impl Job<'_> {
         match pass.ended {
             Ended::End | Ended::Stopped => Ok(None),
             Ended::Failed(failure) => Err(failure),
-            Ended::Trouble(trouble) if trouble.passing => Ok(Some((trouble.failure, trouble.rewind))),
+            Ended::Trouble(Trouble { failure, rewind, stale, passing: true, .. }) => {
+                Ok(Some(Again { failure, rewind, stale }))
+            }
             Ended::Trouble(trouble) => Err(trouble.failure),
         }
     }
@@ -270,15 +294,15 @@ impl Job<'_> {
     /// Waits until what was committed is secured. Under policies that may lose a tail, the positions are
     /// looked at once more: they were lost with it.
     fn secured(&mut self, feed: Option<FeedId>) -> Result<Option<Again>, Failure> {
-        secured::wait(self.client, self.table, &self.last, self.plan.secure_within)?;
+        secured::wait(self.client, &self.table, &self.last, self.plan.secure_within)?;
         let Some(feed) = feed.filter(|_| !secured::by_acknowledgement(&self.table.record().policy)) else {
             return Ok(None);
         };
-        let positions = feed_positions(self.client, self.table, feed, self.plan.limits.deadline)?;
+        let positions = self.positions(Some(feed))?;
         let behind = positions.values().filter(|position| **position < self.report.position).count();
         let failure =
             || Failure::failed(format!("a failover lost acknowledged records in {behind} partitions"));
-        Ok((behind > 0).then(|| (failure(), BTreeMap::new())))
+        Ok((behind > 0).then(|| Again { failure: failure(), rewind: BTreeMap::new(), stale: false }))
     }
 }
 
@@ -291,8 +315,14 @@ fn newest(last: &mut BTreeMap<PartitionId, Position>, more: BTreeMap<PartitionId
     }
 }
 
-/// Why a source is read again, and from where on whatever the marks say.
-type Again = (Failure, BTreeMap<PartitionId, u64>);
+/// Why a source is read again.
+struct Again {
+    failure: Failure,
+    /// From where on, whatever the marks say.
+    rewind: BTreeMap<PartitionId, u64>,
+    /// The table is not as it was, or is being copied.
+    stale: bool,
+}
 
 /// The files of a directory in the order of their names. Hidden ones, and those named as unfinished, are left
 /// alone.

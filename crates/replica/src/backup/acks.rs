@@ -120,7 +120,7 @@ mod tests {
         acks.heard(&append(1, false), Lsn(5));
         assert_eq!(acks.tell(marks(9, 9), (1, [&policy].into_iter()), false), Some(marks(5, 5)));
         assert_eq!(acks.echo(), (7, 1));
-        // The same again is told to nobody, unless the primary asks with an empty append.
+        // The same acknowledgement is not sent twice, unless the primary asks for it with an empty append.
         assert_eq!(acks.tell(marks(9, 9), (1, [&policy].into_iter()), true), None);
         acks.heard(&append(2, true), Lsn(5));
         assert_eq!(acks.tell(marks(9, 9), (1, [&policy].into_iter()), false), None);

@@ -1,13 +1,16 @@
 //! A copy by rows on its way to a replica: which piece comes next.
 
-use wire::peer::Copy;
+use crate::context::Identity;
+use crate::output::Output;
+use wire::PeerMessage;
+use wire::peer::{AppendRefused, Copy, Refusal};
 
 /// Where a piece of a copy belongs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PieceIs {
     /// The first of a newer copy: what was taken in before goes.
     First,
-    /// The one that is waited for.
+    /// The piece that follows what is here.
     Next,
     /// Taken in before: its answer was lost.
     Again,
@@ -62,6 +65,16 @@ impl CopyIn {
             *next = copy.piece + 1;
         }
     }
+}
+
+/// Nothing comes of a copy here: its sender hears that it is to begin anew (PR-117).
+pub(crate) fn refuse(identity: Identity, copy: &Copy, out: &mut Vec<Output>) {
+    if !identity.rules.ended_copies_are_told() {
+        return;
+    }
+    let (partition, epoch, number) = (identity.id, copy.epoch, copy.number);
+    let refused = AppendRefused { partition, epoch, from: identity.me, number, why: Refusal::Busy };
+    out.push(Output::Send { to: copy.from, message: PeerMessage::AppendRefused(refused) });
 }
 
 #[cfg(test)]

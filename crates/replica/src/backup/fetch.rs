@@ -50,7 +50,7 @@ pub(crate) fn read(
     }
 }
 
-/// Sends what there is of it.
+/// Sends those of the entries asked for that are here.
 pub(crate) fn send(origin: Origin, fetch: &Fetch, entries: &[Entry], out: &mut Vec<Output>) {
     let mut bytes = bytes::BytesMut::new();
     for entry in entries {

@@ -57,6 +57,11 @@ impl Data {
         AppendOutcome::Yes(last)
     }
 
+    /// True if this log has the entry just before what an append brings.
+    pub fn follows(&self, append: &Append) -> bool {
+        self.check_prev(append).is_ok()
+    }
+
     /// The entry just before must be the primary's (R2, R3, F02).
     fn check_prev(&self, append: &Append) -> Result<(), AppendOutcome> {
         if append.prev.lsn > self.log.end().lsn {

@@ -105,8 +105,14 @@ impl Backup {
     pub fn installed(&mut self, copy: &Copy) {
         self.copy.installed(copy);
         if copy.last {
-            self.acks.begin_at(copy.at.lsn);
+            self.begin_at(copy.at.lsn);
         }
+    }
+
+    /// The log begins again with a state of the primary's, which may be older than what was here.
+    pub fn begin_at(&mut self, at: Lsn) {
+        self.acks.begin_at(at);
+        self.fresh_at = Micros::ZERO;
     }
 
     /// An append was taken in: this log is the primary's up to `last`.
@@ -114,7 +120,19 @@ impl Backup {
         self.acks.heard(append, last);
         self.patience.heard(resend);
         self.their_committed = self.their_committed.max(append.committed);
-        self.fresh_at = self.fresh_at.max(Micros(append.echo_us));
+        // All that was acknowledged at that moment is at or below what the append says is committed (PR-165).
+        if self.acks.matched() >= append.committed {
+            self.fresh_at = self.fresh_at.max(Micros(append.echo_us));
+        }
+    }
+
+    /// What an append says beside its entries, up to where this log is the primary's.
+    pub fn take_positions(&self, append: &Append, data: &mut Data) {
+        let end = data.log.end().lsn;
+        let matched = self.acks.matched().min(end);
+        data.marks.commit(append.committed.min(matched), end);
+        data.marks.secure(append.secured.min(matched));
+        data.marks.raise_log_floor(append.log_floor);
     }
 
     /// When all that was acknowledged was surely committed here, by this replica's clock.
@@ -173,8 +191,21 @@ mod tests {
     #[test]
     fn pr_27_an_older_append_makes_nothing_fresher() {
         let mut backup = Backup::new(Micros(1));
-        backup.heard(&append(7, 40), Lsn(5), Micros(1));
-        backup.heard(&append(6, 30), Lsn(5), Micros(1));
+        backup.heard(&append(7, 40), Lsn(7), Micros(1));
+        backup.heard(&append(6, 30), Lsn(7), Micros(1));
         assert_eq!(backup.fresh_at(), Micros(40));
+    }
+
+    #[test]
+    fn pr165_who_lacks_what_is_committed_is_no_fresher() {
+        let mut backup = Backup::new(Micros(1));
+        backup.heard(&append(7, 40), Lsn(5), Micros(1));
+        assert_eq!(backup.fresh_at(), Micros::ZERO);
+        backup.heard(&append(7, 40), Lsn(7), Micros(1));
+        assert_eq!(backup.fresh_at(), Micros(40));
+        backup.heard(&append(9, 50), Lsn(8), Micros(1));
+        assert_eq!(backup.fresh_at(), Micros(40));
+        backup.begin_at(Lsn(6));
+        assert_eq!(backup.fresh_at(), Micros::ZERO, "files may be older than what was here");
     }
 }

@@ -3,7 +3,7 @@
 use types::Micros;
 
 /// The longest time between two such words.
-const LONGEST: Micros = Micros::from_millis(1_000);
+const LONGEST_BACKOFF: Micros = Micros::from_millis(1_000);
 
 /// When it said so last, and how long it waits before it does again.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Patience {
         }
         self.said_at = now;
         if backs_off {
-            self.waits = Micros(self.waits.0 * 2).min(LONGEST);
+            self.waits = Micros(self.waits.0 * 2).min(LONGEST_BACKOFF);
         }
         true
     }
@@ -51,7 +51,7 @@ mod tests {
         for seconds in 2..6 {
             assert!(patience.runs_out(Micros(seconds * 1_000_000), true));
         }
-        assert_eq!(patience.waits, LONGEST);
+        assert_eq!(patience.waits, LONGEST_BACKOFF);
         patience.heard(Micros(100_000));
         assert!(patience.runs_out(Micros(5_100_000), false) && patience.runs_out(Micros(5_200_000), false));
     }

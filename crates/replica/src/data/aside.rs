@@ -199,7 +199,7 @@ impl Data {
 
     /// Sets aside what is in memory above `common`, the last entry that the primary has too (R9).
     /// [`Data::is_aside`] comes first.
-    pub fn cut_aside(&mut self, common: Lsn, out: &mut Vec<Output>) {
+    pub fn truncate_aside(&mut self, common: Lsn, out: &mut Vec<Output>) {
         let mut entries = self.log.take_tail(common);
         let written = self.aside.as_deref().filter(|aside| aside.above <= common);
         let written = written.map_or(Lsn::ZERO, |aside| aside.upto);
@@ -244,7 +244,9 @@ impl Data {
                 self.set_aside(entries, ctx.out);
                 self.read_aside(ctx);
             }
-            Some(Err(what)) => ctx.out.push(Output::Notice { partition: self.identity.id, what }),
+            Some(Err(what)) => {
+                ctx.out.push(Output::Notice { partition: self.identity.id, what: what.into() })
+            }
             None => {}
         }
     }
@@ -284,7 +286,7 @@ impl Data {
                 Err(reason) => {
                     ctx.out.push(rows.piece(owner, &self.log, above, true));
                     let what = format!("not all rows of an older term can be set aside: {reason}");
-                    ctx.out.push(Output::Notice { partition: self.identity.id, what });
+                    ctx.out.push(Output::Notice { partition: self.identity.id, what: what.into() });
                 }
             }
         }

@@ -46,14 +46,14 @@ fn mutations(engine: &dyn Engine, rules: Rules, entry: &Entry) -> Result<Vec<Mut
             if let Some(fault) = effects.mutations.iter().find_map(mutation_fault) {
                 return Err(Unfit::Entry(format!("PR-72: the entry at {}: {fault}", entry.at())));
             }
-            let session = session::mutation_of(engine, entry, &effects)?;
+            let session = session::mutations_of(engine, entry, &effects)?;
             let mut mutations = effects.mutations;
             mutations.extend(session);
             Ok(mutations)
         }
         Kind::Bulk => {
             let effects = staged_load(engine, rules, entry)?.effects;
-            let session = session::mutation_of(engine, entry, &effects)?;
+            let session = session::mutations_of(engine, entry, &effects)?;
             let mut mutations = effects.mutations;
             mutations.extend(session);
             Ok(mutations)
@@ -63,7 +63,10 @@ fn mutations(engine: &dyn Engine, rules: Rules, entry: &Entry) -> Result<Vec<Mut
             let key = session_key(SessionId(entry.at()));
             Ok(vec![Mutation { key, value: Some(session.encode()) }])
         }
-        Kind::SessionExpire => session::decode_expired(entry.payload()).map_err(Unfit::Entry),
+        Kind::SessionExpire => {
+            let sessions = session::decode_expired(entry.payload()).map_err(Unfit::Entry)?;
+            Ok(session::expire(engine, sessions)?)
+        }
         Kind::Schema => crate::features::index::decode(entry).map_err(Unfit::Entry),
         Kind::Policy | Kind::Configuration | Kind::Noop => Ok(Vec::new()),
         _ => Err(not_understood(entry)),

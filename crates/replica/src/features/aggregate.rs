@@ -11,7 +11,7 @@ use types::{Lsn, Micros, ReadAt, Term};
 use wire::{Body, Op, ReadLevel, Request, Status};
 
 /// More at a time are not taken in by one replica.
-const MOST: usize = 256;
+const MAX_AGGREGATES: usize = 256;
 
 /// What is found out of each row; the findings add up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,7 +118,7 @@ impl AggregateScan {
 
 /// The aggregate scans of one replica. Their versions are kept for them.
 ///
-/// Invariants (`validate`): no more than [`MOST`].
+/// Invariants (`validate`): no more than [`MAX_AGGREGATES`].
 #[derive(Debug, Default)]
 pub(crate) struct AggregateScans {
     /// The one that has waited longest is the first.
@@ -138,12 +138,12 @@ impl AggregateScans {
 
     /// True if no more are taken in.
     pub fn is_full(&self) -> bool {
-        self.waiting.len() >= MOST
+        self.waiting.len() >= MAX_AGGREGATES
     }
 
     /// Takes a scan in, to be the next one.
     pub fn begin(&mut self, scan: AggregateScan) {
-        assert!(!self.is_full(), "{MOST} aggregate scans are as many as there may be");
+        assert!(!self.is_full(), "{MAX_AGGREGATES} aggregate scans are as many as there may be");
         self.waiting.push_front(scan);
     }
 
@@ -197,8 +197,8 @@ impl AggregateScans {
 
     /// What must hold of them.
     pub fn validate(&self) -> Result<(), String> {
-        if self.waiting.len() > MOST {
-            return Err(format!("{} aggregate scans are more than {MOST}", self.waiting.len()));
+        if self.waiting.len() > MAX_AGGREGATES {
+            return Err(format!("{} aggregate scans are more than {MAX_AGGREGATES}", self.waiting.len()));
         }
         Ok(())
     }
@@ -211,10 +211,10 @@ mod tests {
     use crate::fake::{FakeEngine, at};
     use bytes::Bytes;
     use types::Mutation;
-    use wire::request::Snapshot;
+    use wire::request::ReadSnapshot;
 
     fn count() -> Request {
-        let op = Op::Count { from: Bytes::new(), to: Bytes::new(), at: Snapshot::Newest };
+        let op = Op::Count { from: Bytes::new(), to: Bytes::new(), at: ReadSnapshot::Newest };
         crate::fake::request(op)
     }
 
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn there_are_never_too_many() {
         let mut scans = AggregateScans::default();
-        (0..MOST).for_each(|_| scans.begin(scan(1)));
+        (0..MAX_AGGREGATES).for_each(|_| scans.begin(scan(1)));
         assert!(scans.is_full());
         scans.validate().expect("valid");
     }

@@ -16,12 +16,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::bulk::load_key;
 use types::engine::{mutation_fault, space};
 use types::{Component, Engine, EngineError, LoadId, Lsn, Member, Micros, Mutation, ReadAt, Rules, Staging};
-use wire::bulk::{LoadMark, Stage, StageAnswer, StagePiece};
+use wire::bulk::{LoadMark, StageAnswer, StageLoad, StagePiece};
 use wire::entry::Kind;
 use wire::{Entry, Op, PeerMessage, Request, Status};
 
 /// So many loads are staged at once.
-pub(crate) const MOST: usize = 8;
+pub(crate) const MAX_LOADS: usize = 8;
 /// Members are waited for so long.
 const ANSWERS: Micros = Micros::from_millis(1_000);
 /// What a member said holds for so long.
@@ -33,7 +33,7 @@ const SETTLES: Micros = Micros::from_millis(10_000);
 pub(crate) const OURS: u64 = 0;
 /// A piece of a file that it sends then, in bytes, and how many at once.
 pub(crate) const PIECE: usize = 256 << 10;
-const AT_ONCE: usize = 8;
+const MAX_PIECES_IN_FLIGHT: usize = 8;
 
 /// What a replica knows of loads beside its engine's files.
 ///
@@ -222,7 +222,7 @@ impl BulkLoads {
         let known = engine.loads();
         let staging = match loaded_at(engine, load) {
             Ok(Some(_)) => return Ok(None),
-            Ok(None) if !known.contains(&load) && known.len() >= 2 * MOST => {
+            Ok(None) if !known.contains(&load) && known.len() >= 2 * MAX_LOADS => {
                 Staging::Refused("a member has too many loads already".into())
             }
             Ok(None) => match stage(engine, load, files) {
@@ -367,7 +367,7 @@ pub(crate) fn pieces_of_ours(
     let Staging::Wants { file, from: first } = told.staging else { return Ok(()) };
     let Some(staging) = engine.staging() else { return Ok(()) };
     let mut at = first;
-    for _ in 0..AT_ONCE {
+    for _ in 0..MAX_PIECES_IN_FLIGHT {
         let bytes = match staging.read_staged(told.load, file as usize, at, most) {
             Ok(bytes) => bytes.unwrap_or_default(),
             Err(EngineError::Later(_)) => break,
@@ -390,7 +390,7 @@ pub(crate) fn pieces_of_ours(
 impl Origin {
     pub(crate) fn stage(&self, number: u64, load: LoadId, files: Vec<Component>) -> PeerMessage {
         let Origin { partition, epoch, me: from } = *self;
-        PeerMessage::Stage(Stage { partition, epoch, from, number, load, files })
+        PeerMessage::StageLoad(StageLoad { partition, epoch, from, number, load, files })
     }
 
     pub(crate) fn stage_piece(&self, load: LoadId, (file, at): (u32, u64), bytes: Bytes) -> PeerMessage {

@@ -6,6 +6,9 @@
 use crate::features::constraint::{Tables, without_parent};
 use crate::rows::{self, Evaluated, Since};
 use crate::scope::Scope;
+use procedure::{Runtime, Shape};
+use std::collections::BTreeSet;
+use types::data::kind::{Kind, Procedure};
 use types::database::MAX_TABLES;
 use types::engine::{Engine, EngineError};
 use types::{
@@ -18,16 +21,21 @@ pub(crate) fn fault(record: &PartitionRecord, request: &Request) -> Option<Strin
     let (id, own) = (record.id, request.table == record.table);
     let transacts = matches!(request.op, Op::Transact { .. });
     if !record.is_of_database() {
-        return transacts.then(|| format!("partition {id} is of one table, and not of a database"));
+        let calls = matches!(request.op, Op::Call(_));
+        return (transacts || calls)
+            .then(|| format!("partition {id} is of one table, and not of a database"));
     }
-    let several = "cannot be done in a database yet: they take a partition as a whole for one table's";
     match &request.op {
+        Op::Call(_) if !own => Some("a call of a procedure is one of the database".into()),
         Op::Write { .. } if own => Some("a catalog is changed by changes of its tables".into()),
         Op::Transact { .. } if !own => Some("a write to several tables is one of the database".into()),
-        Op::Write { mark: Some(_), .. } | Op::Feed { .. } => Some(format!("feeds {several}")),
-        Op::Job { .. } | Op::EndJob { .. } => Some(format!("jobs {several}")),
+        Op::Feed { .. } | Op::Job { .. } | Op::EndJob { .. } if own => {
+            Some("what is fed or done by a job is rows of a table, and not of a database".into())
+        }
         Op::Stage { .. } | Op::StagePiece { .. } | Op::Unstage { .. } | Op::Load { .. } => {
-            Some(format!("bulk loads {several}"))
+            let why =
+                "bulk loads cannot be done in a database: they would hold up the writes of all its tables";
+            Some(why.into())
         }
         _ => None,
     }
@@ -76,13 +84,23 @@ pub(crate) fn tables_at(engine: &dyn Engine, at: ReadAt) -> Result<Tables, Engin
 }
 
 /// Does the changes on what is there. Gives the tables that are others now.
-fn apply_changes(rules: Rules, mut tables: Tables, changes: &[Change]) -> Result<Tables, Refused> {
+fn apply_changes(
+    rules: Rules,
+    runtime: &Runtime,
+    mut tables: Tables,
+    changes: &[Change],
+) -> Result<Tables, Refused> {
     let mut changed = Vec::with_capacity(changes.len());
     let stale = || Refused::Outcome(Outcome::Stale);
     for change in changes {
         let (id, table, state) = match change {
             Change::Create(table) => {
-                if tables.contains_key(&table.id) {
+                // Several clients bring a partition to what the first one has: one was faster.
+                let made = tables.get(&table.id).map(|(_, there)| there.created_ms == table.created_ms);
+                if made == Some(true) {
+                    return Err(stale());
+                }
+                if made.is_some() {
                     return Err(Refused::Bad(format!("the id {} was given to two tables", table.id)));
                 }
                 (table.id, table.clone(), table.state())
@@ -100,18 +118,11 @@ fn apply_changes(rules: Rules, mut tables: Tables, changes: &[Change]) -> Result
                 (*id, known(rules, &tables, *id, *schema).ok_or_else(stale)?.clone(), TableState::Dropping)
             }
         };
-        let is_named = |state: TableState| match rules.filled_tables_have_no_name() {
-            true => state.is_named(),
-            false => state != TableState::Dropping,
-        };
-        let named = |(other, (state, there)): (&TableId, &(TableState, CatalogTable))| {
-            *other != id && is_named(*state) && there.name == table.name
-        };
-        if is_named(state) && tables.iter().any(named) {
-            return Err(Refused::Outcome(Outcome::NameTaken));
-        }
         tables.insert(id, (state, table));
         changed.push(id);
+    }
+    if changed.iter().any(|id| shares_its_name(rules, &tables, *id)) {
+        return Err(Refused::Outcome(Outcome::NameTaken));
     }
     if tables.len() > MAX_TABLES {
         return Err(Refused::Outcome(Outcome::TooMuch));
@@ -120,8 +131,50 @@ fn apply_changes(rules: Rules, mut tables: Tables, changes: &[Change]) -> Result
     if without_parent(&tables).is_some() {
         return Err(stale());
     }
+    for id in &changed {
+        if let Some(checked) = checked(runtime, &tables, *id).map_err(Refused::Bad)? {
+            tables.insert(*id, (TableState::Live, checked));
+        }
+    }
+    let mut names = BTreeSet::new();
+    for (_, table) in tables.values().filter(|(state, _)| state.is_named()) {
+        assert!(names.insert(&table.name), "PR-123: two tables of a database have the name '{}'", table.name);
+    }
     tables.retain(|id, _| changed.contains(id));
     Ok(tables)
+}
+
+/// A new procedure, once it is clear that it can run here (PR-191); none: this is something else.
+fn checked(runtime: &Runtime, tables: &Tables, id: TableId) -> Result<Option<CatalogTable>, String> {
+    let Some((TableState::Live, table)) = tables.get(&id) else { return Ok(None) };
+    let Some((_, procedure)) = table.schema.procedure().filter(|(_, procedure)| !procedure.checked) else {
+        return Ok(None);
+    };
+    let refused = |why: String| format!("procedure `{}`: {why}", table.name);
+    runtime.prepare(table, &|name| shape_of(tables, name)).map_err(refused)?;
+    let kind = Kind::Procedure(Procedure { checked: true, ..procedure.clone() });
+    let schema = table.schema.clone().of_kind(kind).map_err(|error| error.to_string())?;
+    Ok(Some(CatalogTable { schema, ..table.clone() }))
+}
+
+/// The table of this name, as procedures see it.
+pub(crate) fn shape_of(tables: &Tables, name: &str) -> Option<Shape> {
+    let named = |(state, table): &&(TableState, CatalogTable)| state.is_named() && table.name == name;
+    tables.values().find(named).map(|(state, table)| Shape::of(*state, table))
+}
+
+/// True if another table has the name of this one. It is asked behind all changes of a request: in it two
+/// tables may get each other's names.
+fn shares_its_name(rules: Rules, tables: &Tables, id: TableId) -> bool {
+    let is_named = |state: TableState| match rules.filled_tables_have_no_name() {
+        true => state.is_named(),
+        false => state != TableState::Dropping,
+    };
+    let Some((state, table)) = tables.get(&id) else { return false };
+    let named = |(other, (state, there)): (&TableId, &(TableState, CatalogTable))| {
+        *other != id && is_named(*state) && there.name == table.name
+    };
+    is_named(*state) && tables.iter().any(named)
 }
 
 /// The table with this id, if it is of this version and not being removed.
@@ -135,13 +188,13 @@ fn known(rules: Rules, tables: &Tables, id: TableId, schema: u32) -> Option<&Cat
 pub(crate) fn evaluate_parts(
     engine: &dyn Engine,
     record: &PartitionRecord,
-    rules: Rules,
+    (rules, runtime): (Rules, &Runtime),
     (changes, parts): (&[Change], &[TablePart]),
     since: Option<Position>,
 ) -> Result<Result<Evaluated, Refused>, EngineError> {
     let changed = match changes.is_empty() {
         true => Tables::new(),
-        false => match apply_changes(rules, tables_at(engine, ReadAt::Applied)?, changes) {
+        false => match apply_changes(rules, runtime, tables_at(engine, ReadAt::Applied)?, changes) {
             Ok(changed) => changed,
             Err(refused) => return Ok(Err(refused)),
         },
@@ -230,7 +283,8 @@ mod tests {
             let changes = read_changes(changes).map_err(Refused::Bad)?;
             let all = (&changes[..], parts);
             let evaluated =
-                evaluate_parts(&self.engine, &record(), Rules::ALL, all, None).expect("no error")?;
+                evaluate_parts(&self.engine, &record(), (Rules::ALL, &Runtime::default()), all, None)
+                    .expect("no error")?;
             self.execute(&evaluated.2);
             Ok(evaluated.1)
         }
@@ -272,13 +326,24 @@ mod tests {
         world.write(&[create(PETS, "pets")], &[]).expect("made");
         let taken = Refused::Outcome(Outcome::NameTaken);
         assert_eq!(world.write(&[create(TOWNS, "pets")], &[]), Err(taken.clone()));
-        assert!(matches!(world.write(&[create(PETS, "others")], &[]), Err(Refused::Bad(_))));
+        let other = |name: &str| {
+            let table = CatalogTable { created_ms: 9, ..table(PETS, name, 1, 0) };
+            TableChange::Create(RecordText::new(&table))
+        };
+        assert!(matches!(world.write(&[other("others")], &[]), Err(Refused::Bad(_))));
+        assert_eq!(world.write(&[create(PETS, "pets")], &[]), Err(STALE), "somebody was faster");
         assert!(matches!(world.write(&[create(TableId(0), "others")], &[]), Err(Refused::Bad(_))));
         let drop = TableChange::Drop { table: PETS, schema: 1 };
         world.write(&[drop, create(TOWNS, "pets")], &[part(TOWNS, 1, &["a"])]).expect("the name is free");
-        assert!(matches!(world.write(&[create(PETS, "again")], &[]), Err(Refused::Bad(_))), "ids never are");
+        assert!(matches!(world.write(&[other("again")], &[]), Err(Refused::Bad(_))), "ids never are");
         let rename = TableChange::Alter { from: 1, to: RecordText::new(&table(TOWNS, "towns", 9, 0)) };
         world.write(&[rename, create(TableId(9), "pets")], &[]).expect("the name is free");
+        let swap = |id, from, name, version| TableChange::Alter {
+            from,
+            to: RecordText::new(&table(id, name, version, 0)),
+        };
+        let both = [swap(TOWNS, 9, "pets", 12), swap(TableId(9), 1, "towns", 13)];
+        world.write(&both, &[]).expect("each has the other's name");
         assert_eq!(world.write(&[create(TableId(10), "towns")], &[]), Err(taken));
     }
 

@@ -9,7 +9,7 @@
 use bytes::Bytes;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use types::data::constraint::{Constraint, Reference, Standing, Target};
+use types::data::constraint::{Constraint, Demand, Reference, Standing, Target};
 use types::data::{Row, Schema, Value, decode_known, encode_key, prefix_end};
 use types::engine::{Engine, EngineError, MAX_KEY_BYTES};
 use types::{CatalogTable, KeySpace, Mutation, ReadAt, Rules, TableId, TableState, index};
@@ -41,7 +41,7 @@ pub(crate) struct Guards(BTreeMap<TableId, Guarded>);
 
 /// What constraints say to a write.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum ConstraintCheck {
     /// It may be done; with what it changes in indexes.
     Fits(Vec<Mutation>),
     /// A row of it has no place in an index.
@@ -83,24 +83,24 @@ impl Guards {
     }
 
     /// Whether a write that changes this may be done.
-    pub fn judge(
+    pub fn check(
         &self,
         engine: &dyn Engine,
         rules: Rules,
         mutations: &[Mutation],
-    ) -> Result<Verdict, EngineError> {
+    ) -> Result<ConstraintCheck, EngineError> {
         let mut after = After::new(engine, mutations);
         let touched = self.touched(&after)?;
-        let Some(changes) = index_changes(&touched) else { return Ok(Verdict::Unindexable) };
+        let Some(changes) = index_changes(&touched) else { return Ok(ConstraintCheck::Unindexable) };
         after.index.extend(changes.iter().map(|change| (change.key.clone(), change.value.is_some())));
         if rules.constraints_are_looked_at() {
             for one in &touched {
                 if let Some(number) = self.against(&after, one)? {
-                    return Ok(Verdict::Violates(number));
+                    return Ok(ConstraintCheck::Violates(number));
                 }
             }
         }
-        Ok(Verdict::Fits(changes))
+        Ok(ConstraintCheck::Fits(changes))
     }
 
     /// The rows that a write leaves other than they were, of tables with constraints.
@@ -125,9 +125,10 @@ impl Guards {
             let Some(columns) = constraint.indexed() else { continue };
             let (old, new) = (values(one.before(), columns), values(one.after(), columns));
             let Some(new) = new.filter(|new| old.as_ref() != Some(new) && !has_null(new)) else { continue };
-            let kept = match constraint.reference() {
-                Some(reference) => self.has_parent(after, reference, &new)?,
-                None => after.count(one.id, constraint.number, &new, 2)? == 1,
+            let kept = match &constraint.demand {
+                Demand::Foreign(reference) => self.has_parent(after, reference, &new)?,
+                Demand::Unique(_) => after.count(one.id, constraint.number, &new, 2)? == 1,
+                Demand::Index(_) | Demand::Check(_) => true,
             };
             if !kept {
                 return Ok(Some(constraint.number));
@@ -189,9 +190,10 @@ impl Guards {
         };
         let shown = || shown(&guarded.schema, columns, &found);
         if !has_null(&found) {
-            let kept = match constraint.reference() {
-                Some(reference) => self.has_parent(&after.0.borrow(), reference, &found)?,
-                None => after.0.borrow().others(table, number, &found, &entry)? == 0,
+            let kept = match &constraint.demand {
+                Demand::Foreign(reference) => self.has_parent(&after.0.borrow(), reference, &found)?,
+                Demand::Unique(_) => after.0.borrow().others(table, number, &found, &entry)? == 0,
+                Demand::Index(_) | Demand::Check(_) => true,
             };
             if !kept {
                 return breach(shown());

@@ -91,6 +91,15 @@ impl KnownIndexes {
         Ok(definitions)
     }
 
+    /// True if writes change rows of indexes.
+    pub fn are_maintained(
+        &mut self,
+        engine: &dyn Engine,
+        leading: Option<Term>,
+    ) -> Result<bool, EngineError> {
+        Ok(self.definitions(engine, leading)?.iter().any(Definition::is_maintained))
+    }
+
     /// Adds to what a write changes what it changes in the indexes, or refuses it.
     pub fn with_index_rows(
         &mut self,
@@ -372,11 +381,11 @@ fn constraint_index(
 pub(crate) fn decode(entry: &Entry) -> Result<Vec<Mutation>, String> {
     let mutations = Effects::decode(entry.payload())?.mutations;
     let (first, end) = index::definition_range();
-    // Rows of a database's table that was dropped are removed by the same kind, and definitions of tables are
-    // changed.
+    // Rows of a database's table that was dropped are removed by the same kind, and where its feeds were, and
+    // definitions of tables are changed.
     let fits = |mutation: &Mutation| {
         let (key, removed) = (&mutation.key[..], mutation.value.is_none());
-        let of_table = removed && key[0] == space::ROW || KeySpace::Catalog.has(key);
+        let of_table = removed && matches!(key[0], space::ROW | space::FEED) || KeySpace::Catalog.has(key);
         key[0] == space::INDEX || key >= &first[..] && key < &end[..] || of_table
     };
     if let Some(fault) = mutations.iter().find_map(mutation_fault) {

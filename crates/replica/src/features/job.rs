@@ -11,28 +11,31 @@
 
 use crate::answer::AckCondition;
 use crate::features::index::{BESIDE, KnownIndexes};
+use crate::features::tend::KnownCatalog;
 use crate::rows::{self, hash_row};
+use crate::scope::Scope;
 use crate::session::SCAN_BYTES;
-use crate::session::row_key;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
 use types::job::{MOST_AHEAD_MS, horizon_key, job_key, job_of, job_range};
-use types::{Engine, EngineError, JobId, Mutation, ReadAt, Rules, Term};
+use types::{Engine, EngineError, JobId, Mutation, ReadAt, Rules, TableId, Term};
 use wire::job::{JobRecord, JobRefusal, JobState, JobStatus};
 use wire::{Effects, Op, Outcome, RowOp, Status};
 
 /// Rows of jobs that a partition keeps, before it forgets some.
-const MOST: usize = 1024;
+const MAX_JOB_ROWS: usize = 1024;
 /// A job that ended is remembered so long at least, unless there are more than ever: its client may ask
 /// again.
 const KEPT_MS: u64 = 60_000;
 /// So many are forgotten at once.
-const AT_ONCE: usize = 256;
+const MAX_FORGOTTEN_AT_ONCE: usize = 256;
 /// With the job's own row, and the horizon's, they have room in an entry beside the rows of records.
-const _: () = assert!(AT_ONCE + 2 <= BESIDE);
+const _: () = assert!(MAX_FORGOTTEN_AT_ONCE + 2 <= BESIDE);
 /// The form of a job's row.
-const FORMAT: u8 = 1;
-const ROW_BYTES: usize = 35;
+const FORMAT: u8 = 2;
+const ROW_BYTES: usize = 39;
+/// The form of those that did not say which constraint a record was against.
+const FORMER: (u8, usize) = (1, 35);
 
 /// A job's row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -45,7 +48,8 @@ struct Row {
 impl Row {
     fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(ROW_BYTES);
-        let refused = self.status.refused.unwrap_or(JobRefusal { number: 0, outcome: Outcome::Done });
+        let none = JobRefusal { number: 0, outcome: Outcome::Done, constraint: 0 };
+        let refused = self.status.refused.unwrap_or(none);
         out.put_u8(FORMAT);
         out.put_u8(self.status.state as u8);
         out.put_u8(refused.outcome as u8);
@@ -53,12 +57,14 @@ impl Row {
         out.put_u64_le(self.status.through);
         out.put_u64_le(refused.number);
         out.put_u64_le(self.touched_ms);
+        out.put_u32_le(refused.constraint);
         out.freeze()
     }
 
     /// The error is a sentence.
     fn decode(mut bytes: &[u8]) -> Result<Row, String> {
-        if bytes.len() != ROW_BYTES || bytes[0] != FORMAT {
+        let form = (bytes.first().copied().unwrap_or(0), bytes.len());
+        if form != (FORMAT, ROW_BYTES) && form != FORMER {
             return Err(format!("the row of a job has {} bytes of an unknown form", bytes.len()));
         }
         bytes.advance(1);
@@ -71,9 +77,10 @@ impl Row {
         let outcome =
             Outcome::from_number(bytes.get_u8()).ok_or("the row of a job has an unknown outcome")?;
         let (records, through, number) = (bytes.get_u64_le(), bytes.get_u64_le(), bytes.get_u64_le());
-        let refused = (number > 0).then_some(JobRefusal { number, outcome });
-        let status = JobStatus { state, records, through, refused };
-        Ok(Row { status, touched_ms: bytes.get_u64_le() })
+        let touched_ms = bytes.get_u64_le();
+        let constraint = if bytes.is_empty() { 0 } else { bytes.get_u32_le() };
+        let refused = (number > 0).then_some(JobRefusal { number, outcome, constraint });
+        Ok(Row { status: JobStatus { state, records, through, refused }, touched_ms })
     }
 
     /// May be forgotten at this time.
@@ -100,12 +107,13 @@ impl Step {
     }
 }
 
-/// Records that were evaluated: how many are done, what they change, and why the next one is not done.
+/// Records that were evaluated: how many are done, what they change, and why the next one is not done, with
+/// the number of the constraint that forbids it.
 struct Evaluated {
     done: usize,
     affected: u32,
     mutations: Vec<Mutation>,
-    refused: Option<Outcome>,
+    refused: Option<(Outcome, u32)>,
 }
 
 /// What a primary does for one request of a job: it reads the job's row, and evaluates records on the newest
@@ -113,6 +121,10 @@ struct Evaluated {
 pub(crate) struct JobWork<'a> {
     pub engine: &'a dyn Engine,
     pub indexes: &'a mut KnownIndexes,
+    /// The rows that records may touch.
+    pub scope: Scope,
+    /// What is known of the tables, in a database.
+    pub catalog: Option<&'a mut KnownCatalog>,
     /// The term that this replica leads in.
     pub leading: Option<Term>,
     pub rules: Rules,
@@ -187,21 +199,25 @@ impl JobWork<'_> {
         }
         let on = status.through > through || done == 0 || !self.rules.sessions_have_no_gaps();
         assert!(on, "PR-47: a job goes back from record {through} to {}", status.through);
-        status.refused = refused.map(|outcome| JobRefusal { number: records[done].number, outcome });
+        let number = || records[done].number;
+        status.refused =
+            refused.map(|(outcome, constraint)| JobRefusal { number: number(), outcome, constraint });
         let outcome = if refused.is_some() { Outcome::Stopped } else { Outcome::Done };
         Ok(Step { outcome, affected, mutations, status })
     }
 
-    /// As many of the records as can be done, with what they change in indexes.
+    /// As many of the records as can be done, with what they change in indexes. In a database the records of
+    /// a piece are looked at together: so many are done that what they leave keeps all constraints, and one
+    /// more would not (PR-181).
     fn evaluate_records(&mut self, records: &[JobRecord]) -> Result<Evaluated, EngineError> {
-        let rows = evaluate_rows(self.engine, records)?;
+        let rows = evaluate_rows(self.engine, &self.scope, records)?;
         let (done, refused) = (rows.done, rows.refused);
         let (whole, affected, mutations) = self.with_index_rows(rows)?;
         if whole == Outcome::Done {
             return Ok(Evaluated { done, affected, mutations, refused });
         }
-        // A record among them has no place in an index: the first so many that do fit, and why one more does
-        // not.
+        // A record among them has no place in an index, or is against a constraint: so many that do fit, and
+        // why one more does not.
         let (mut fits, mut over) = (0, done);
         while fits + 1 < over {
             let middle = fits + (over - fits) / 2;
@@ -210,18 +226,26 @@ impl JobWork<'_> {
                 _ => over = middle,
             }
         }
-        let (why, ..) = self.indexed_rows(&records[..over])?;
-        let (_, affected, mutations) = self.indexed_rows(&records[..fits])?;
-        Ok(Evaluated { done: fits, affected, mutations, refused: Some(why) })
+        let (why, constraint, _) = self.indexed_rows(&records[..over])?;
+        let constraint = if why == Outcome::Violates { constraint } else { 0 };
+        let (kept, affected, mutations) = self.indexed_rows(&records[..fits])?;
+        assert!(
+            why != Outcome::Done && kept == Outcome::Done,
+            "PR-181: {fits} records of a job are {kept:?}, and one more is {why:?}"
+        );
+        Ok(Evaluated { done: fits, affected, mutations, refused: Some((why, constraint)) })
     }
 
     fn indexed_rows(&mut self, records: &[JobRecord]) -> Result<rows::Evaluated, EngineError> {
-        let rows = evaluate_rows(self.engine, records)?;
+        let rows = evaluate_rows(self.engine, &self.scope, records)?;
         self.with_index_rows(rows)
     }
 
     fn with_index_rows(&mut self, rows: Evaluated) -> Result<rows::Evaluated, EngineError> {
-        let changes = (Outcome::Done, rows.affected, rows.mutations);
+        let mut changes = (Outcome::Done, rows.affected, rows.mutations);
+        if let (Some(catalog), Some(term)) = (&mut self.catalog, self.leading) {
+            changes = catalog.with_constraints(self.engine, (term, self.rules), changes)?;
+        }
         self.indexes.with_index_rows(self.engine, self.leading, self.rules, changes)
     }
 }
@@ -237,14 +261,18 @@ fn row_of(engine: &dyn Engine, job: JobId, at: ReadAt) -> Result<Option<Row>, En
 }
 
 /// What the records change, up to the first that is refused for a row that is there.
-fn evaluate_rows(engine: &dyn Engine, records: &[JobRecord]) -> Result<Evaluated, EngineError> {
+fn evaluate_rows(
+    engine: &dyn Engine,
+    scope: &Scope,
+    records: &[JobRecord],
+) -> Result<Evaluated, EngineError> {
     let mut mutations = Vec::with_capacity(records.len());
     // Each record sees those before it.
     let mut own: BTreeMap<Bytes, bool> = BTreeMap::new();
     let looks = records.iter().any(|record| !matches!(record.op, RowOp::Put { .. }));
     let mut affected = 0;
     for (done, JobRecord { op, .. }) in records.iter().enumerate() {
-        let key = row_key(op.key());
+        let key = scope.keys().row_key(op.key());
         let exists = match (op, own.get(&key)) {
             (RowOp::Put { .. }, _) => true,
             (_, Some(exists)) => *exists,
@@ -252,7 +280,7 @@ fn evaluate_rows(engine: &dyn Engine, records: &[JobRecord]) -> Result<Evaluated
         };
         match op {
             RowOp::Insert { .. } if exists => {
-                return Ok(Evaluated { done, affected, mutations, refused: Some(Outcome::Exists) });
+                return Ok(Evaluated { done, affected, mutations, refused: Some((Outcome::Exists, 0)) });
             }
             RowOp::Delete { .. } | RowOp::Update { .. } if !exists => continue,
             RowOp::Keep { .. } => continue,
@@ -267,7 +295,8 @@ fn evaluate_rows(engine: &dyn Engine, records: &[JobRecord]) -> Result<Evaluated
     Ok(Evaluated { done: records.len(), affected, mutations, refused: None })
 }
 
-/// Jobs up to this one that have no row may have had one.
+/// The highest job whose row may have been forgotten: without a row nobody can say whether a job up to this
+/// one was ever here.
 fn horizon(engine: &dyn Engine) -> Result<JobId, EngineError> {
     let row = engine.get(&horizon_key(), ReadAt::Applied)?;
     let number = row.and_then(|(_, value)| value[..].try_into().ok().map(u64::from_le_bytes));
@@ -281,17 +310,17 @@ fn forget_jobs(
     idle_ms: u64,
 ) -> Result<Option<Vec<Mutation>>, EngineError> {
     let (from, to) = job_range();
-    let rows = engine.scan(&from, &to, ReadAt::Applied, 4 * MOST, SCAN_BYTES)?;
-    if rows.len() < MOST {
+    let rows = engine.scan(&from, &to, ReadAt::Applied, 4 * MAX_JOB_ROWS, SCAN_BYTES)?;
+    if rows.len() < MAX_JOB_ROWS {
         return Ok(Some(Vec::new()));
     }
-    let full = rows.len() >= 4 * MOST;
+    let full = rows.len() >= 4 * MAX_JOB_ROWS;
     let may_go = |row: &&types::engine::Row| {
         let decoded = Row::decode(&row.value).unwrap_or_default();
         decoded.is_over(wall_ms, idle_ms) || full && decoded.status.state != JobState::Open
     };
     let gone: Vec<JobId> =
-        rows.iter().filter(may_go).filter_map(|row| job_of(&row.key)).take(AT_ONCE).collect();
+        rows.iter().filter(may_go).filter_map(|row| job_of(&row.key)).take(MAX_FORGOTTEN_AT_ONCE).collect();
     let Some(last) = gone.last() else { return Ok((!full).then(Vec::new)) };
     let horizon = horizon(engine)?.max(*last);
     let mut mutations: Vec<Mutation> =
@@ -325,9 +354,13 @@ pub(crate) fn how_told(op: &Op, done: &JobStatus) -> AckCondition {
     }
 }
 
-/// A hash of what is asked (PR-47).
-pub(crate) fn request_hash(op: &Op) -> u64 {
+/// A hash of what is asked (PR-47). In a database it is of the table, too.
+pub(crate) fn request_hash(table: Option<TableId>, op: &Op) -> u64 {
     let mut hash = xxhash_rust::xxh3::Xxh3::new();
+    if let Some(table) = table {
+        hash.update(b"table");
+        hash.update(&table.0.to_le_bytes());
+    }
     match op {
         Op::Job { job, after, records } => {
             hash.update(&job.0.to_le_bytes());
@@ -358,13 +391,18 @@ mod tests {
 
     #[test]
     fn rows_read_back_and_cuts_are_noticed() {
-        let refused = Some(JobRefusal { number: 9, outcome: Outcome::Exists });
+        let one = JobRefusal { number: 9, outcome: Outcome::Violates, constraint: 77 };
+        let refused = Some(one);
         let row = Row { status: JobStatus { refused, ..status(JobState::Aborted, 8) }, touched_ms: 77 };
         let bytes = row.encode();
         assert_eq!(Row::decode(&bytes), Ok(row));
-        for cut in 0..bytes.len() {
-            assert!(Row::decode(&bytes[..cut]).is_err());
+        for length in 0..bytes.len() {
+            assert!(Row::decode(&bytes[..length]).is_err());
         }
+        let former = [&[FORMER.0], &bytes[1..FORMER.1]].concat();
+        let refused = Some(JobRefusal { constraint: 0, ..one });
+        let without = Row { status: JobStatus { refused, ..row.status }, ..row };
+        assert_eq!(Row::decode(&former), Ok(without));
     }
 
     #[test]
@@ -378,8 +416,18 @@ mod tests {
         let mut does = |after: u64, numbers: &[u64]| {
             let records = numbers.iter().map(|number| record(*number)).collect();
             let (leading, rules) = (Some(Term(1)), Rules::ALL);
-            let mut work =
-                JobWork { engine: &engine, indexes: &mut indexes, leading, rules, wall_ms: 9, idle_ms: 9 };
+            let (scope, catalog) = (Scope::BARE, None);
+            let (engine_now, indexes) = (&engine, &mut indexes);
+            let mut work = JobWork {
+                engine: engine_now,
+                indexes,
+                scope,
+                catalog,
+                leading,
+                rules,
+                wall_ms: 9,
+                idle_ms: 9,
+            };
             let step = work.step(&Op::Job { job, after, records }, job).expect("reads").expect("is known");
             lsn += 1;
             engine.execute(at(lsn), &step.mutations);
@@ -402,7 +450,7 @@ mod tests {
         assert_eq!(ended(open, 6, false), (Outcome::Stopped, JobState::Aborted), "a record is missing");
         assert_eq!(ended(open, 5, true), (Outcome::Done, JobState::Aborted));
         assert_eq!(ended(JobStatus::default(), 0, true), (Outcome::Done, JobState::Aborted));
-        let refused = Some(JobRefusal { number: 6, outcome: Outcome::Exists });
+        let refused = Some(JobRefusal { number: 6, outcome: Outcome::Exists, constraint: 0 });
         assert_eq!(ended(JobStatus { refused, ..open }, 5, false), (Outcome::Stopped, JobState::Aborted));
         assert_eq!(ended(status(JobState::Committed, 5), 5, true), (Outcome::Done, JobState::Committed));
         assert_eq!(ended(status(JobState::Aborted, 5), 5, false), (Outcome::Stopped, JobState::Aborted));

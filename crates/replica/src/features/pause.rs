@@ -7,7 +7,7 @@
 use types::{Lsn, Micros};
 
 /// The longest that one request holds `committed` back.
-const LONGEST: Micros = Micros::from_millis(2_000);
+const MAX_PAUSE: Micros = Micros::from_millis(2_000);
 /// Between the end of a pause and the next one: nobody can hold a partition up for good.
 const REST: Micros = Micros::from_millis(500);
 
@@ -30,7 +30,7 @@ impl Pause {
             Some((_, until)) if now < until + REST => return false,
             _ => {}
         }
-        let time = Micros::from_millis(for_ms.into()).min(LONGEST);
+        let time = Micros::from_millis(for_ms.into()).min(MAX_PAUSE);
         self.held = Some((committed, now + time));
         true
     }

@@ -22,7 +22,7 @@ const PIECE: usize = 256 << 10;
 /// An answer of the log that did not come in this time was lost with what was asked.
 const READ_PATIENCE: Micros = Micros::from_millis(10_000);
 
-enum Stage {
+enum ScrubStage {
     /// The files are to be pinned: those that are being written are waited for.
     Pinning,
     /// They are read.
@@ -83,7 +83,7 @@ impl Scrubber {
         let Some(scrub) = &mut self.newest else { return (0, None) };
         let (read, from) = scrub.piece(engine, log, now);
         let bytes = read + std::mem::take(&mut scrub.uncounted);
-        scrub.found.running = !matches!(scrub.stage, Stage::Over);
+        scrub.found.running = !matches!(scrub.stage, ScrubStage::Over);
         (bytes, from)
     }
 
@@ -133,7 +133,7 @@ impl Scrubber {
 ///
 /// Invariants (`validate`): it runs until its last stage is over, and has read no more than there is.
 struct Scrub {
-    stage: Stage,
+    stage: ScrubStage,
     /// Digests of files that were read and are as they were written: they need not be read again where files
     /// come in between.
     sound: BTreeSet<u128>,
@@ -145,11 +145,11 @@ struct Scrub {
 impl Scrub {
     fn new() -> Scrub {
         let found = Scrubbed { running: true, ..Scrubbed::default() };
-        Scrub { stage: Stage::Pinning, sound: BTreeSet::new(), uncounted: 0, found }
+        Scrub { stage: ScrubStage::Pinning, sound: BTreeSet::new(), uncounted: 0, found }
     }
 
     fn validate(&self) -> Result<(), String> {
-        let over = matches!(self.stage, Stage::Over);
+        let over = matches!(self.stage, ScrubStage::Over);
         if over == self.found.running {
             return Err(format!("a scrubbing is over: {over}, and runs: {}", self.found.running));
         }
@@ -170,31 +170,31 @@ impl Scrub {
     fn end(&mut self, engine: &mut dyn Engine) {
         self.end_files(engine);
         self.damage("components", "the replica is damaged or takes in a copy");
-        self.stage = Stage::Over;
+        self.stage = ScrubStage::Over;
         self.found.running = false;
     }
 
     fn piece(&mut self, engine: &mut dyn Engine, log: LogOnDisk, now: Micros) -> (usize, Option<Lsn>) {
         match &mut self.stage {
-            Stage::Pinning => {
+            ScrubStage::Pinning => {
                 self.pin_to_scrub(engine, log.kind);
                 (0, None)
             }
-            Stage::Files(_) => (self.file_piece(engine, log.kind), None),
-            Stage::Log { next, asked_at } => {
+            ScrubStage::Files(_) => (self.file_piece(engine, log.kind), None),
+            ScrubStage::Log { next, asked_at } => {
                 if asked_at.is_some_and(|at| now.since(at) < READ_PATIENCE) {
                     return (0, None);
                 }
                 // What was cut off meanwhile, because the components have it, is not there to be read.
                 let from = (*next).max(log.base.next());
                 if from > log.durable {
-                    self.stage = Stage::Over;
+                    self.stage = ScrubStage::Over;
                     return (0, None);
                 }
                 (*next, *asked_at) = (from, Some(now));
                 (0, Some(from))
             }
-            Stage::Over => (0, None),
+            ScrubStage::Over => (0, None),
         }
     }
 
@@ -210,10 +210,11 @@ impl Scrub {
                 let read: Vec<u64> = set.files.iter().filter(read).map(|file| file.bytes).collect();
                 self.found.files = (set.files.len() as u32, read.len() as u32);
                 self.found.bytes = (set.bytes(), read.iter().sum());
-                self.stage = Stage::Files(Box::new(Files { pin, set, file: 0, from: 0, hash: Xxh3::new() }));
+                self.stage =
+                    ScrubStage::Files(Box::new(Files { pin, set, file: 0, from: 0, hash: Xxh3::new() }));
             }
             Ok(None) if has_files => {}
-            // That a file cannot be opened just now says nothing of it.
+            // A file that cannot be opened just now is not damaged for that.
             Err(EngineError::Later(_)) => {}
             Ok(None) => self.scrub_log(kind),
             Err(error) => {
@@ -224,7 +225,7 @@ impl Scrub {
     }
 
     fn file_piece(&mut self, engine: &mut dyn Engine, kind: LogKind) -> usize {
-        let Stage::Files(files) = &mut self.stage else { return 0 };
+        let ScrubStage::Files(files) = &mut self.stage else { return 0 };
         let Some(file) = files.set.files.get(files.file).copied() else {
             self.end_files(engine);
             self.scrub_log(kind);
@@ -252,7 +253,7 @@ impl Scrub {
             // there any more.
             Ok(None) => {
                 self.found.damage.clear();
-                self.stage = Stage::Pinning;
+                self.stage = ScrubStage::Pinning;
                 return 0;
             }
             Err(EngineError::Later(_)) => return 0,
@@ -268,7 +269,7 @@ impl Scrub {
     }
 
     fn end_files(&self, engine: &mut dyn Engine) {
-        if let Stage::Files(files) = &self.stage
+        if let ScrubStage::Files(files) = &self.stage
             && let Some(engine) = engine.shipping_mut()
         {
             engine.unpin(files.pin);
@@ -277,14 +278,14 @@ impl Scrub {
 
     fn scrub_log(&mut self, kind: LogKind) {
         self.stage = match kind {
-            LogKind::Disk => Stage::Log { next: Lsn(1), asked_at: None },
-            LogKind::Memory => Stage::Over,
+            LogKind::Disk => ScrubStage::Log { next: Lsn(1), asked_at: None },
+            LogKind::Memory => ScrubStage::Over,
         };
     }
 
     /// Entries came back from the log, or could not be read.
     pub fn scrub_read(&mut self, (base, end): (Lsn, Lsn), from: Lsn, entries: Result<Vec<Entry>, String>) {
-        let Stage::Log { next, asked_at } = &mut self.stage else { return };
+        let ScrubStage::Log { next, asked_at } = &mut self.stage else { return };
         if *next != from || asked_at.is_none() {
             return;
         }
@@ -301,20 +302,20 @@ impl Scrub {
                     self.damage("log", format!("an entry from {from} on does not follow the one before it"));
                 }
             }
-            Ok(_) => self.stage = Stage::Over,
+            Ok(_) => self.stage = ScrubStage::Over,
             Err(_) if moved => {}
             Err(why) => {
                 self.damage("log", format!("entries from {from} on cannot be read: {why}"));
-                self.stage = Stage::Over;
+                self.stage = ScrubStage::Over;
             }
         }
-        self.found.running = !matches!(self.stage, Stage::Over);
+        self.found.running = !matches!(self.stage, ScrubStage::Over);
     }
 }
 
-/// Why a replica does not give itself up for `source`, which is known to be good. Not if nobody else has a
-/// copy: the primary counts and serves, and it is the one whose copy is known to be good. `leading`: the term
-/// that it leads in.
+/// Why a replica must not be given up for a copy of `source`, whose copy is known to be good; none: it may.
+/// It must not if it leads itself, or if `source` does not: a primary counts and serves, so its copy is not
+/// the last. `leading`: the term that this replica leads in.
 pub(crate) fn keeps(
     leading: Option<Term>,
     record: Option<&PartitionRecord>,

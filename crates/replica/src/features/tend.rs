@@ -6,7 +6,7 @@
 //! step was made already there is nothing left to do, or the same is done again.
 
 use crate::features::catalog::tables_at;
-use crate::features::constraint::{Breach, Building, Guards, Tables, Verdict, unsettled};
+use crate::features::constraint::{Breach, Building, ConstraintCheck, Guards, Tables, unsettled};
 use crate::rows::Evaluated;
 use crate::scope::range;
 use crate::settings::Settings;
@@ -75,7 +75,7 @@ fn settle(
 /// Something that is to be done for a table beside requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Chore {
-    /// Its rows are removed, and those of its indexes; it was dropped.
+    /// Its rows are removed, those of its indexes, and where its feeds are; it was dropped.
     Remove(TableId),
     /// The rows of an index are removed; its constraint was dropped.
     Unindex(TableId, u32),
@@ -107,6 +107,12 @@ impl KnownCatalog {
         *self = KnownCatalog { term: at.term, last: at.lsn, ..KnownCatalog::default() };
     }
 
+    /// Which state of the tables is in force in this term: it is another one behind each change of them.
+    pub fn edition(&mut self, term: Term) -> (Term, Lsn) {
+        self.turn_to(term);
+        (self.term, self.last)
+    }
+
     /// True if the last entry about tables of this term is not committed yet.
     pub fn is_pending(&self, term: Term, committed: Lsn) -> bool {
         self.term == term && self.last > committed
@@ -130,6 +136,11 @@ impl KnownCatalog {
         Ok(guards)
     }
 
+    /// True if writes look up the rows that they change, for constraints.
+    pub fn are_looked_up(&mut self, engine: &dyn Engine, term: Term) -> Result<bool, EngineError> {
+        Ok(!self.guards(engine, term)?.is_empty())
+    }
+
     /// Adds to what a write changes what it changes in the indexes of constraints, or refuses it, if it is
     /// against one. Tables are as the write leaves them.
     pub fn with_constraints(
@@ -150,13 +161,13 @@ impl KnownCatalog {
         if guards.is_empty() {
             return Ok((outcome, affected, mutations));
         }
-        Ok(match guards.judge(engine, rules, &mutations)? {
-            Verdict::Fits(changes) => {
+        Ok(match guards.check(engine, rules, &mutations)? {
+            ConstraintCheck::Fits(changes) => {
                 mutations.extend(changes);
                 (outcome, affected, mutations)
             }
-            Verdict::Unindexable => (Outcome::Unindexable, 0, Vec::new()),
-            Verdict::Violates(number) => (Outcome::Violates, number, Vec::new()),
+            ConstraintCheck::Unindexable => (Outcome::Unindexable, 0, Vec::new()),
+            ConstraintCheck::Violates(number) => (Outcome::Violates, number, Vec::new()),
         })
     }
 
@@ -181,7 +192,8 @@ impl KnownCatalog {
         match chore {
             Chore::Remove(_) => {
                 let rows = range(settings.rules, table, &[], &[]);
-                let ranges = [rows, table.index_range(None)];
+                // In the order of their keys.
+                let ranges = [table.feed_range(), rows, table.index_range(None)];
                 let gone = Mutation { key: catalog_key(id), value: None };
                 self.remove(engine, settings, &ranges, || Ok(gone)).map(Some)
             }

@@ -16,15 +16,16 @@ const GIVE_UP: Micros = Micros::from_millis(5_000);
 /// A joining member that is not level within this time goes back to catching up.
 const JOIN_PATIENCE: Micros = Micros::from_millis(500);
 /// A hand-over to a cold standby waits so long for its files; then it replays what it lacks.
-const PREPARES: Micros = Micros::from_millis(30_000);
-/// It is looked again for a flush after so long.
-const FLUSHES: Micros = Micros::from_millis(1_000);
+const PREPARE_TIMEOUT: Micros = Micros::from_millis(30_000);
+/// Meanwhile the primary asks for a flush of its own engine again after so long.
+const FLUSH_RETRY_DELAY: Micros = Micros::from_millis(1_000);
 
 /// What a primary found to be changed next.
 pub(crate) enum Next {
     /// Nothing, or it was proposed.
     Done,
-    /// A member joins from now on: what nobody can have published is not secured before it has it, too.
+    /// A member joins. From now on an entry that nobody can have published yet is secured only once this
+    /// member has it, too.
     Joins,
     /// The second step of a change of policy: an entry commits under both.
     PolicyEntry(Policy),
@@ -120,7 +121,7 @@ impl Primary {
             view.record.in_sync.iter().filter(|member| **member != view.me).copied().collect();
         let changed = |old: &Member| Some((*old, self.membership.later_incarnation(old)?));
         if let Some((old, new)) = others.iter().find_map(changed) {
-            let admit = !view.record.holds(&new);
+            let admit = !view.record.holds(&new) && self.membership.may_admit(&new);
             self.propose(view, ctx, Cause::EvictedChanged, |record| {
                 record.in_sync.retain(|member| *member != old);
                 record.catching_up.retain(|member| member.node != new.node);
@@ -237,7 +238,7 @@ impl Primary {
                 || self.silence(ctx, **member) > GIVE_UP
         };
         let Some(old) = view.record.catching_up.iter().find(gone).copied() else { return false };
-        let new = self.membership.later_incarnation(&old);
+        let new = self.membership.later_incarnation(&old).filter(|new| self.membership.may_admit(new));
         self.propose(view, ctx, Cause::CatchingUp, |record| {
             record.catching_up.retain(|member| *member != old);
             record.catching_up.extend(new);
@@ -305,13 +306,13 @@ impl Primary {
         let now = ctx.now.mono;
         let HandOver::Preparing { to, upto, since, .. } = *self.membership.hand_over() else { return };
         let there = self.members.get(&to).map(|progress| progress.marks.persisted);
-        if there.is_some_and(|theirs| theirs >= upto) || now.since(since) >= PREPARES {
+        if there.is_some_and(|theirs| theirs >= upto) || now.since(since) >= PREPARE_TIMEOUT {
             self.membership.hold(now, to);
             return self.hand_over_step(view, ctx);
         }
         if there.is_none() {
             self.membership.give_up_hand_over();
-        } else if self.membership.asks_for_flush(now, view.marks.persisted, FLUSHES) {
+        } else if self.membership.asks_for_flush(now, view.marks.persisted, FLUSH_RETRY_DELAY) {
             ctx.out.push(Output::Checkpoint { partition: view.id });
         }
     }

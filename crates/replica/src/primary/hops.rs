@@ -12,10 +12,8 @@ pub(crate) fn next_hops<'a>(record: &'a PartitionRecord, me: &Member) -> impl It
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::config::{Cause, FORMAT};
-    use types::{
-        Epoch, Incarnation, LogKind, NodeId, PartitionId, Policy, ProposalId, StoreId, TableId, Term,
-    };
+    use types::config::Cause;
+    use types::{Epoch, Incarnation, LogKind, NodeId, PartitionId, Policy, StoreId, TableId};
 
     fn member(node: u32) -> Member {
         Member { node: NodeId(node), store: StoreId(node.into()), incarnation: Incarnation(1) }
@@ -24,22 +22,15 @@ mod tests {
     #[test]
     fn in_a_star_the_primary_sends_to_every_member_and_nobody_else_sends() {
         let record = PartitionRecord {
-            format: FORMAT,
-            id: PartitionId(1),
-            table: TableId(1),
-            epoch: Epoch(1),
-            primary: member(1),
-            term: Term(1),
-            in_sync: vec![member(1), member(2)],
             catching_up: vec![member(3)],
-            policy: Policy::preset("semi", 3, LogKind::Disk).expect("a preset"),
-            next_policy: None,
-            proposal: ProposalId(0),
             cause: Cause::InSync,
-            before: None,
-            failover: None,
-            lossy: false,
-            unknown: Default::default(),
+            ..PartitionRecord::new(
+                PartitionId(1),
+                TableId(1),
+                Epoch(1),
+                vec![member(1), member(2)],
+                Policy::preset("semi", 3, LogKind::Disk).expect("a preset"),
+            )
         };
         let hops = |me: u32| next_hops(&record, &member(me)).map(|hop| hop.node.0).collect::<Vec<u32>>();
         assert_eq!((hops(1), hops(2), hops(3)), (vec![2, 3], vec![], vec![]));

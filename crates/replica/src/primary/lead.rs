@@ -7,7 +7,7 @@ use crate::output::{Origin, Output};
 use crate::primary::{Primary, View};
 use crate::settings::Settings;
 use crate::transfer::flush::answer_flush;
-use types::{LogKind, Lsn, Member, Micros, PartitionId, Policy, Position, Watermarks};
+use types::{Lsn, Member, Micros, PartitionId, Policy, Position, Watermarks};
 use wire::Status;
 use wire::peer::Ack;
 use wire::ship::FlushRequest;
@@ -49,7 +49,7 @@ impl Primary {
         let marked = self.promotion.marker().is_some();
         for progress in self.members.values_mut() {
             let done = done(policy, &progress.marks);
-            let durable = if policy.log == LogKind::Disk { progress.marks.durable } else { end };
+            let durable = policy.synced(&progress.marks).unwrap_or(end);
             let excused = !marked || progress.is_busy(now);
             progress.health.observe(now, (done, durable), end, excused);
             progress.resend(now, patience);
@@ -114,7 +114,7 @@ impl Primary {
         }
     }
 
-    /// What a member is told whose log is too long, or what is to be done first.
+    /// A member's log is too long, and it asks for a flush. Gives the answer, or what must be done first.
     pub fn on_flush_request(
         &mut self,
         data: &Data,

@@ -84,6 +84,8 @@ pub(crate) struct Membership {
     policy_entry: Option<(Lsn, Policy)>,
     /// Incarnations of nodes seen on connections.
     incarnations: BTreeMap<NodeId, Member>,
+    /// Those that were proposed as members, and refused: no controller may have let them in (PR-163).
+    not_admitted: BTreeSet<Member>,
     advice: VecDeque<Advice>,
 }
 
@@ -93,9 +95,16 @@ impl Membership {
         self.incarnations.insert(member.node, member);
     }
 
-    /// The present incarnation of this member's node, if it is a later one.
+    /// The present incarnation of this member's node, if it is a later one. Incarnations of two disks say
+    /// nothing of each other (PR-162).
     pub fn later_incarnation(&self, of: &Member) -> Option<Member> {
-        self.incarnations.get(&of.node).filter(|other| other.incarnation > of.incarnation).copied()
+        let later = |other: &&Member| other.same_store(of) && other.incarnation > of.incarnation;
+        self.incarnations.get(&of.node).filter(later).copied()
+    }
+
+    /// True if this one can be proposed as a member that catches up: it was not refused before.
+    pub fn may_admit(&self, member: &Member) -> bool {
+        !self.not_admitted.contains(member)
     }
 
     /// A controller asks for something.
@@ -179,7 +188,9 @@ impl Membership {
         again.proposal = self.next_proposal(current);
         again.cause = Cause::InSync;
         let change = self.change.as_mut().expect("N3: only what was proposed is withdrawn");
-        change.withdrawn.push(std::mem::replace(&mut change.record, again));
+        let refused = std::mem::replace(&mut change.record, again);
+        self.not_admitted.extend(refused.catching_up.iter().filter(|member| !current.holds(member)));
+        change.withdrawn.push(refused);
         change.refused_at = None;
     }
 
@@ -313,22 +324,16 @@ mod tests {
 
     fn record() -> PartitionRecord {
         PartitionRecord {
-            format: types::config::FORMAT,
-            id: PartitionId(1),
-            table: TableId(1),
-            epoch: Epoch(5),
-            primary: member(1, 1),
             term: Term(3),
-            in_sync: vec![member(1, 1), member(2, 1)],
             catching_up: vec![member(3, 1)],
-            policy: Policy::preset("semi", 3, LogKind::Disk).expect("a preset"),
-            next_policy: None,
-            proposal: ProposalId(0),
             cause: Cause::InSync,
-            before: None,
-            failover: None,
-            lossy: false,
-            unknown: Default::default(),
+            ..PartitionRecord::new(
+                PartitionId(1),
+                TableId(1),
+                Epoch(5),
+                vec![member(1, 1), member(2, 1)],
+                Policy::preset("semi", 3, LogKind::Disk).expect("a preset"),
+            )
         }
     }
 
@@ -417,5 +422,30 @@ mod tests {
         membership.saw(member(2, 4));
         assert_eq!(membership.later_incarnation(&member(2, 3)), Some(member(2, 4)));
         assert_eq!(membership.later_incarnation(&member(2, 4)), None);
+    }
+
+    #[test]
+    fn pr162_incarnations_of_two_disks_say_nothing_of_each_other() {
+        let mut membership = Membership::default();
+        membership.saw(member(2, 4));
+        let other_disk = Member { store: StoreId(77), ..member(2, 1) };
+        assert_eq!(membership.later_incarnation(&other_disk), None);
+        assert_eq!(membership.later_incarnation(&member(2, 1)), Some(member(2, 4)));
+    }
+
+    #[test]
+    fn pr163_who_was_refused_as_a_member_is_not_proposed_again() {
+        let mut membership = Membership::default();
+        assert!(membership.may_admit(&member(2, 2)));
+        membership.propose(NOW, &record(), Cause::EvictedChanged, |record| {
+            record.in_sync.truncate(1);
+            record.catching_up.push(member(2, 2));
+        });
+        let proposal = membership.possible().last().expect("it was proposed").proposal;
+        membership.refused(NOW, proposal);
+        assert!(membership.may_admit(&member(2, 2)), "a copy of it may still be on its way");
+        membership.repeat(NOW + Micros(RESEND.0 * REFUSED_PATIENCE), RESEND, &record());
+        assert!(!membership.may_admit(&member(2, 2)));
+        assert!(membership.may_admit(&member(3, 1)), "it is a member");
     }
 }

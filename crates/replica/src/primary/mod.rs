@@ -95,8 +95,8 @@ impl<'a> View<'a> {
 }
 
 impl Primary {
-    /// The lowest LSN from which on a member that catches up needs the log, because of what it has, was sent
-    /// or is being sent (R8, F14).
+    /// The lowest LSN above which some member that catches up still needs the log, to go on from what it has
+    /// or from the copy that it was sent or is being sent (R8, F14).
     pub fn held(&self, view: &View) -> Lsn {
         let needs = |member: &Member| {
             let progress = self.members.get(member)?;

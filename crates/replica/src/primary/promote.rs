@@ -11,7 +11,7 @@ use crate::sender::progress::Mode;
 use types::{Lsn, Member, Position};
 use wire::PeerMessage;
 use wire::control::Served;
-use wire::peer::{Fetch, Fetched, LogSummary, Report};
+use wire::peer::{Fetch, Fetched, LogReport, LogSummary};
 
 /// What the reports say.
 pub(crate) enum Decision {
@@ -44,7 +44,7 @@ impl Primary {
     }
 
     /// A member's report.
-    pub fn on_report(&mut self, view: &View, report: &Report) -> Heard {
+    pub fn on_report(&mut self, view: &View, report: &LogReport) -> Heard {
         if report.epoch != view.record.epoch {
             return Heard::Nothing;
         }

@@ -3,7 +3,7 @@
 use crate::settings::Settings;
 use std::collections::BTreeMap;
 use types::{Lsn, Member, Micros, PartitionRecord, Position};
-use wire::peer::Report;
+use wire::peer::LogReport;
 
 /// The phases of a term. Every one is entered by one method of [`Promotion`].
 ///
@@ -47,14 +47,14 @@ pub(crate) struct Marker {
 }
 
 /// So many requests for entries go unanswered before a member that is heard is skipped.
-const FETCHES: u32 = 20;
+const MAX_UNANSWERED_FETCHES: u32 = 20;
 
 /// A term's way from its record to serving.
 #[derive(Debug)]
 pub(crate) struct Promotion {
     phase: Phase,
     /// The reports that this term's log rests on; none any more once its marker is there.
-    reports: BTreeMap<Member, Report>,
+    reports: BTreeMap<Member, LogReport>,
     /// Members that had more and did not give it, and since when the term goes on without them.
     skipped: BTreeMap<Member, Micros>,
     /// The highest LSN that anybody reported.
@@ -90,7 +90,7 @@ pub(crate) fn counts_report(record: &PartitionRecord, from: &Member) -> bool {
 }
 
 impl Promotion {
-    /// A term begins: reports are reports.
+    /// A term begins: reports are waited for.
     pub fn begin(now: Micros, wait_until: Micros, fresh_at: Micros) -> Promotion {
         Promotion {
             phase: Phase::Reconciling { since: now, asked_at: Micros::ZERO },
@@ -163,7 +163,7 @@ impl Promotion {
 
     /// A member has reported, while reports are gathered. False if that helps nothing: it is skipped, or not
     /// asked. Who is recorded counts, and nobody else: another one may have what no set ever had (N4, PR-99).
-    pub fn report(&mut self, own_end: Lsn, report: Report, asked: bool) -> bool {
+    pub fn report(&mut self, own_end: Lsn, report: LogReport, asked: bool) -> bool {
         assert!(matches!(self.phase, Phase::Reconciling { .. }), "R6: only who gathers takes a report");
         self.last_heard = self.last_heard.max(report.log.end.lsn).max(own_end);
         if !asked || self.skipped.contains_key(&report.from) {
@@ -191,6 +191,15 @@ impl Promotion {
         assert!(matches!(self.phase, Phase::Reconciling { .. }), "R6: who cannot fetch has gathered");
         self.reports.clear();
         self.phase = Phase::Reconciling { since: now, asked_at: now };
+    }
+
+    /// What this member has more cannot be had, and the term goes on without it: the other reports decide.
+    /// Panics if it has not reported.
+    pub fn decide_without(&mut self, now: Micros, from: Member) {
+        assert!(matches!(self.phase, Phase::Reconciling { .. }), "R6: who decides has gathered");
+        let reported = self.reports.remove(&from);
+        assert!(reported.is_some(), "R6: {from} has not reported");
+        self.skipped.insert(from, now);
     }
 
     /// Who has more does not give it: the other reports decide anew, and after a pause it is asked again.
@@ -225,8 +234,8 @@ impl Promotion {
             return AsksAgain::No;
         }
         (*asked_at, *unanswered) = (now, *unanswered + 1);
-        // The one that had more is gone, or does not say it.
-        match gone(*from) || *unanswered > FETCHES {
+        // The member that had more is gone, or does not send it.
+        match gone(*from) || *unanswered > MAX_UNANSWERED_FETCHES {
             true => AsksAgain::Never,
             false => AsksAgain::Now,
         }
@@ -240,7 +249,7 @@ impl Promotion {
 
     /// The first entry of the term goes into the log, behind `kept`. Gives the reports, by which members are
     /// brought to it.
-    pub fn mark(&mut self, kept: Position, wall_ms: u64) -> Vec<Report> {
+    pub fn mark(&mut self, kept: Position, wall_ms: u64) -> Vec<LogReport> {
         assert!(self.marker().is_none(), "R6: one marker in a term");
         self.last_heard = self.last_heard.max(kept.lsn);
         self.phase = Phase::Marking(Marker { lsn: kept.lsn.next(), kept, wall_ms });
@@ -291,7 +300,7 @@ pub(crate) struct Question<'a> {
     pub asked: Vec<Member>,
     /// Those of them that are not waited for.
     pub spared: Vec<Member>,
-    /// Since when reports are reports.
+    /// For how long reports have been waited for.
     pub waited: Micros,
 }
 
@@ -307,7 +316,7 @@ pub(crate) struct Own {
 /// What is known while reports are gathered.
 #[derive(Debug)]
 pub(crate) struct Reports<'a> {
-    reports: &'a BTreeMap<Member, Report>,
+    reports: &'a BTreeMap<Member, LogReport>,
     skipped: &'a BTreeMap<Member, Micros>,
     pub since: Micros,
 }
@@ -356,13 +365,14 @@ impl Reports<'_> {
             // Members that forgot, all of them: the greatest of all their logs is the best there is (PR-17).
             (true, _) => members_tried && (tried || of.waited >= bound),
             (false, true) => tried || of.waited >= bound,
-            // Who was skipped may have been acknowledged what it has: without a fence it is waited for.
+            // What a skipped member has may have been acknowledged to clients: without a fence its report is
+            // waited for.
             (false, false) => members_all && all,
         }
     }
 
     /// The report of the greatest log (N4), if it has more than `end`.
-    pub fn best(&self, end: Position) -> Option<&Report> {
+    pub fn best(&self, end: Position) -> Option<&LogReport> {
         self.reports.values().max_by_key(|report| report.log.end).filter(|best| best.log.end > end)
     }
 }
@@ -385,8 +395,8 @@ mod tests {
         Position::new(Term(term), Lsn(lsn))
     }
 
-    fn report(node: u32, end: Position, torn: bool) -> Report {
-        Report {
+    fn report(node: u32, end: Position, torn: bool) -> LogReport {
+        LogReport {
             partition: PartitionId(1),
             epoch: Epoch(3),
             from: member(node),
@@ -438,7 +448,7 @@ mod tests {
         let gone = |_| false;
         assert_eq!(promotion.asks_again(NOW, RESEND, gone), AsksAgain::No);
         let mut now = NOW;
-        for _ in 0..FETCHES {
+        for _ in 0..MAX_UNANSWERED_FETCHES {
             now = now + RESEND;
             assert_eq!(promotion.asks_again(now, RESEND, gone), AsksAgain::Now);
         }

@@ -1,7 +1,7 @@
 //! The state itself as a primary copies it, row by row, taken in here.
 
 use crate::backup::Backup;
-use crate::backup::copy_in::PieceIs;
+use crate::backup::copy_in::{self, PieceIs};
 use crate::context::Ctx;
 use crate::damage::Fault;
 use crate::history::History;
@@ -26,12 +26,15 @@ impl Replica {
             _ => PieceIs::Stale,
         };
         match piece {
+            // Its sender would wait for what was taken in here before it was damaged.
+            PieceIs::Stale if self.is_damaged() => return copy_in::refuse(self.identity, &copy, ctx.out),
             PieceIs::Stale => return,
             PieceIs::First if !self.begin_copy(ctx, &copy) => return,
             PieceIs::First | PieceIs::Next => {
                 let bytes = copy.rows.iter().map(|(key, _, value)| (key.len() + value.len()) as u64).sum();
                 if let Err(error) = self.data.install_piece(&copy, ctx.out) {
-                    return self.fail(ctx, Fault::Engine(error));
+                    self.fail(ctx, Fault::Engine(error));
+                    return copy_in::refuse(self.identity, &copy, ctx.out);
                 }
                 self.transfer.failback.count_rows(bytes);
                 if copy.last {
@@ -60,7 +63,7 @@ impl Replica {
             // The same piece comes again.
             return false;
         }
-        self.data.cut_aside(common, ctx.out);
+        self.data.truncate_aside(common, ctx.out);
         self.data.rebase(Position::ZERO, 0, History::default(), ctx.out);
         if self.is_damaged() {
             self.role.becomes(Role::Backup(Backup::new(ctx.settings.resend)));

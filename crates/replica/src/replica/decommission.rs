@@ -1,12 +1,14 @@
 //! A replica that the configuration has no place for any more. Before it is removed, the primary's log tells
 //! which entries only this replica has (R9).
 
-use crate::context::Ctx;
+use crate::config::Config;
+use crate::context::{Ctx, Identity};
+use crate::data::Data;
 use crate::history::History;
 use crate::replica::Replica;
 use types::{Micros, NodeId, PartitionRecord, TableRecord};
 use wire::Entry;
-use wire::peer::Report;
+use wire::peer::LogReport;
 
 /// A replica without a place stays this long: what is planned may change again.
 pub const STAYS: Micros = Micros::from_millis(3_000);
@@ -29,22 +31,27 @@ impl Replica {
     pub fn is_decommissioned(&self) -> bool {
         self.config.is_decommissioned()
     }
+}
 
-    /// The primary's log is known: what it never had is set aside.
-    pub(crate) fn take_leave(&mut self, ctx: &mut Ctx, report: &Report) {
-        let Some(record) = self.config.record() else { return };
-        let asked = record.member_on(self.identity.me.node).is_none() && report.from == record.primary;
-        let Ok(theirs) = History::new(report.log.history.clone()) else { return };
-        if !asked || report.epoch != record.epoch || self.config.is_decommissioned() {
-            return;
-        }
-        let common = self.data.log.common_with(&theirs, report.log.end.lsn);
-        if !self.data.is_aside(ctx, common, self.role.is_damaged()) {
-            return;
-        }
-        let keep = common.max(self.data.log.tail().base().lsn);
-        let entries: Vec<Entry> = self.data.log.tail().run(keep.next(), usize::MAX).cloned().collect();
-        self.data.set_aside(entries, ctx.out);
-        self.config.note_decommissioned(self.identity.me.node);
+/// The primary's log is known: what it never had is set aside. `damaged`: the replica is.
+pub(crate) fn take_leave(
+    identity: Identity,
+    (config, data): (&mut Config, &mut Data),
+    (report, damaged): (&LogReport, bool),
+    ctx: &mut Ctx,
+) {
+    let Some(record) = config.record() else { return };
+    let asked = record.member_on(identity.me.node).is_none() && report.from == record.primary;
+    let Ok(theirs) = History::new(report.log.history.clone()) else { return };
+    if !asked || report.epoch != record.epoch || config.is_decommissioned() {
+        return;
     }
+    let common = data.log.common_with(&theirs, report.log.end.lsn);
+    if !data.is_aside(ctx, common, damaged) {
+        return;
+    }
+    let keep = common.max(data.log.tail().base().lsn);
+    let entries: Vec<Entry> = data.log.tail().run(keep.next(), usize::MAX).cloned().collect();
+    data.set_aside(entries, ctx.out);
+    config.note_decommissioned(identity.me.node);
 }

@@ -27,7 +27,16 @@ impl Replica {
             }
         };
         let why = match outcome {
-            AppendOutcome::Yes(last) => return self.note_append(ctx, append, last),
+            // This log is the primary's up to `last`.
+            AppendOutcome::Yes(last) => {
+                self.transfer.failback.count_log(append.entries.len() as u64);
+                if let Some(backup) = self.role.backup_mut() {
+                    backup.heard(append, last, ctx.settings.resend);
+                    backup.take_positions(append, &mut self.data);
+                    self.publish(ctx);
+                }
+                return;
+            }
             AppendOutcome::Ignored => return,
             AppendOutcome::Broken(reason) => return self.fail(ctx, Fault::Log(reason)),
             AppendOutcome::Other(common) if self.start_over(ctx, common) => {
@@ -71,17 +80,18 @@ impl Replica {
         }
     }
 
-    /// An append was taken in: this log is the primary's up to `last`.
-    fn note_append(&mut self, ctx: &mut Ctx, append: &Append, last: Lsn) {
-        self.transfer.failback.count_log(append.entries.len() as u64);
-        let end = self.data.log.end().lsn;
-        let Some(backup) = self.role.backup_mut() else { return };
-        backup.heard(append, last, ctx.settings.resend);
-        let matched = backup.acks.matched().min(end);
-        self.data.marks.commit(append.committed.min(matched), end);
-        self.data.marks.secure(append.secured.min(matched));
-        self.data.marks.raise_log_floor(append.log_floor);
-        self.publish(ctx);
+    /// An append finds no room for its entries, and its sender is told so elsewhere. What it says beside them
+    /// counts where this log is the primary's up to them: a log that does not learn what nobody needs any
+    /// more keeps it, and would stay full for ever (PR-115).
+    pub(crate) fn hear_positions(&mut self, ctx: &mut Ctx, append: &Append) {
+        if self.refuses_append(ctx, append).is_some() || !self.data.follows(append) {
+            return;
+        }
+        if let Some(backup) = self.role.backup_mut() {
+            backup.acks.agrees(append.prev.lsn);
+            backup.take_positions(append, &mut self.data);
+            self.publish(ctx);
+        }
     }
 
     /// A primary of a newer term asks for this replica's log (R6). Whoever knows of the seal has stopped
@@ -112,7 +122,7 @@ impl Replica {
             }
             report.torn |= self.is_damaged();
         }
-        ctx.out.push(Output::Send { to: request.from, message: PeerMessage::Report(report) });
+        ctx.out.push(Output::Send { to: request.from, message: PeerMessage::LogReport(report) });
     }
 
     /// A new primary fetches what it lacks.

@@ -126,8 +126,10 @@ impl Replica {
                 let counts = self.config.record().is_some_and(|record| record.in_sync.contains(&from));
                 match self.role.progress(&from) {
                     Some(progress) if counts => progress.health.taint(),
-                    // It need not leave what it is not in. When it has room it goes on from what it then has.
-                    Some(progress) if progress.streams() => progress.pause(ctx.now.mono),
+                    // It is in no set that it would have to leave. Once it has room, it is sent what it lacks
+                    // by then.
+                    Some(progress) if progress.streams() => progress.finds_no_room(ctx.now.mono),
+                    Some(progress) if progress.copies(refused.number) => progress.pause(ctx.now.mono),
                     _ => {}
                 }
             }

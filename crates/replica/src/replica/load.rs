@@ -28,7 +28,7 @@ impl Replica {
     /// The primary has files staged here, sends pieces of them, or wants them no more.
     pub(crate) fn on_staging(&mut self, ctx: &mut Ctx, message: &PeerMessage) {
         let (from, epoch) = match message {
-            PeerMessage::Stage(stage) => (stage.from, stage.epoch),
+            PeerMessage::StageLoad(stage) => (stage.from, stage.epoch),
             PeerMessage::StagePiece(piece) => (piece.from, piece.epoch),
             PeerMessage::Unstage(unstage) => (unstage.from, unstage.epoch),
             _ => return,

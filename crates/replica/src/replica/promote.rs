@@ -7,19 +7,24 @@ use crate::damage::Fault;
 use crate::primary::promote::{Decision, Heard};
 use crate::primary::promotion::{AsksAgain, Phase};
 use crate::replica::Replica;
+use crate::replica::decommission::take_leave;
 use crate::unfit::Unfit;
+use types::config::Cause;
 use wire::Entry;
 use wire::entry::Kind;
-use wire::peer::{Fetched, Report};
+use wire::peer::{Fetched, LogReport};
 
 impl Replica {
     /// A member's report.
-    pub(crate) fn on_report(&mut self, ctx: &mut Ctx, report: Report) {
-        let Some((primary, view)) = self.leading_mut() else { return self.take_leave(ctx, &report) };
+    pub(crate) fn on_report(&mut self, ctx: &mut Ctx, report: LogReport) {
+        let Some((primary, view)) = self.leading_mut() else {
+            let damaged = self.is_damaged();
+            return take_leave(self.identity, (&mut self.config, &mut self.data), (&report, damaged), ctx);
+        };
         match primary.on_report(&view, &report) {
             Heard::Nothing => {}
             Heard::Decides => self.reconcile(ctx, false),
-            Heard::Aligns => drop(self.send(ctx, report.from, |sender| sender.align(&report.log))),
+            Heard::Aligns => drop(self.send(ctx, report.from, |sender| sender.on_report(&report))),
         }
     }
 
@@ -41,9 +46,12 @@ impl Replica {
                 if usable {
                     primary.promotion.fetch_from(ctx.now.mono, from, theirs.end);
                     primary.fetch(&view, end, ctx.out);
+                } else if view.record.cause == Cause::Forced {
+                    // Its log begins above ours, and an operator has decided that this one leads (PR-118).
+                    primary.promotion.decide_without(ctx.now.mono, from);
+                    self.reconcile(ctx, false);
                 } else {
-                    // Its log begins above ours: it must lead itself, or an operator must decide. Ask again
-                    // later.
+                    // It must lead itself, or an operator must decide. Ask again later.
                     primary.promotion.reconcile_later(ctx.now.mono);
                 }
             }

@@ -66,7 +66,7 @@ impl Replica {
                 self.take_over(ctx);
                 Ok(())
             }
-            Ok(Received::Taken) => self.receiver(ctx).ask(),
+            Ok(Received::Kept) => self.receiver(ctx).ask(),
             Ok(Received::MayBeWhole) => {
                 self.install_if_whole(ctx);
                 self.receiver(ctx).ask()
@@ -80,7 +80,7 @@ impl Replica {
                 EngineError::Full(_) => {
                     self.transfer.incoming.pause(ctx.now.mono);
                     let what = format!("files cannot be received: {error}");
-                    ctx.out.push(Output::Notice { partition: self.identity.id, what });
+                    ctx.out.push(Output::Notice { partition: self.identity.id, what: what.into() });
                 }
                 _ => {
                     self.transfer.incoming.forget();
@@ -144,7 +144,7 @@ impl Replica {
             self.data.marks.commit(at.lsn, self.data.log.end().lsn);
             self.data.marks.secure(at.lsn);
         } else {
-            self.data.cut_aside(common, ctx.out);
+            self.data.truncate_aside(common, ctx.out);
             let in_both = if self.is_damaged() { Lsn::ZERO } else { common };
             self.data.log.lower_durable(in_both);
             self.data.engine.discard_above(at);
@@ -157,7 +157,7 @@ impl Replica {
         if let Some(backup) = self.role.backup_mut() {
             match agrees {
                 true => backup.acks.agrees(at.lsn),
-                false => backup.acks.begin_at(at.lsn),
+                false => backup.begin_at(at.lsn),
             }
         }
         let catching_up = self.config.is_catching_up(&self.identity.me);

@@ -4,10 +4,11 @@
 use crate::answer::{Answer, When};
 use crate::context::Ctx;
 use crate::features::aggregate::AggregateScan;
+use crate::features::procedure::Waits;
 use crate::features::{catalog, scrub};
 use crate::output::{ClientRef, Output};
 use crate::primary::reply_queue::Waiting;
-use crate::replica::{Replica, Role};
+use crate::replica::{Replica, Role, call};
 use crate::scope::Scope;
 use crate::serve::read::Reading;
 use crate::serve::stage::{self, Stager};
@@ -26,8 +27,23 @@ impl Replica {
         let refused = request.validate().err().map(Status::Bad).or_else(|| self.not_here(request, any));
         let answer = match refused {
             Some(status) => Ok(Some(Answer::only(status))),
-            None => self.handle(ctx, to, request, any),
+            None if self.features.calls.hold(request) => {
+                let asked = Waits::new(to, request, ctx.now.mono);
+                Ok(self.features.calls.push(asked).map(Answer::only))
+            }
+            None => call::admit(self, ctx, to, request, any),
         };
+        self.answer(ctx, to, request, answer);
+    }
+
+    /// Gives what came of a request, unless it is answered later.
+    pub(crate) fn answer(
+        &mut self,
+        ctx: &mut Ctx,
+        to: ClientRef,
+        request: &Request,
+        answer: Result<Option<Answer>, EngineError>,
+    ) {
         match answer {
             Ok(Some(answer)) => self.give(ctx, to, request, answer),
             Ok(None) => {}
@@ -43,7 +59,7 @@ impl Replica {
     }
 
     /// None: it is answered later.
-    fn handle(
+    pub(crate) fn handle(
         &mut self,
         ctx: &mut Ctx,
         to: ClientRef,
@@ -58,6 +74,10 @@ impl Replica {
             Op::Transact { changes, parts, since } => {
                 let write = |mut writing: Writing| writing.transact(request, (changes, parts), *since);
                 return self.writing(ctx).map(write).transpose();
+            }
+            Op::Call(call) => {
+                let Some(mut writing) = self.writing(ctx) else { return Ok(None) };
+                return writing.call(to, request, call);
             }
             Op::OpenSession => {
                 return self.writing(ctx).map(|mut writing| writing.open_session()).transpose();
@@ -89,7 +109,7 @@ impl Replica {
     }
 
     /// Why this replica does not handle the request, if so.
-    fn not_here(&self, request: &Request, any: bool) -> Option<Status> {
+    pub(crate) fn not_here(&self, request: &Request, any: bool) -> Option<Status> {
         let Some(record) = self.config.record() else {
             return Some(Status::NotFound("no such partition here".into()));
         };
@@ -166,7 +186,7 @@ impl Replica {
     }
 
     /// What entries are made with, if this replica leads.
-    fn writing<'a>(&'a mut self, ctx: &'a mut Ctx) -> Option<Writing<'a>> {
+    pub(crate) fn writing<'a>(&'a mut self, ctx: &'a mut Ctx) -> Option<Writing<'a>> {
         let Role::Leader(leader) = &self.role else { return None };
         Some(Writing {
             record: self.config.record()?,
@@ -175,6 +195,7 @@ impl Replica {
             data: &mut self.data,
             indexes: &mut self.features.indexes,
             catalog: &mut self.features.catalog,
+            calls: &mut self.features.calls,
             waiting: leader.replies.len(),
             now: ctx.now,
             settings: ctx.settings,
@@ -259,9 +280,18 @@ impl Replica {
         self.give(ctx, ended.to, &ended.request, ended.answer);
     }
 
-    /// The replica is about to go: whoever asked for a count here asks somebody else.
+    /// The replica is about to go: whoever waits here for a large write or a count asks somebody else.
     pub(crate) fn dismiss(&mut self, ctx: &mut Ctx) {
         self.step_down(ctx, "the partition is not on this node any more");
+        while let Some(large) = self.large.next() {
+            let (to, request) = large.into_request(ctx.now.mono);
+            self.give(ctx, to, &request, Answer::only(Status::NotPrimary));
+        }
+        self.data.engine.end_read_ahead();
+        for asked in self.features.calls.dismiss() {
+            let (to, request) = asked.into_request(ctx.now.mono);
+            self.give(ctx, to, &request, Answer::only(Status::NotPrimary));
+        }
         while let Some(scan) = self.readers.aggregates.next() {
             let (to, request) = scan.into_request();
             self.give(ctx, to, &request, Answer::only(Status::NotPrimary));

@@ -72,7 +72,7 @@ impl Replica {
         if !self.data.is_aside(ctx, common, self.role.is_damaged()) {
             return false;
         }
-        self.data.cut_aside(common, ctx.out);
+        self.data.truncate_aside(common, ctx.out);
         self.transfer.incoming.forget();
         let cleared = self.data.clear(ctx.out);
         cleared.map_err(|error| self.fail(ctx, error)).is_ok()

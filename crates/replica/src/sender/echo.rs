@@ -22,8 +22,8 @@ impl Echo {
         self.next.get_or_insert((now, member_us));
     }
 
-    /// What an append says. The primary led at `led_at`, and all that it committed until then is what was
-    /// acknowledged.
+    /// The time of the member's own clock that an append sends back to it: the last one that came before
+    /// `led_at`, when this primary surely led. Nothing was acknowledged until then but what it had committed.
     pub fn tell(&mut self, led_at: Micros) -> u64 {
         if let Some((_, member_us)) = self.next.take_if(|(came, _)| *came <= led_at) {
             self.vouched_us = self.vouched_us.max(member_us);

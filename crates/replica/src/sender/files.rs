@@ -246,7 +246,7 @@ impl Sender<'_> {
         if want.tainted > 0 {
             let what =
                 format!("{} got {} files from here that were tainted on the way", want.from, want.tainted);
-            self.out.push(Output::Notice { partition, what });
+            self.out.push(Output::Notice { partition, what: what.into() });
         }
     }
 
@@ -274,7 +274,7 @@ impl Sender<'_> {
                     self.look_again();
                 }
                 let what = format!("{} takes no files: {why}", taken.from);
-                self.out.push(Output::Notice { partition, what });
+                self.out.push(Output::Notice { partition, what: what.into() });
             }
         }
         Given::Nothing

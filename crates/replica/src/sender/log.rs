@@ -5,7 +5,7 @@ use crate::sender::Sender;
 use bytes::{Bytes, BytesMut};
 use types::{EngineError, Lsn, Member, PartitionRecord, Position, Term};
 use wire::control::RecordText;
-use wire::peer::{Append, Inform, LogSummary, ReportRequest};
+use wire::peer::{Append, Inform, LogReport, LogSummary, ReportRequest};
 use wire::{Entry, PeerMessage};
 
 /// Entries as one run of bytes, kept for the members that need the same.
@@ -124,6 +124,18 @@ impl Sender<'_> {
         self.align(theirs)
     }
 
+    /// A member has told what it has: begins to send what it lacks.
+    pub fn on_report(&mut self, report: &LogReport) -> Result<(), EngineError> {
+        let files = self.ships && self.catching_up() && !self.progress.rows_only;
+        if self.progress.wants_room && files && report.marks.persisted < self.engine.persisted().lsn {
+            // Its log begins behind the files then, and has room again. There may be no other way: what is
+            // to make room may wait for the log (PR-119).
+            self.progress.begin_from_scratch(self.now);
+            return self.start_shipping();
+        }
+        self.align(&report.log)
+    }
+
     /// Begins to send to a member whose log is known, from where it agrees.
     pub fn align(&mut self, theirs: &LogSummary) -> Result<(), EngineError> {
         let common = self.log.history().common(self.log.end().lsn, theirs);
@@ -152,8 +164,8 @@ mod tests {
     use crate::sender::progress::{Mode, Progress};
     use crate::sender::shipping::FilesOut;
     use crate::settings::Settings;
-    use types::config::{Cause, FORMAT};
-    use types::{Epoch, LogKind, Micros, NodeId, PartitionId, Policy, ProposalId, TableId};
+    use types::config::Cause;
+    use types::{Epoch, LogKind, Micros, NodeId, PartitionId, Policy, TableId, Watermarks};
     use wire::Header;
     use wire::entry::Kind;
 
@@ -163,22 +175,15 @@ mod tests {
 
     fn record() -> PartitionRecord {
         PartitionRecord {
-            format: FORMAT,
-            id: PartitionId(1),
-            table: TableId(1),
-            epoch: Epoch(1),
-            primary: member(),
-            term: Term(1),
-            in_sync: vec![member()],
             catching_up: vec![to()],
-            policy: Policy::preset("sync", 2, LogKind::Disk).expect("a preset"),
-            next_policy: None,
-            proposal: ProposalId(0),
             cause: Cause::CatchingUp,
-            before: None,
-            failover: None,
-            lossy: false,
-            unknown: Default::default(),
+            ..PartitionRecord::new(
+                PartitionId(1),
+                TableId(1),
+                Epoch(1),
+                vec![member()],
+                Policy::preset("sync", 2, LogKind::Disk).expect("a preset"),
+            )
         }
     }
 
@@ -190,8 +195,17 @@ mod tests {
         log
     }
 
-    /// Sends to a member with this progress; there is no primary.
+    /// Sends to a member with this progress; there is no primary, and there are no files.
     fn send(
+        progress: &mut Progress,
+        act: impl FnOnce(&mut Sender) -> Result<(), EngineError>,
+    ) -> Vec<Output> {
+        send_beside(Position::ZERO, progress, act)
+    }
+
+    /// The same where files are there up to here.
+    fn send_beside(
+        persisted: Position,
         progress: &mut Progress,
         act: impl FnOnce(&mut Sender) -> Result<(), EngineError>,
     ) -> Vec<Output> {
@@ -200,6 +214,7 @@ mod tests {
         let (mut files, mut engine, mut readers) =
             (FilesOut::default(), FakeEngine::new(), Readers::default());
         let (mut out, me) = (Vec::new(), member());
+        engine.persisted = persisted;
         let mut sender = Sender {
             to: to(),
             progress,
@@ -252,5 +267,28 @@ mod tests {
         let sent = send(&mut progress, |sender| sender.align(&theirs));
         assert!(matches!(message(&sent), PeerMessage::Copy(_)), "by rows: there are no files");
         assert!(matches!(progress.mode(), Mode::Copying(_)));
+    }
+    #[test]
+    fn pr119_who_finds_no_room_for_a_while_is_given_files_that_it_lacks() {
+        let history = History::new(vec![(Term(1), Lsn(1))]).expect("ascends");
+        let report = |persisted: u64| LogReport {
+            partition: PartitionId(1),
+            epoch: Epoch(1),
+            from: to(),
+            log: LogSummary { base: Position::ZERO, end: at(2), history: history.starts().to_vec() },
+            marks: Watermarks { persisted: Lsn(persisted), ..Watermarks::default() },
+            committed: Lsn::ZERO,
+            torn: false,
+        };
+        let mut progress = Progress::new(Micros::ZERO, 0);
+        let mut refused_at = |ms: u64, persisted: u64| {
+            progress.finds_no_room(Micros::from_millis(ms));
+            send_beside(at(2), &mut progress, |sender| sender.on_report(&report(persisted)))
+        };
+        assert!(refused_at(900, 1).is_empty(), "it may have room soon");
+        assert!(refused_at(1_000, 2).is_empty(), "it has these files");
+        let sent = refused_at(1_000, 1);
+        assert!(matches!(message(&sent), PeerMessage::TransferOffer(_)), "{sent:?}");
+        assert!(matches!(progress.mode(), Mode::Shipping));
     }
 }

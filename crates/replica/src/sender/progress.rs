@@ -21,6 +21,9 @@ pub(crate) enum Mode {
     Shipping,
 }
 
+/// Whose log has no room for so long, and who got no further meanwhile, is given files.
+const NO_ROOM: Micros = Micros::from_millis(1_000);
+
 /// A refused append is of use as long as not so many were sent after it.
 const CURRENT: u64 = 64;
 
@@ -70,7 +73,8 @@ impl Flight {
         self.number
     }
 
-    /// True if an acknowledgement of this append tells of the member as it is now.
+    /// True if this append was sent after the member was last asked what it has: an older acknowledgement is
+    /// of a state that it may not be in any more.
     pub fn takes_ack(&self, number: u64) -> bool {
         (self.fence + 1..=self.number).contains(&number)
     }
@@ -201,7 +205,7 @@ impl Health {
         !self.tainted && self.level_since.is_some_and(|since| now.since(since) >= time)
     }
 
-    /// It is not what it was: it must leave the set.
+    /// The member has lost or damaged something that it had acknowledged: it must leave the set.
     pub fn taint(&mut self) {
         self.tainted = true;
     }
@@ -227,7 +231,7 @@ pub(crate) struct Acks {
     came_at: Micros,
     /// The member's own clock in it.
     member_us: u64,
-    /// What it is told of its own clock.
+    /// Times of the member's own clock, to be sent back to it.
     echo: Echo,
 }
 
@@ -271,9 +275,11 @@ pub(crate) struct Progress {
     pub delivered: Lsn,
     /// It asked for a flush, which has not ended yet.
     pub wants_flush: bool,
-    /// The log from behind here on goes with the copy that it was given, or is given, or with what it has of
-    /// the log.
+    /// The member needs the log above this LSN, to go on from the copy that it was given or is given, or from
+    /// the end of its own log.
     pub needs: Lsn,
+    /// Its log had no room for a while, and it got no further.
+    pub wants_room: bool,
 }
 
 impl Progress {
@@ -291,6 +297,7 @@ impl Progress {
             delivered: Lsn::ZERO,
             wants_flush: false,
             needs: Lsn::MAX,
+            wants_room: false,
         }
     }
 
@@ -305,6 +312,11 @@ impl Progress {
             Mode::Copying(copy) => Some(copy),
             _ => None,
         }
+    }
+
+    /// True if it is sent the state itself by rows, in the copy of this number.
+    pub fn copies(&self, number: u64) -> bool {
+        matches!(&self.mode, Mode::Copying(copy) if copy.number == number)
     }
 
     /// True if it is sent the log as it comes.
@@ -440,6 +452,13 @@ impl Progress {
         }
     }
 
+    /// Its log has no room for what comes next. What it then has is asked for again; if that goes on, only
+    /// files get it any further.
+    pub fn finds_no_room(&mut self, now: Micros) {
+        self.wants_room |= self.health.hangs(now, None, NO_ROOM);
+        self.pause(now);
+    }
+
     /// It takes nothing just now. What it then has is asked for again.
     pub fn pause(&mut self, now: Micros) {
         self.probe(now);
@@ -451,7 +470,7 @@ impl Progress {
         self.flight.again(self.marks.received);
     }
 
-    /// It is not what it was, as it left the set or is given a copy: what it has is found out anew.
+    /// The member left the set or is given a copy, so nothing is known of what it has: it is asked again.
     pub fn begin_from_scratch(&mut self, now: Micros) {
         let (rows_only, log_only) = (self.rows_only, self.log_only);
         let health = Health { stuck: self.health.stuck, ..Health::new(now) };

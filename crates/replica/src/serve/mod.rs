@@ -5,9 +5,13 @@
 //! | file | what |
 //! | --- | --- |
 //! | `write` | requests that make an entry |
+//! | `call` | calls of procedures, which make one, too |
+//! | `large` | writes of so many rows that they are read ahead in slices |
 //! | `read` | requests that look at a state |
 //! | `stage` | files of bulk loads, before their entry |
 
+pub(crate) mod call;
+pub(crate) mod large;
 pub(crate) mod read;
 pub(crate) mod stage;
 pub(crate) mod write;

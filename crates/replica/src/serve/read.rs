@@ -8,10 +8,9 @@ use crate::features::{index, job};
 use crate::readers::Readers;
 use crate::scope::Scope;
 use crate::session::SCAN_BYTES;
-use crate::session::feed_key;
 use types::engine::EngineError;
 use types::{Lsn, Micros, PartitionId, ReadAt, Rules};
-use wire::request::Snapshot;
+use wire::request::ReadSnapshot;
 use wire::{Body, Op, Status};
 
 /// What a state is looked at with.
@@ -82,27 +81,27 @@ impl<'a> Reading<'a> {
 
     /// Where a read looks, and the LSN that its answer is made at. A state that is asked for by name is kept
     /// from now on.
-    pub fn position_of(&mut self, snapshot: Snapshot) -> Result<(ReadAt, Lsn), Status> {
+    pub fn position_of(&mut self, snapshot: ReadSnapshot) -> Result<(ReadAt, Lsn), Status> {
         let committed = self.data.readable();
         let newest =
             if self.rules.reads_are_at_committed() { ReadAt::Lsn(committed) } else { ReadAt::Applied };
         let wanted = match snapshot {
-            Snapshot::Newest => return Ok((newest, committed)),
-            Snapshot::Begin => committed,
-            Snapshot::At(wanted) if !self.data.on_history(wanted) => {
+            ReadSnapshot::Newest => return Ok((newest, committed)),
+            ReadSnapshot::Begin => committed,
+            ReadSnapshot::At(wanted) if !self.data.on_history(wanted) => {
                 let why =
                     "the snapshot is no part of the partition's history: a failover has lost what it showed";
                 return Err(Status::TooOld(why.into()));
             }
-            Snapshot::At(wanted) if wanted.lsn > committed => {
+            ReadSnapshot::At(wanted) if wanted.lsn > committed => {
                 let why = format!("this replica is at LSN {committed}, not at {} yet", wanted.lsn);
                 return Err(Status::NotYet(why));
             }
-            Snapshot::At(wanted) if wanted.lsn < self.data.engine.read_floor() => {
+            ReadSnapshot::At(wanted) if wanted.lsn < self.data.engine.read_floor() => {
                 let (asked, read_floor) = (wanted.lsn, self.data.engine.read_floor());
                 return Err(Status::TooOld(EngineError::SnapshotTooOld { asked, read_floor }.to_string()));
             }
-            Snapshot::At(wanted) => wanted.lsn,
+            ReadSnapshot::At(wanted) => wanted.lsn,
         };
         self.readers.open(wanted, self.now);
         Ok((ReadAt::Lsn(wanted), wanted))
@@ -113,7 +112,7 @@ impl<'a> Reading<'a> {
             Op::Get { key, .. } => Body::Row(self.data.engine.get(&scope.keys().row_key(key), at)?),
             Op::Scan { from, to, limit, .. } => return self.scan(scope, (from, to), *limit, at),
             Op::Feed { feed } => {
-                let row = self.data.engine.get(&feed_key(*feed), at)?;
+                let row = self.data.engine.get(&scope.keys().feed_key(*feed), at)?;
                 let position = row.and_then(|(_, value)| value[..].try_into().ok().map(u64::from_le_bytes));
                 Body::Number(position.unwrap_or(0))
             }

@@ -3,7 +3,7 @@
 
 use crate::answer::Answer;
 use crate::data::Data;
-use crate::features::bulk::{MOST, loaded_at};
+use crate::features::bulk::{MAX_LOADS, loaded_at};
 use crate::output::{ClientRef, Origin, Output};
 use crate::primary::{Primary, View};
 use std::collections::BTreeSet;
@@ -66,8 +66,8 @@ impl Stager<'_> {
         let Op::Stage { files, .. } = &who.1.op else { return Ok(None) };
         let files = files.clone();
         let known = self.data.engine.loads();
-        if !known.contains(&load) && known.len() >= MOST {
-            let why = format!("{MOST} bulk loads of this partition are under way already");
+        if !known.contains(&load) && known.len() >= MAX_LOADS {
+            let why = format!("{MAX_LOADS} bulk loads of this partition are under way already");
             return Ok(Some(Answer::not_yet(why)));
         }
         let (loads, engine) = (&mut self.data.loads, self.data.engine.as_mut());
@@ -126,7 +126,7 @@ pub(crate) fn take_staging(
 ) -> Result<(), EngineError> {
     let (loads, engine) = (&mut data.loads, data.engine.as_mut());
     match message {
-        PeerMessage::Stage(stage) => {
+        PeerMessage::StageLoad(stage) => {
             let Origin { partition, epoch, me } = origin;
             let (number, load) = (stage.number, stage.load);
             if let Some(staging) = loads.take_stage(engine, now, (load, &stage.files))? {

@@ -7,6 +7,7 @@ use crate::features::bulk::{NotStaged, loaded_at, loading};
 use crate::features::catalog::{self, Refused};
 use crate::features::index::{KnownIndexes, definitions_at};
 use crate::features::job::{self, JobWork};
+use crate::features::procedure::Calls;
 use crate::features::tend::KnownCatalog;
 use crate::output::Output;
 use crate::rows::{Evaluated, Since, evaluate, parts_hash, request_hash};
@@ -36,6 +37,7 @@ pub(crate) struct Writing<'a> {
     pub data: &'a mut Data,
     pub indexes: &'a mut KnownIndexes,
     pub catalog: &'a mut KnownCatalog,
+    pub calls: &'a mut Calls,
     /// How many replies wait.
     pub waiting: usize,
     pub now: Now,
@@ -47,7 +49,7 @@ impl Writing<'_> {
     /// Why no entry is made now, if so: too few copies, or too much waits for slow backups: new writes wait
     /// at the client (F19). Replies are counted beside the bytes: those to repeated requests and refusals
     /// wait without an entry of their own.
-    fn refuses(&self) -> Option<Status> {
+    pub(super) fn refuses(&self) -> Option<Status> {
         if let Some(status) = too_few(self.record) {
             return Some(status);
         }
@@ -65,13 +67,14 @@ impl Writing<'_> {
     }
 
     /// Where the request stands in its session: `None` to go on; else what was seen of it.
-    fn check_session(&self, request: &Request, hash: u64) -> Result<Option<Answer>, EngineError> {
+    pub(super) fn check_session(&self, request: &Request, hash: u64) -> Result<Option<Answer>, EngineError> {
         let seen = session::check(self.data.engine.as_ref(), self.rules, request, hash)?;
         Ok(seen.map(|Seen { status, body, at }| Answer { entry: at, ..Answer::new(status, body) }))
     }
 
-    /// What was seen of a session is told when all that was seen is committed (PR-22).
-    fn seen(&self, answer: Answer) -> Answer {
+    /// An answer that was read from a session's row leaves when every entry that the row shows is committed
+    /// (PR-22).
+    pub(super) fn seen(&self, answer: Answer) -> Answer {
         if !self.rules.duplicates_wait() {
             return answer;
         }
@@ -80,7 +83,11 @@ impl Writing<'_> {
         answer.covered(self.data.log.end().lsn, told)
     }
 
-    fn log_effects(&mut self, request: &Request, effects: Effects) -> Result<Position, EngineError> {
+    pub(super) fn log_effects(
+        &mut self,
+        request: &Request,
+        effects: Effects,
+    ) -> Result<Position, EngineError> {
         let header = self.data.next_header(self.term, Kind::Rows, self.now.wall_ms);
         self.data.log_effects(header, request, effects, self.out)
     }
@@ -139,7 +146,10 @@ impl Writing<'_> {
             parts.iter().flat_map(|part| &part.seen).copied().chain(since).collect();
         let evaluated = match seen.into_iter().any(|since| !self.data.on_history(since)) {
             true => Err(Refused::Outcome(Outcome::Changed)),
-            false => catalog::evaluate_parts(engine, self.record, self.rules, (&read, parts), since)?,
+            false => {
+                let rules = (self.rules, self.calls.runtime());
+                catalog::evaluate_parts(engine, self.record, rules, (&read, parts), since)?
+            }
         };
         let evaluated = match evaluated {
             Ok(evaluated) => evaluated,
@@ -155,19 +165,32 @@ impl Writing<'_> {
 
     /// Logs what a write comes to, and answers it when that is committed. What is refused outside of a
     /// session makes no entry.
-    fn log_write(
+    pub(super) fn log_write(
         &mut self,
         request: &Request,
         hash: u64,
         evaluated: Evaluated,
     ) -> Result<Answer, EngineError> {
+        let evaluated = self.with_derived(evaluated)?;
+        self.log_evaluated(request, hash, evaluated)
+    }
+
+    /// With what changes in indexes, or refused by what the tables demand.
+    pub(super) fn with_derived(&mut self, evaluated: Evaluated) -> Result<Evaluated, EngineError> {
         let (engine, leading) = (self.data.engine.as_ref(), Some(self.term));
         let evaluated = match self.record.is_of_database() {
             true => self.catalog.with_constraints(engine, (self.term, self.rules), evaluated)?,
             false => evaluated,
         };
-        let (outcome, affected, mutations) =
-            self.indexes.with_index_rows(engine, leading, self.rules, evaluated)?;
+        self.indexes.with_index_rows(engine, leading, self.rules, evaluated)
+    }
+
+    pub(super) fn log_evaluated(
+        &mut self,
+        request: &Request,
+        hash: u64,
+        (outcome, affected, mutations): Evaluated,
+    ) -> Result<Answer, EngineError> {
         let status = if outcome == Outcome::Done { Status::Ok } else { Status::Refused(outcome) };
         if outcome != Outcome::Done && !request.session.is_some() {
             // Nothing is logged, but what was seen may not be committed yet (PR-23).
@@ -213,16 +236,34 @@ impl Writing<'_> {
         if let Some(status) = self.refuses() {
             return Ok(Answer::only(status));
         }
-        let hash = job::request_hash(&request.op);
+        let of_database = self.record.is_of_database();
+        let hash = job::request_hash(of_database.then_some(request.table), &request.op);
         if let Some(answer) = self.check_session(request, hash)? {
             return self.repeat_job(&request.op, job, answer);
         }
         if let Some(status) = loading(self.data.engine.as_ref()) {
             return Ok(Answer::only(status));
         }
+        let engine = self.data.engine.as_ref();
+        let scope = match request.op {
+            Op::Job { .. } => {
+                Scope::of_writes(engine, (self.record, self.rules), (request.table, request.schema))?
+            }
+            // Its end changes no row, and a table that is gone does not keep a job from ending.
+            _ => Ok(Scope::BARE),
+        };
+        let Ok(scope) = scope else { return self.stale_piece(request, (job, hash)) };
+        if let Op::Job { records, .. } = &request.op
+            && let Some(fault) =
+                records.iter().find_map(|record| scope.fault(std::slice::from_ref(&record.op)))
+        {
+            return Ok(Answer::only(Status::Bad(fault)));
+        }
         let mut work = JobWork {
-            engine: self.data.engine.as_ref(),
+            engine,
             indexes: self.indexes,
+            scope,
+            catalog: of_database.then_some(&mut *self.catalog),
             leading: Some(self.term),
             rules: self.rules,
             wall_ms: self.now.wall_ms,
@@ -237,6 +278,17 @@ impl Writing<'_> {
         let status = if outcome == Outcome::Done { Status::Ok } else { Status::Refused(outcome) };
         let answer = Answer::new(status, Body::Job(done)).of_entry(at);
         Ok(answer.covered(at.lsn, job::how_told(&request.op, &done)))
+    }
+
+    /// A piece whose table is not as its client knows it, in its number of the session.
+    fn stale_piece(&mut self, request: &Request, (job, hash): (JobId, u64)) -> Result<Answer, EngineError> {
+        let done = job::status_of(self.data.engine.as_ref(), job, ReadAt::Applied)?;
+        let (outcome, confirmed) = (Outcome::Stale as u8, request.confirmed);
+        let mutations = Vec::new();
+        let effects = Effects { request_hash: hash, confirmed, outcome, affected: 0, mutations };
+        let at = self.log_effects(request, effects)?;
+        let answer = Answer::new(Status::Refused(Outcome::Stale), Body::Job(done)).of_entry(at);
+        Ok(answer.covered(at.lsn, AckCondition::Entry))
     }
 
     /// A request that was answered before, or out of its turn: what its job has done is said as it is now.
@@ -266,7 +318,7 @@ impl Writing<'_> {
             return Ok(self.seen(answer));
         }
         let (at, affected) = match loaded_at(self.data.engine.as_ref(), load.0)?.is_some() {
-            // In another session: this one is told that nothing was left to be done.
+            // It was loaded in another session: the answer is that there was nothing left to do.
             true => (self.log_effects(request, effects(request, load, 0, Vec::new()))?, 0),
             false => {
                 let (loads, engine) = (&mut self.data.loads, self.data.engine.as_ref());
@@ -379,7 +431,7 @@ fn own(mutations: Vec<Mutation>) -> Effects {
 }
 
 /// What a write comes to that changes nothing.
-fn refused(outcome: Outcome) -> Evaluated {
+pub(super) fn refused(outcome: Outcome) -> Evaluated {
     (outcome, 0, Vec::new())
 }
 
@@ -396,155 +448,4 @@ fn effects(request: &Request, load: (LoadId, [u8; 16]), affected: u32, mutations
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::answer::When;
-    use crate::context::Identity;
-    use crate::fake::{FakeEngine, at, member, request};
-    use crate::recovered::Recovered;
-    use types::config::{Cause, FORMAT};
-    use types::{Epoch, LogKind, PartitionId, ProposalId, SessionId, TableId};
-
-    fn record() -> PartitionRecord {
-        PartitionRecord {
-            format: FORMAT,
-            id: PartitionId(1),
-            table: TableId(1),
-            epoch: Epoch(1),
-            primary: member(),
-            term: Term(1),
-            in_sync: vec![member()],
-            catching_up: Vec::new(),
-            policy: Policy::preset("sync", 1, LogKind::Disk).expect("a preset"),
-            next_policy: None,
-            proposal: ProposalId(0),
-            cause: Cause::InSync,
-            before: None,
-            failover: None,
-            lossy: false,
-            unknown: Default::default(),
-        }
-    }
-
-    fn with<T>(record: &PartitionRecord, data: &mut Data, act: impl FnOnce(&mut Writing) -> T) -> T {
-        let (mut indexes, settings) = (KnownIndexes::default(), Settings::default());
-        let mut catalog = KnownCatalog::default();
-        act(&mut Writing {
-            record,
-            term: record.term,
-            rules: Rules::ALL,
-            data,
-            indexes: &mut indexes,
-            catalog: &mut catalog,
-            waiting: 0,
-            now: Now::default(),
-            settings: &settings,
-            out: &mut Vec::new(),
-        })
-    }
-
-    fn data() -> Data {
-        let identity = Identity { me: member(), id: PartitionId(1), rules: Rules::ALL };
-        Data::recover(identity, Box::new(FakeEngine::new()), &Recovered::nothing(), false)
-    }
-
-    #[test]
-    fn n7_an_answer_tells_of_its_entry_and_waits_for_it_and_a_retry_is_told_the_same() {
-        let (record, mut data) = (record(), data());
-        let opened = with(&record, &mut data, |writing| writing.open_session()).expect("no error");
-        assert_eq!((opened.entry, opened.when), (Some(at(1)), When::Covered(at(1).lsn, AckCondition::Entry)));
-        let mut asked = request(Op::OpenSession);
-        (asked.session, asked.seq) = (SessionId(at(1)), 1);
-        let ops = [RowOp::Put { key: "k".into(), row: "row".into() }];
-        let mut write = || with(&record, &mut data, |writing| writing.write(&asked, &ops, (None, None)));
-        let written = write().expect("no error");
-        assert_eq!((written.status.clone(), written.entry), (Status::Ok, Some(at(2))));
-        let again = write().expect("no error");
-        assert_eq!((again.status, again.body, again.entry), (written.status, written.body, written.entry));
-        assert_eq!(data.log.end(), at(2), "a retry makes no entry");
-    }
-
-    #[test]
-    fn pr21_too_few_copies_make_no_entry() {
-        let (mut record, mut data) = (record(), data());
-        (record.policy.min_in_sync, record.policy.below) = (2, types::policy::Below::Strict);
-        let refused = with(&record, &mut data, |writing| writing.open_session()).expect("no error");
-        assert!(matches!(refused.status, Status::TooFewCopies(_)), "{refused:?}");
-        assert_eq!(data.log.end(), Position::ZERO);
-    }
-
-    #[test]
-    fn pr120_a_stale_write_takes_its_number_and_a_retry_is_told_the_same() {
-        let (record, mut data) = (record().of_database(), data());
-        let columns = vec![types::data::Column::new("k", types::data::ColumnType::Int)];
-        let schema = types::data::Schema::new(columns, &["k"], 1, false).expect("valid");
-        let table = types::CatalogTable::new(TableId(7), "pets", schema, 0);
-        let make = [TableChange::Create(wire::RecordText::new(&table))];
-        let opened = with(&record, &mut data, |writing| writing.open_session()).expect("no error");
-        let session = SessionId(opened.entry.expect("an entry"));
-        let asked = |table: u32, schema: u32, seq: u64| wire::Request {
-            table: TableId(table),
-            schema,
-            session,
-            seq,
-            ..request(Op::OpenSession)
-        };
-        let made = |writing: &mut Writing| writing.transact(&asked(1, 0, 1), (&make, &[]), None);
-        assert_eq!(with(&record, &mut data, made).expect("no error").status, Status::Ok);
-        let ops = [RowOp::Put { key: "k".into(), row: "row".into() }];
-        let mut write = |asked: wire::Request| {
-            with(&record, &mut data, |writing| writing.write(&asked, &ops, (None, None))).expect("no error")
-        };
-        let stale = Status::Refused(Outcome::Stale);
-        let refused = write(asked(7, 2, 2));
-        assert_eq!(refused.status, stale);
-        assert_eq!(write(asked(7, 2, 2)).entry, refused.entry, "a retry makes no entry");
-        assert_eq!(write(asked(8, 1, 3)).status, stale, "no such table");
-        assert_eq!(write(asked(7, 1, 4)).status, Status::Ok);
-        let other = write(asked(8, 1, 4)).status;
-        assert!(matches!(other, Status::Bad(_)), "the hash is of the table, too: {other:?}");
-    }
-
-    #[test]
-    fn pr150_a_refusal_names_the_constraint_and_a_retry_is_told_the_same() {
-        use types::data::{Column, ColumnType, Constraint, Demand, Row, Schema, Value};
-        let (record, mut data) = (record().of_database(), data());
-        let columns = vec![Column::new("k", ColumnType::Int).not_null(), Column::new("v", ColumnType::Int)];
-        let unique = Constraint::new(77, "v", Demand::Unique(vec![1]));
-        let schema = Schema::new(columns, &["k"], 1, false).expect("valid");
-        let schema = schema.with_constraints(vec![unique]).expect("valid");
-        let put = |key: i64, value: i64| {
-            let row = Row::new(vec![Value::Int(key), Value::Int(value)]);
-            let key = types::data::encode_key(&schema, &row.values[..1]).expect("a key");
-            let row = types::data::encode_row(&schema, &row).expect("a row");
-            RowOp::Put { key: key.into(), row: row.into() }
-        };
-        let table = types::CatalogTable::new(TableId(7), "pets", schema.clone(), 0);
-        let make = [TableChange::Create(wire::RecordText::new(&table))];
-        let opened = with(&record, &mut data, |writing| writing.open_session()).expect("no error");
-        let session = SessionId(opened.entry.expect("an entry"));
-        let asked = |table: u32, seq: u64| {
-            let schema = u32::from(table == 7);
-            wire::Request { table: TableId(table), schema, session, seq, ..request(Op::OpenSession) }
-        };
-        let made = |writing: &mut Writing| writing.transact(&asked(1, 1), (&make, &[]), None);
-        assert_eq!(with(&record, &mut data, made).expect("no error").status, Status::Ok);
-        let mut write = |seq: u64, ops: Vec<RowOp>| {
-            let write = |writing: &mut Writing| writing.write(&asked(7, seq), &ops, (None, None));
-            with(&record, &mut data, write).expect("no error")
-        };
-        assert_eq!(write(2, vec![put(1, 10)]).status, Status::Ok);
-        let refused = write(3, vec![put(2, 20), put(3, 10)]);
-        assert_eq!(refused.status, Status::Refused(Outcome::Violates));
-        assert_eq!(refused.body, Body::Affected(77));
-        let at = refused.entry.expect("it takes its number");
-        assert_eq!(
-            refused.when,
-            When::Covered(at.lsn, AckCondition::Entry),
-            "PR-23: it shows what is not committed"
-        );
-        let again = write(3, vec![put(2, 20), put(3, 10)]);
-        assert_eq!((again.status, again.body, again.entry), (refused.status, refused.body, Some(at)));
-        assert_eq!(write(4, vec![put(2, 20)]).status, Status::Ok, "nothing of it was done");
-    }
-}
+mod tests;

@@ -1,9 +1,10 @@
 //! How a replica comes back into its set: stages and bytes, for people and for measuring, and the setting by
 //! which it ignores what it has. Nothing here decides what is safe.
 
+use crate::output::Notice;
 use crate::settings::Settings;
 use types::{Lsn, Micros, PartitionRecord};
-use wire::control::{Failback, Stage, Way};
+use wire::control::{Failback, FailbackStage, Way};
 
 /// A failback into the set.
 ///
@@ -27,7 +28,7 @@ pub(crate) struct FailbackState {
 
 impl FailbackState {
     fn is_under_way(&self) -> bool {
-        !matches!(self.told.stage, Stage::Idle | Stage::InSync)
+        !matches!(self.told.stage, FailbackStage::Idle | FailbackStage::InSync)
     }
 
     /// In another configuration: a failback begins, goes on or ends.
@@ -35,10 +36,10 @@ impl FailbackState {
         if catching_up {
             if !self.is_under_way() {
                 *self = FailbackState { since: now, ..FailbackState::default() };
-                self.told.stage = Stage::Admitted;
+                self.told.stage = FailbackStage::Admitted;
             }
         } else if in_sync && self.is_under_way() {
-            self.told.stage = Stage::InSync;
+            self.told.stage = FailbackStage::InSync;
             self.told.took_us = now.since(self.since).0;
         }
     }
@@ -53,26 +54,21 @@ impl FailbackState {
         (self.told.way, self.told.set_bytes) = (Way::Files, set_bytes);
     }
 
-    /// Chooses between `files`, the bytes that it lacks of a set, with the log above them, and the log alone,
-    /// if that would do too. True if that is the log; and a sentence about it.
-    pub fn choose(&mut self, files: u64, log_alone: Option<u64>, log_above: u64) -> (bool, String) {
-        let lacking = files.saturating_add(log_above);
-        let log = log_alone.is_some_and(|log_alone| log_alone <= lacking);
-        (self.told.lacking_bytes, self.told.log_alone_bytes) = (lacking, log_alone);
+    /// Chooses between `lacking`, the bytes that it lacks of a set, with the log above them, and the log
+    /// alone, if that would do too. True if that is the log; and what is said of it.
+    pub fn choose(&mut self, lacking: u64, log_alone: Option<u64>, log_above: u64) -> (bool, Notice) {
+        let by_files = lacking.saturating_add(log_above);
+        let log = log_alone.is_some_and(|log_alone| log_alone <= by_files);
+        (self.told.lacking_bytes, self.told.log_alone_bytes) = (by_files, log_alone);
         self.told.way = if log { Way::Log } else { Way::Files };
         let set = self.told.set_bytes;
-        let why = match log_alone {
-            None => "the log does not reach back so far".to_string(),
-            Some(bytes) => format!("the log alone would be {bytes}"),
-        };
-        let what = match log {
-            true => format!(
-                "comes back by the log: {} bytes; it lacks {files} of {set} bytes of files, and {log_above} of log above them",
-                log_alone.unwrap_or(0)
-            ),
-            false => format!(
-                "comes back by files: it lacks {files} of {set} bytes, and {log_above} of log above them; {why}"
-            ),
+        let what = match log_alone {
+            Some(log_alone) if log => Notice::BackByLog { log_alone, lacking, set, log_above },
+            Some(log_alone) => Notice::BackByFiles { log_alone, lacking, set, log_above },
+            None => Notice::Other(format!(
+                "comes back by files: it lacks {lacking} of {set} bytes, and {log_above} of log above them; the log does \
+                 not reach back so far"
+            )),
         };
         (log, what)
     }
@@ -84,7 +80,7 @@ impl FailbackState {
 
     /// Bytes of rows came in.
     pub fn count_rows(&mut self, bytes: u64) {
-        (self.told.way, self.told.stage) = (Way::Rows, self.told.stage.max(Stage::Rows));
+        (self.told.way, self.told.stage) = (Way::Rows, self.told.stage.max(FailbackStage::Rows));
         self.told.row_bytes += bytes;
     }
 
@@ -92,7 +88,7 @@ impl FailbackState {
     pub fn count_log(&mut self, bytes: u64) {
         if self.is_under_way() {
             self.told.log_bytes += bytes;
-            self.told.stage = Stage::Log;
+            self.told.stage = FailbackStage::Log;
         }
     }
 
@@ -103,7 +99,7 @@ impl FailbackState {
     }
 
     /// As it is told. `files`: how far files are that are to be the state. `rows`: they come in now.
-    pub fn told(&self, now: Micros, files: Option<Stage>, rows: bool) -> Failback {
+    pub fn told(&self, now: Micros, files: Option<FailbackStage>, rows: bool) -> Failback {
         let mut told = self.told;
         if !self.is_under_way() {
             return told;
@@ -111,7 +107,7 @@ impl FailbackState {
         if let Some(stage) = files {
             told.stage = stage;
         } else if rows {
-            told.stage = Stage::Rows;
+            told.stage = FailbackStage::Rows;
         }
         told.took_us = now.since(self.since).0;
         told
@@ -143,14 +139,17 @@ mod tests {
     fn a_failback_begins_goes_on_and_ends_with_the_configuration() {
         let mut back = admitted();
         back.reconsider(Micros(20), true, false);
-        assert_eq!(back.told(Micros(30), None, false).stage, Stage::Admitted);
+        assert_eq!(back.told(Micros(30), None, false).stage, FailbackStage::Admitted);
         assert_eq!(back.told(Micros(30), None, false).took_us, 20, "the same one goes on");
-        assert_eq!(back.told(Micros(30), Some(Stage::Installing), false).stage, Stage::Installing);
-        assert_eq!(back.told(Micros(30), None, true).stage, Stage::Rows);
+        assert_eq!(
+            back.told(Micros(30), Some(FailbackStage::Installing), false).stage,
+            FailbackStage::Installing
+        );
+        assert_eq!(back.told(Micros(30), None, true).stage, FailbackStage::Rows);
         back.count_log(7);
         back.reconsider(Micros(40), false, true);
-        let told = back.told(Micros(99), Some(Stage::Files), true);
-        assert_eq!((told.stage, told.took_us, told.log_bytes), (Stage::InSync, 30, 7));
+        let told = back.told(Micros(99), Some(FailbackStage::Files), true);
+        assert_eq!((told.stage, told.took_us, told.log_bytes), (FailbackStage::InSync, 30, 7));
         back.count_log(7);
         assert_eq!(back.told(Micros(99), None, false).log_bytes, 7, "it is over");
     }

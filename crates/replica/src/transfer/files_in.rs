@@ -8,7 +8,7 @@ use wire::control;
 use wire::ship::{DESCRIPTION, Piece, TransferOffer, Withdrawn};
 
 /// Pieces that are wanted at once.
-const AT_ONCE: usize = 8;
+const MAX_PIECES_IN_FLIGHT: usize = 8;
 
 /// Reads below a set hold up its installation for so long.
 pub(super) const READERS: Micros = Micros::from_millis(2_000);
@@ -17,7 +17,7 @@ pub(super) const READERS: Micros = Micros::from_millis(2_000);
 pub(super) struct Incoming {
     pub(super) offer: TransferOffer,
     pub(super) history: History,
-    pub(super) stage: Stage,
+    pub(super) stage: IncomingStage,
     /// The next piece to ask for, unless it is here already.
     pub(super) next: Piece,
     /// Asked for, and not here yet.
@@ -36,7 +36,7 @@ pub(super) struct Incoming {
     pub(super) untold: u64,
 }
 
-pub(super) enum Stage {
+pub(super) enum IncomingStage {
     /// The set's description comes in.
     Description(Vec<u8>),
     /// What is missing of each file: from where to where.
@@ -50,7 +50,7 @@ impl Incoming {
         Incoming {
             offer,
             history,
-            stage: Stage::Description(Vec::new()),
+            stage: IncomingStage::Description(Vec::new()),
             next: Piece { file: DESCRIPTION, from: 0 },
             asked: Vec::new(),
             gap: false,
@@ -66,7 +66,7 @@ impl Incoming {
     /// For people.
     pub(super) fn words(&self) -> String {
         match &self.stage {
-            Stage::Installing { .. } => "installs the files that it was sent".into(),
+            IncomingStage::Installing { .. } => "installs the files that it was sent".into(),
             _ => format!("receives files: {} of {} bytes are here", self.have, self.all),
         }
     }
@@ -89,20 +89,20 @@ impl Incoming {
 
     /// Everything is here, and not installed yet.
     pub(super) fn is_whole(&self) -> bool {
-        matches!(&self.stage, Stage::Files(missing) if missing.is_empty())
+        matches!(&self.stage, IncomingStage::Files(missing) if missing.is_empty())
     }
 
     /// The engine makes it its state.
     pub(super) fn is_installing(&self) -> bool {
-        matches!(&self.stage, Stage::Installing { .. })
+        matches!(&self.stage, IncomingStage::Installing { .. })
     }
 
     /// How far it is.
-    pub(super) fn stage(&self) -> control::Stage {
+    pub(super) fn stage(&self) -> control::FailbackStage {
         match &self.stage {
-            Stage::Description(_) => control::Stage::Offered,
-            Stage::Files(_) => control::Stage::Files,
-            Stage::Installing { .. } => control::Stage::Installing,
+            IncomingStage::Description(_) => control::FailbackStage::Offered,
+            IncomingStage::Files(_) => control::FailbackStage::Files,
+            IncomingStage::Installing { .. } => control::FailbackStage::Installing,
         }
     }
 
@@ -111,7 +111,7 @@ impl Incoming {
         self.asked.clear();
         self.gap = false;
         self.next = match &self.stage {
-            Stage::Description(bytes) => Piece { file: DESCRIPTION, from: bytes.len() as u64 },
+            IncomingStage::Description(bytes) => Piece { file: DESCRIPTION, from: bytes.len() as u64 },
             _ => Piece { file: 0, from: 0 },
         };
     }
@@ -120,12 +120,12 @@ impl Incoming {
     pub(super) fn take_next(&mut self) -> Option<Piece> {
         let length = u64::from(self.offer.piece_bytes);
         match &self.stage {
-            Stage::Description(_) => {
+            IncomingStage::Description(_) => {
                 let piece = self.next;
                 self.next.from += length;
                 (piece.from < self.offer.description_bytes).then_some(piece)
             }
-            Stage::Files(missing) => {
+            IncomingStage::Files(missing) => {
                 let next = self.next;
                 let piece = missing.range(next.file..).find_map(|(file, (from, to))| {
                     let from = if *file == next.file { next.from.max(*from) } else { *from };
@@ -134,7 +134,7 @@ impl Incoming {
                 self.next = Piece { file: piece.file, from: piece.from.saturating_add(length) };
                 Some(piece)
             }
-            Stage::Installing { .. } => None,
+            IncomingStage::Installing { .. } => None,
         }
     }
 
@@ -144,8 +144,8 @@ impl Incoming {
             self.rewind();
         }
         let mut pieces = Vec::new();
-        if !self.gap && self.asked.len() <= AT_ONCE / 2 {
-            while self.asked.len() < AT_ONCE {
+        if !self.gap && self.asked.len() <= MAX_PIECES_IN_FLIGHT / 2 {
+            while self.asked.len() < MAX_PIECES_IN_FLIGHT {
                 let Some(piece) = self.take_next() else { break };
                 self.asked.push(piece);
                 pieces.push(piece);
@@ -182,7 +182,7 @@ pub(crate) enum Due {
 /// | any | nothing: refused, withdrawn, of another term | [`FilesIn::forget`], [`FilesIn::withdraw`], [`FilesIn::reconsider`] |
 ///
 /// Invariants (`validate`): a set that comes in is newer than the one installed; no more is asked for at once
-/// than [`AT_ONCE`].
+/// than [`MAX_PIECES_IN_FLIGHT`].
 #[derive(Default)]
 pub(crate) struct FilesIn {
     pub(super) set: Option<Box<Incoming>>,
@@ -216,9 +216,9 @@ impl FilesIn {
         self.set.as_ref().map(|incoming| incoming.words())
     }
 
-    /// How far a set is that is to be the state. What goes beside the log to one that follows it is no part
-    /// of its failback.
-    pub fn state_stage(&self) -> Option<control::Stage> {
+    /// How far the set is that is to become the state; none if there is none. Files that are sent beside the
+    /// log, to a replica that follows it, are no part of a failback.
+    pub fn state_stage(&self) -> Option<control::FailbackStage> {
         self.set.as_ref().filter(|incoming| !incoming.is_beside()).map(|incoming| incoming.stage())
     }
 
@@ -247,12 +247,13 @@ impl FilesIn {
         drop(self.paused.take_if(|paused| paused.0.number == withdrawn.number));
     }
 
-    /// In another configuration: what is received is of its term, and a replica that counts needs none of it.
-    pub fn reconsider(&mut self, same_term: bool, counts: bool) {
+    /// The configuration has changed. What comes in is dropped if another term began, or if this replica has
+    /// no place any more.
+    pub fn reconsider(&mut self, same_term: bool, has_place: bool) {
         if !same_term {
             self.installed = 0;
         }
-        if !same_term || !counts {
+        if !same_term || !has_place {
             self.forget();
         }
     }
@@ -296,7 +297,8 @@ impl FilesIn {
     /// The engine is to make the set its state.
     pub fn begin_installing(&mut self) {
         let incoming = self.set.as_mut().filter(|incoming| incoming.is_whole());
-        incoming.expect("PR-35: only whole sets are installed").stage = Stage::Installing { begun: false };
+        incoming.expect("PR-35: only whole sets are installed").stage =
+            IncomingStage::Installing { begun: false };
     }
 
     /// The set is the engine's state. Gives what it was, and the terms of its log.
@@ -318,7 +320,7 @@ impl FilesIn {
         if number <= self.installed {
             return Err(format!("set {number} comes in, and {} is installed", self.installed));
         }
-        if incoming.asked.len() > AT_ONCE || incoming.have > incoming.all {
+        if incoming.asked.len() > MAX_PIECES_IN_FLIGHT || incoming.have > incoming.all {
             let Incoming { asked, have, all, .. } = &**incoming;
             return Err(format!(
                 "of set {number}, {have} of {all} bytes are here, and {asked:?} is asked for"

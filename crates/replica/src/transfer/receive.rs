@@ -6,9 +6,9 @@
 //! set's position can have done so.
 
 use crate::history::History;
-use crate::output::{Origin, Output};
+use crate::output::{Notice, Origin, Output};
 use crate::transfer::failback::FailbackState;
-use crate::transfer::files_in::{FilesIn, Incoming, Stage};
+use crate::transfer::files_in::{FilesIn, Incoming, IncomingStage};
 use std::collections::BTreeMap;
 use types::engine::{ShipsFiles, Wake};
 use types::{ComponentSet, EngineError, Installation, Micros, Missing};
@@ -26,7 +26,7 @@ pub(crate) enum Received {
     /// Nothing that was asked for.
     Nothing,
     /// It was taken in, or is asked for again.
-    Taken,
+    Kept,
     /// Everything may be here now.
     MayBeWhole,
     /// The engine is not through: it is to be asked again.
@@ -114,23 +114,23 @@ impl Receiver<'_> {
         if !chunk.is_sound() || chunk.bytes.is_empty() {
             (incoming.gap, incoming.tainted) = (true, incoming.tainted + 1);
             self.notice(format!("a piece of a file from {} has a wrong checksum", chunk.from));
-            return Ok(Received::Taken);
+            return Ok(Received::Kept);
         }
         match incoming.stage {
-            Stage::Description(_) => self.take_description(chunk),
-            Stage::Files(_) => self.take_piece(chunk),
-            Stage::Installing { .. } => Ok(Received::Taken),
+            IncomingStage::Description(_) => self.take_description(chunk),
+            IncomingStage::Files(_) => self.take_piece(chunk),
+            IncomingStage::Installing { .. } => Ok(Received::Kept),
         }
     }
 
     fn take_description(&mut self, chunk: &Chunk) -> Result<Received, ReceiveError> {
-        let Some(incoming) = self.files.set.as_mut() else { return Ok(Received::Taken) };
+        let Some(incoming) = self.files.set.as_mut() else { return Ok(Received::Kept) };
         let (all, at, state) = (incoming.offer.description_bytes, incoming.offer.at, !incoming.is_beside());
-        let Stage::Description(bytes) = &mut incoming.stage else { return Ok(Received::Taken) };
+        let IncomingStage::Description(bytes) = &mut incoming.stage else { return Ok(Received::Kept) };
         let fits = bytes.len() as u64 + chunk.bytes.len() as u64 <= all;
         if chunk.piece.from != bytes.len() as u64 || !fits {
             incoming.gap = true;
-            return Ok(Received::Taken);
+            return Ok(Received::Kept);
         }
         bytes.extend_from_slice(&chunk.bytes);
         let decoded = ((bytes.len() as u64) >= all).then(|| decode_set(bytes));
@@ -138,18 +138,18 @@ impl Receiver<'_> {
             self.failback.count_files(chunk.bytes.len() as u64);
         }
         let why = match decoded {
-            None => return Ok(Received::Taken),
+            None => return Ok(Received::Kept),
             Some(Ok(set)) if set.at == at || !self.names_position => return self.receive_set(set),
             Some(Ok(_)) => "they are of another position than was said".into(),
             Some(Err(why)) => why,
         };
         self.refuse(why)?;
-        Ok(Received::Taken)
+        Ok(Received::Kept)
     }
 
     /// The set is known: the engine begins to receive it.
     fn receive_set(&mut self, set: ComponentSet) -> Result<Received, ReceiveError> {
-        let Some(incoming) = self.files.set.as_mut() else { return Ok(Received::Taken) };
+        let Some(incoming) = self.files.set.as_mut() else { return Ok(Received::Kept) };
         incoming.all = set.bytes();
         incoming.lengths = set.files.iter().map(|file| file.bytes).collect();
         let (state, bytes) = (!incoming.is_beside(), set.bytes());
@@ -175,7 +175,7 @@ impl Receiver<'_> {
             false if may_choose_log => self.take_log(),
             false => self.refuse("its engine has no use for this set".into())?,
         }
-        Ok(Received::Taken)
+        Ok(Received::Kept)
     }
 
     /// Compares what is lacking of the files that are offered, and the log above them, with the log alone, if
@@ -200,14 +200,14 @@ impl Receiver<'_> {
     fn begin_files(&mut self) {
         let missing = self.missing();
         let Some(incoming) = self.files.set.as_mut() else { return };
-        assert!(!matches!(incoming.stage, Stage::Files(_)), "PR-35: its files come in already");
+        assert!(!matches!(incoming.stage, IncomingStage::Files(_)), "PR-35: its files come in already");
         let lengths = &incoming.lengths;
         let lacks =
             |missing: Missing| Some((missing.file as u32, (missing.from, *lengths.get(missing.file)?)));
         let missing: BTreeMap<u32, (u64, u64)> = missing.into_iter().filter_map(lacks).collect();
         let lacks: u64 = missing.values().map(|(from, to)| to.saturating_sub(*from)).sum();
         incoming.have = incoming.all.saturating_sub(lacks);
-        incoming.stage = Stage::Files(missing);
+        incoming.stage = IncomingStage::Files(missing);
         incoming.rewind();
     }
 
@@ -217,12 +217,12 @@ impl Receiver<'_> {
             Some(engine) => engine.receive_piece(piece.file as usize, piece.from, &chunk.bytes)?,
             None => false,
         };
-        let Some(incoming) = self.files.set.as_mut() else { return Ok(Received::Taken) };
+        let Some(incoming) = self.files.set.as_mut() else { return Ok(Received::Kept) };
         let state = !incoming.is_beside();
-        let Stage::Files(missing) = &mut incoming.stage else { return Ok(Received::Taken) };
+        let IncomingStage::Files(missing) = &mut incoming.stage else { return Ok(Received::Kept) };
         let Some((from, to)) = missing.get_mut(&piece.file).filter(|_| fits) else {
             incoming.gap = true;
-            return Ok(Received::Taken);
+            return Ok(Received::Kept);
         };
         *from = piece.from + length;
         if *from >= *to {
@@ -279,8 +279,8 @@ impl Receiver<'_> {
         self.out.push(Output::Send { to: offer.from, message: PeerMessage::Installed(taken) });
     }
 
-    fn notice(&mut self, what: String) {
-        self.out.push(Output::Notice { partition: self.origin.partition, what });
+    fn notice(&mut self, what: impl Into<Notice>) {
+        self.out.push(Output::Notice { partition: self.origin.partition, what: what.into() });
     }
 
     /// Files of this offer are of no use here: rows are.
@@ -306,7 +306,7 @@ impl Receiver<'_> {
     /// Goes on with the installation.
     pub fn install(&mut self, wake: &Wake) -> Result<Received, ReceiveError> {
         let Some(incoming) = self.files.set.as_mut() else { return Ok(Received::Nothing) };
-        let Stage::Installing { begun } = &mut incoming.stage else { return Ok(Received::Nothing) };
+        let IncomingStage::Installing { begun } = &mut incoming.stage else { return Ok(Received::Nothing) };
         let begins = !std::mem::replace(begun, true);
         let stands = match &mut self.engine {
             Some(engine) if begins => engine.begin_installation(wake)?,
@@ -446,7 +446,7 @@ mod tests {
         let mut pair = Pair::new();
         let offer = pair.offer(5, Some(3));
         pair.receiver().offered(offer, true).expect("no error");
-        assert_eq!(pair.description(5), Received::Taken);
+        assert_eq!(pair.description(5), Received::Kept);
         assert_eq!(pair.outcomes(), [&Outcome::LogIsLess]);
         assert!(!pair.files.is_receiving() && pair.member.receiving.is_none());
         assert_eq!(pair.files.due(Micros(9), Micros(1)), Due::Leftovers);
@@ -500,7 +500,7 @@ mod tests {
         pair.receiver().offered(offer, true).expect("no error");
         for _ in 0..=TAINTED {
             assert!(pair.files.is_receiving());
-            assert_eq!(pair.chunk(5, wire::ship::DESCRIPTION, Bytes::new()), Received::Taken);
+            assert_eq!(pair.chunk(5, wire::ship::DESCRIPTION, Bytes::new()), Received::Kept);
         }
         assert!(matches!(pair.outcomes()[..], [Outcome::Refused(_)]));
         assert!(!pair.files.is_receiving());

@@ -39,7 +39,8 @@ fn records(word: &str) -> Vec<JobRecord> {
 
 impl World {
     /// `piece N JOB after=NUMBER RECORD.. [s=EPOCH,LSN seq=N]` · `end N JOB through=NUMBER [abort]
-    /// [s=EPOCH,LSN seq=N]` · `job N JOB` · `heavy N ROWS BYTES`: one write.
+    /// [s=EPOCH,LSN seq=N]` · `job N JOB` · `heavy N ROWS BYTES`: one write · `many N RECORD.. [s=EPOCH,LSN
+    /// seq=N] [deadline=MS]`: one write, the records' numbers mean nothing.
     pub fn run_jobs(&mut self, words: &[&str]) -> bool {
         let named = |name: &str| {
             let word = words.iter().find_map(|word| word.strip_prefix(name));
@@ -56,6 +57,10 @@ impl World {
                 Op::EndJob { job: job(words[2]), through: named("through="), abort }
             }
             "job" => Op::ShowJob { job: job(words[2]) },
+            "many" => {
+                let records = words[2..].iter().filter(|word| word.contains(':'));
+                Op::write(records.map(|word| record(word).op).collect())
+            }
             "heavy" => {
                 let (rows, bytes): (u32, usize) =
                     (words[2].parse().expect("a number"), words[3].parse().expect("a number"));

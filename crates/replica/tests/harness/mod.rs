@@ -21,7 +21,7 @@ use understudy_replica::{ClientRef, Host, LeaseManager, Output, Recovered, Repli
 use wire::control::{Advice, Advise, Propose, Proposed, RecordText};
 use wire::log::Record;
 use wire::peer::{AppendRefused, Refusal};
-use wire::request::Snapshot;
+use wire::request::ReadSnapshot;
 use wire::{Body, Entry, Op, PeerMessage, ReadLevel, Reply, Request, RowOp, Status};
 
 const P: PartitionId = PartitionId(64);
@@ -104,20 +104,21 @@ impl World {
     /// Runs one command and gives its trace.
     ///
     /// `create POLICY[/cold][/memory] N..`: the first configuration, told to its members · `seal N M..`: N
-    /// leads the set N M.. in the next epoch, told to nobody · `tell N..`: the newest configuration ·
-    /// `put|insert|update|remove|keep N KEY [VALUE] [s=EPOCH,LSN seq=N] [since=EPOCH,LSN]` · (`k*9`: a key of
-    /// nine letters) · `get N KEY [begin|at=EPOCH,LSN]` · `hold N [begin|at=EPOCH,LSN]` · `session N` ·
-    /// `count N [any] [FROM*LENGTH] [begin|at=EPOCH,LSN]` · `digest N [any]` · `pause N MS` · `resume N
-    /// at=EPOCH,LSN` · `with SETTING NUMBER [files N..]`: a new world with this setting, in which these have
-    /// engines with files · `slice N [COUNT]` · `deliver A>B [COUNT]` · `lose A>B` · `settle [N..]`: fsyncs
-    /// and messages among these until nothing moves · `sync N` · `wait MS`: time, heartbeats and ticks among
-    /// all told · `wait MS alone=N..`: these are cut off · `wait MS asleep=N..`: these do nothing at all ·
-    /// `tick N` · `busy N TO`: N has no room · `connect N TO`: N has a new connection to TO · `decommission
-    /// N`: N has no place any more and asks what only it has · `checkpoint N` · `install N`: one step ·
-    /// `restart N`: on its log and files · `rot N`: a byte that it has received changes · `corrupt A>B`: a
-    /// byte of the next piece changes · `garbage A>B COUNT`: messages about files that no sound node sends ·
-    /// `files`: what there is beside the states · `scrub N [start]` · `spoil N`: a byte of the last file that
-    /// it reads back changes · `giveup N SOURCE` · `damage N [log] [gone]`: N starts again, with its log and
+    /// leads the set N M.. in the next epoch, told to nobody · `force N M..`: the same by an operator ·
+    /// `tell N..`: the newest configuration · `put|insert|update|remove|keep N KEY [VALUE] [s=EPOCH,LSN
+    /// seq=N] [since=EPOCH,LSN]` · (`k*9`: a key of nine letters) · `get N KEY [begin|at=EPOCH,LSN]` · `hold
+    /// N [begin|at=EPOCH,LSN]` · `session N` · `count N [any] [FROM*LENGTH] [begin|at=EPOCH,LSN]` · `digest
+    /// N [any]` · `pause N MS` · `resume N at=EPOCH,LSN` · `with SETTING NUMBER [files N..]`: a new world
+    /// with this setting, in which these have engines with files · `slice N [COUNT]` · `deliver A>B [COUNT]`
+    /// · `lose A>B` · `hear A>B`: B has no room for the next append · `settle [N..]`: fsyncs and messages
+    /// among these until nothing moves · `sync N` · `wait MS`: time, heartbeats and ticks among all told ·
+    /// `wait MS alone=N..`: these are cut off · `wait MS asleep=N..`: these do nothing at all · `tick N` ·
+    /// `busy N TO`: N has no room · `connect N TO`: N has a new connection to TO · `decommission N`: N has
+    /// no place any more and asks what only it has · `checkpoint N` · `install N`: one step · `restart N`:
+    /// on its log and files · `rot N`: a byte that it has received changes · `corrupt A>B`: a byte of the
+    /// next piece changes · `garbage A>B COUNT`: messages about files that no sound node sends · `files`:
+    /// what there is beside the states · `scrub N [start]` · `spoil N`: a byte of the last file that it
+    /// reads back changes · `giveup N SOURCE` · `damage N [log] [gone]`: N starts again, with its log and
     /// without its engine's files; the log is damaged too; the files' place is gone · `full N`: its log is
     /// short of room · `unhouse N`: the directory of N's files is gone · `relocate N`: it gets another one,
     /// if it asks · `mute A>B`: from now on all is lost · `unreadable N`: its log cannot be read back ·
@@ -130,6 +131,7 @@ impl World {
         match words[0] {
             "create" => self.create(words[1], &numbers(&words[2..])),
             "seal" => self.seal(&numbers(&words[1..])),
+            "force" => self.force(&numbers(&words[1..])),
             "tell" => numbers(&words[1..]).into_iter().for_each(|node| self.tell(node)),
             "put" | "insert" | "update" | "remove" | "keep" | "get" | "hold" | "session" | "count"
             | "digest" | "pause" | "resume" => self.request(&words),
@@ -152,6 +154,7 @@ impl World {
             "deliver" => {
                 self.deliver(words[1], words.get(2).map_or(1, |count| count.parse().expect("a count")))
             }
+            "hear" => self.hear(link(words[1])),
             "lose" => {
                 let lost = self.wire.remove(&link(words[1])).map_or(0, |queue| queue.len());
                 let _ = writeln!(self.trace, "{lost} lost");
@@ -219,6 +222,12 @@ impl World {
         record.failover = Some(1);
     }
 
+    fn force(&mut self, nodes: &[u32]) {
+        self.seal(nodes);
+        let record = self.record.as_mut().expect("created");
+        (record.cause, record.lossy) = (Cause::Forced, true);
+    }
+
     fn with(&mut self, id: u32, act: impl FnOnce(&mut Host<LeaseManager>, Now, &mut Vec<Output>)) {
         let now = self.time();
         let mut out = Vec::new();
@@ -278,6 +287,9 @@ impl World {
             if let Some(seq) = word.strip_prefix("seq=") {
                 request.seq = seq.parse().expect("a number");
             }
+            if let Some(ms) = word.strip_prefix("deadline=") {
+                request.deadline_ms = ms.parse().expect("milliseconds");
+            }
         }
         let to = ClientRef { connection: 0, request: self.requests };
         self.with(node, |host, now, out| host.request(now, to, request, out));
@@ -309,6 +321,12 @@ impl World {
             self.show_ships(link(name).0, link(name).1, &message);
             self.with(link(name).1, |host, now, out| host.peer(now, message, out));
         }
+    }
+
+    fn hear(&mut self, link: (u32, u32)) {
+        let next = self.wire.get_mut(&link).and_then(VecDeque::pop_front);
+        let Some(PeerMessage::Append(append)) = next else { panic!("no append: {next:?}") };
+        self.with(link.1, |host, now, out| host.hear_positions(now, &append, out));
     }
 
     fn sync(&mut self, id: u32) {
@@ -560,13 +578,13 @@ fn link(name: &str) -> (u32, u32) {
     (from.parse().expect("a node"), to.parse().expect("a node"))
 }
 
-fn snapshot(words: &[&str]) -> Snapshot {
+fn snapshot(words: &[&str]) -> ReadSnapshot {
     match words.contains(&"begin") {
-        true => Snapshot::Begin,
+        true => ReadSnapshot::Begin,
         false => words
             .iter()
             .find_map(|word| word.strip_prefix("at="))
-            .map_or(Snapshot::Newest, |at| Snapshot::At(position(at))),
+            .map_or(ReadSnapshot::Newest, |at| ReadSnapshot::At(position(at))),
     }
 }
 

@@ -2,22 +2,13 @@
 //! average of numbers that are exact.
 
 use super::calls::arguments;
-use super::{Binder, Typed};
+use super::{Binder, Typed, is_aggregate};
 use crate::ty::Ty;
 use pg::{Failure, code};
 use sqlparser::ast::{
     DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
     FunctionArguments, SelectItem,
 };
-
-const NAMES: [&str; 10] =
-    ["count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every", "string_agg", "array_agg"];
-
-/// True for the names of aggregates.
-pub(super) fn is_aggregate(name: &str) -> bool {
-    let name = name.strip_prefix("pg_catalog.").unwrap_or(name);
-    NAMES.contains(&name.to_ascii_lowercase().as_str())
-}
 
 impl Binder<'_> {
     /// A call of an aggregate.
@@ -125,7 +116,8 @@ fn chosen(name: &str, types: &[Ty]) -> Result<(&'static str, Ty), Failure> {
         ("sum", [Ty::Float8]) => ("sum_float_", Ty::Float8),
         ("avg", [Ty::Int4 | Ty::Int8]) => ("avg_int_", Ty::Numeric),
         ("avg", [Ty::Numeric]) => ("avg_numeric_", Ty::Numeric),
-        ("avg", [Ty::Float8]) => ("avg_float_", Ty::Float8),
+        ("avg", [Ty::Float8 | Ty::Float4]) => ("avg_float_", Ty::Float8),
+        ("sum", [Ty::Float4]) => ("sum_float_", Ty::Float4),
         ("bool_and" | "every", [Ty::Bool]) => ("min", Ty::Bool),
         ("bool_or", [Ty::Bool]) => ("max", Ty::Bool),
         ("string_agg", [Ty::Text, Ty::Text]) => ("string_agg_", Ty::Text),

@@ -6,15 +6,34 @@ use super::{Binder, Form, Slot, Typed, parts};
 use crate::ty::Ty;
 use pg::{Failure, code};
 use sqlparser::ast::{
-    CastKind, CeilFloorKind, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Query,
-    TrimWhereField,
+    CastKind, CeilFloorKind, CharacterLength, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArguments, Interval, Query, TrimWhereField,
 };
 use types::data::Value;
+
+/// How many characters a type has, if its texts are cut where a cast asks for it.
+fn length(ty: &DataType) -> Option<i64> {
+    match ty {
+        DataType::Varchar(Some(length)) | DataType::CharacterVarying(Some(length)) => match length {
+            CharacterLength::IntegerLength { length, unit: None } => i64::try_from(*length).ok(),
+            _ => None,
+        },
+        _ => None,
+    }
+}
 
 /// What this speaks, as PostgreSQL's `version()` says it.
 pub const VERSION: &str = concat!("PostgreSQL 15.0 (Understudy ", env!("CARGO_PKG_VERSION"), ")");
 
 impl Binder<'_> {
+    /// A text of at most so many characters.
+    fn cut(&mut self, expr: &Expr, most: i64) -> Result<Typed, Failure> {
+        let text = self.expr(expr)?;
+        let text = self.cast_to(text, Ty::Text)?;
+        let most = Typed::constant(Value::Int(most.min(i32::MAX.into())), Ty::Int4);
+        self.function("left", vec![text, most])
+    }
+
     /// Forms that SQL writes in words.
     pub(super) fn special(&mut self, expr: &Expr) -> Result<Typed, Failure> {
         match expr {
@@ -25,10 +44,14 @@ impl Binder<'_> {
                 format: None,
                 array: false,
             } => {
+                if let Some(length) = length(to) {
+                    return self.cut(inner, length);
+                }
                 let to = data_type(to, false)?;
                 let typed = self.expr(inner)?;
                 self.cast_to(typed, to)
             }
+            Expr::Interval(interval) => self.interval(interval),
             Expr::TypedString(typed) => {
                 let ty = data_type(&typed.data_type, false)?;
                 let text = typed.value.clone().into_string().ok_or_else(|| unknown(expr))?;
@@ -79,6 +102,23 @@ impl Binder<'_> {
         }
     }
 
+    /// `INTERVAL '1 day'`, also with a unit behind it: `INTERVAL '1' DAY`.
+    fn interval(&mut self, interval: &Interval) -> Result<Typed, Failure> {
+        let whole = interval.last_field.is_none()
+            && interval.leading_precision.is_none()
+            && interval.fractional_seconds_precision.is_none();
+        let Expr::Value(value) = interval.value.as_ref() else {
+            return Err(unknown(&Expr::Interval(interval.clone())));
+        };
+        let text = value.value.clone().into_string().filter(|_| whole);
+        let Some(text) = text else { return Err(unknown(&Expr::Interval(interval.clone()))) };
+        let text = match &interval.leading_field {
+            Some(unit) => format!("{text} {unit}"),
+            None => text,
+        };
+        Ok(Typed::constant(pg::text::parse(pg::Kind::Interval, &text)?, Ty::Interval))
+    }
+
     fn unary_function(&mut self, name: &str, inner: &Expr) -> Result<Typed, Failure> {
         let typed = self.expr(inner)?;
         self.function(name, vec![typed])
@@ -95,6 +135,9 @@ impl Binder<'_> {
             "current_database" | "current_catalog" => text(self.catalog.database()),
             "current_schema" => text("public"),
             "version" => text(VERSION),
+            // Each time they are evaluated they give something else.
+            "random" => Typed::engine("random_(random())".into(), Ty::Float8),
+            "gen_random_uuid" | "uuid_generate_v4" => Typed::engine("uuid_(random())".into(), Ty::Uuid),
             other => return self.function(other, Vec::new()),
         })
     }
@@ -121,7 +164,7 @@ impl Binder<'_> {
                 "docs/sql.md lists what is understood",
             ));
         }
-        if super::aggregate::is_aggregate(&name) {
+        if super::is_aggregate(&name) {
             return self.aggregate(&name, function);
         }
         if function.filter.is_some() {
@@ -238,13 +281,13 @@ pub(super) fn arguments(function: &Function) -> Result<Vec<&Expr>, Failure> {
         FunctionArguments::Subquery(_) => return Err(refuse()),
         FunctionArguments::List(list) => list,
     };
-    if list.duplicate_treatment.is_some() && !super::aggregate::is_aggregate(&function.name.to_string()) {
+    if list.duplicate_treatment.is_some() && !super::is_aggregate(&function.name.to_string()) {
         return Err(Failure::new(
             "42809",
             format!("DISTINCT specified, but {} is not an aggregate function", function.name),
         ));
     }
-    if !list.clauses.is_empty() && !super::aggregate::is_aggregate(&function.name.to_string()) {
+    if !list.clauses.is_empty() && !super::is_aggregate(&function.name.to_string()) {
         return Err(refuse());
     }
     let plain = |argument| match argument {

@@ -45,6 +45,7 @@ impl Binder<'_> {
             },
             Expr::Value(value) => self.literal(&value.value),
             Expr::Nested(inner) => self.expr(inner),
+            Expr::AtTimeZone { timestamp, time_zone } => self.at_zone(timestamp, time_zone),
             Expr::UnaryOp { op, expr } => self.unary(op, expr),
             Expr::BinaryOp { left, op, right } => self.binary(left, op, right),
             Expr::IsNull(inner) => self.is_null(inner, "IS NULL"),

@@ -6,12 +6,24 @@ use super::{
 use crate::system;
 use crate::ty::Ty;
 use pg::{Failure, code};
+use sqlparser::ast::Query;
 use sqlparser::ast::{
     Expr, FunctionArg, FunctionArgExpr, Join, JoinConstraint, JoinOperator, TableAlias, TableFactor,
     TableFunctionArgs, TableWithJoins,
 };
+use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::parser::Parser;
 use std::sync::Arc;
 use types::TableRecord;
+use types::data::kind::Kind;
+
+/// The query of a view.
+pub fn query_of(text: &str) -> Result<Query, Failure> {
+    let dialect = PostgreSqlDialect {};
+    let read = Parser::new(&dialect).try_with_sql(text).and_then(|mut parser| parser.parse_query());
+    read.map(|query| *query)
+        .map_err(|error| Failure::new(code::INTERNAL, format!("a view cannot be read: {error}")))
+}
 
 /// Marks in the engine's text where a table stands, until it is known how it is read.
 pub(super) fn mark(source: usize) -> String {
@@ -190,9 +202,7 @@ impl Binder<'_> {
                 if let Some(system) = system::find(&plain) {
                     return self.system_table(system, alias.as_ref());
                 }
-                let name = table_name(name)?;
-                let table = self.catalog.table(&name).cloned().ok_or_else(|| no_table(&name))?;
-                self.table(&table, alias.as_ref())
+                self.relation(&table_name(name)?, alias.as_ref())
             }
             TableFactor::Table { name, alias, args: Some(arguments), with_ordinality, .. } => {
                 let parts = parts(name)?;
@@ -235,6 +245,38 @@ impl Binder<'_> {
                 Err(Failure::unsupported(format!("{text} in FROM"), "name a table or a subquery"))
             }
         }
+    }
+
+    /// A table, a view or a sequence.
+    fn relation(&mut self, name: &str, alias: Option<&TableAlias>) -> Result<String, Failure> {
+        let other = self.catalog.other(name).filter(|other| other.schema.procedure().is_none());
+        if let Some(other) = other.cloned() {
+            return self.other(&other, alias);
+        }
+        let table = self.catalog.table(name).cloned().ok_or_else(|| no_table(name))?;
+        self.table(&table, alias)
+    }
+
+    /// A view, or a sequence as PostgreSQL shows it: a query that sees nothing of what stands around it.
+    fn other(&mut self, other: &Arc<TableRecord>, alias: Option<&TableAlias>) -> Result<String, Failure> {
+        let query = match other.schema.kind() {
+            Some(Kind::View(text)) => query_of(text)?,
+            _ => {
+                let of = format!("'{}'::regclass", system::relations::table_oid(other));
+                query_of(&format!(
+                    "SELECT sequence_last({of}) AS a, 0::bigint AS b, sequence_called({of}) AS c"
+                ))?
+            }
+        };
+        let around = (std::mem::take(&mut self.scopes), std::mem::take(&mut self.commons));
+        let bound = self.subquery(&query);
+        (self.scopes, self.commons) = around;
+        let (text, mut columns) = bound?;
+        for ((name, _), at) in columns.iter_mut().zip(other.schema.visible()) {
+            name.clone_from(&other.schema.columns()[at].name);
+        }
+        let engine = self.derived(&other.name, alias, &columns)?;
+        Ok(format!("({text}) AS {engine}"))
     }
 
     /// A subquery in FROM does not see what stands beside it.

@@ -16,6 +16,7 @@ mod operators;
 mod order;
 mod query;
 mod quick;
+mod recursive;
 mod select;
 mod sets;
 mod window;
@@ -30,8 +31,19 @@ use std::sync::Arc;
 use types::TableRecord;
 use types::data::Value;
 
+/// The names of aggregates.
+const AGGREGATES: [&str; 10] =
+    ["count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every", "string_agg", "array_agg"];
+
+/// True for the names of aggregates.
+fn is_aggregate(name: &str) -> bool {
+    let name = name.strip_prefix("pg_catalog.").unwrap_or(name);
+    AGGREGATES.contains(&name.to_ascii_lowercase().as_str())
+}
+
 pub use ::types::choice::Comparison;
 pub use calls::VERSION;
+pub use from::query_of;
 pub use modify::{Change, Returning};
 pub use operators::data_type;
 pub use query::{Bound, Output, Point, whole_key};
@@ -49,6 +61,8 @@ pub enum Slot {
     Now,
     /// Its day.
     Today,
+    /// A UUID that is drawn anew for each row. Only a column's default.
+    Random,
 }
 
 /// A condition that every wanted row of a table meets.

@@ -8,6 +8,7 @@ use crate::ty::Ty;
 use pg::{Failure, code};
 use sqlparser::ast::{
     Assignment, AssignmentTarget, Delete, Expr, FromTable, SelectItem, TableFactor, TableWithJoins, Update,
+    UpdateTableFromKind,
 };
 use std::sync::Arc;
 use types::TableRecord;
@@ -48,7 +49,7 @@ impl Binder<'_> {
     /// An UPDATE, and the types of its parameters.
     pub fn update(mut self, update: &Update) -> Result<(Change, Vec<Ty>), Failure> {
         let found = [
-            (update.from.is_some(), "UPDATE ... FROM"),
+            (matches!(update.from, Some(UpdateTableFromKind::BeforeSet(_))), "this form of UPDATE"),
             (update.or.is_some() || update.limit.is_some(), "this form of UPDATE"),
             (!update.order_by.is_empty() || update.output.is_some(), "this form of UPDATE"),
         ];
@@ -56,15 +57,19 @@ impl Binder<'_> {
             return Err(Failure::unsupported(*what, AS_SELECT));
         }
         let table = self.target(&update.table)?;
+        let others = match &update.from {
+            Some(UpdateTableFromKind::AfterSet(others)) => self.beside(others)?,
+            _ => String::new(),
+        };
         let (set, values) = self.settings(&table, &update.assignments, "UPDATE")?;
         let (tail, point) = self.narrowed(update.selection.as_ref())?;
+        let tail = once(&others, tail);
         self.changed(table, false, (set, values), tail, point, &update.table, update.returning.as_deref())
     }
 
     /// A DELETE, and the types of its parameters.
     pub fn delete(mut self, delete: &Delete) -> Result<(Change, Vec<Ty>), Failure> {
         let found = [
-            (delete.using.is_some(), "DELETE ... USING"),
             (!delete.order_by.is_empty() || delete.limit.is_some(), "this form of DELETE"),
             (!delete.tables.is_empty() || delete.output.is_some(), "this form of DELETE"),
         ];
@@ -76,7 +81,12 @@ impl Binder<'_> {
             return Err(Failure::unsupported("DELETE from several tables", AS_SELECT));
         };
         let table = self.target(from)?;
+        let others = match &delete.using {
+            Some(others) => self.beside(others)?,
+            None => String::new(),
+        };
         let (tail, point) = self.narrowed(delete.selection.as_ref())?;
+        let tail = once(&others, tail);
         self.changed(table, true, Settings::default(), tail, point, from, delete.returning.as_deref())
     }
 
@@ -92,6 +102,13 @@ impl Binder<'_> {
         self.scopes.push(Scope::default());
         self.from(std::slice::from_ref(written))?;
         Ok(table)
+    }
+
+    /// Tables that are read beside the one that is written.
+    fn beside(&mut self, others: &[TableWithJoins]) -> Result<String, Failure> {
+        let others = self.from(others)?;
+        self.scope().no_aggregates = None;
+        Ok(format!(" JOIN {others}"))
     }
 
     /// The engine's text of the conditions, and the key if they name it whole and nothing else.
@@ -134,6 +151,8 @@ impl Binder<'_> {
                 let typed = match is_default(expr) {
                     true => match default_slot(column)? {
                         Some(Slot::Const(Value::Null)) => Typed::slot(Slot::Const(Value::Null), None),
+                        // Another one for each row.
+                        Some(Slot::Random) => Typed::engine("uuid_(random())".into(), ty),
                         Some(slot) => Typed::slot(slot, Some(ty)),
                         None => {
                             let what = format!("DEFAULT of column \"{name}\" in {place}");
@@ -168,7 +187,12 @@ impl Binder<'_> {
         let catalog = self.catalog;
         let (read, params) = self.part(text, columns);
         let told = Binder::new(catalog, &params);
-        let (returning, params) = told.returning(returning, |binder| binder.target(written).map(drop))?;
+        let (returning, params) = told
+            .returning(returning, |binder| binder.target(written).map(drop))
+            .map_err(|failure| match read.sources.len() > 1 && matches!(failure.code, "42P01" | "42703") {
+                true => Failure::unsupported("RETURNING of a table that is not written", "ask for it apart"),
+                false => failure,
+            })?;
         let read = Arc::new(read);
         Ok((Change { table, removes, read, point, set, quick, returning }, params))
     }
@@ -222,6 +246,12 @@ impl Binder<'_> {
         let alias = self.scope().relations[0].alias.clone();
         format!("{} AS {alias}", super::from::mark(0))
     }
+}
+
+/// What stands behind the table that is written. A row that meets several of other tables is written once, by
+/// one of them.
+fn once(others: &str, tail: String) -> String {
+    if others.is_empty() { tail } else { format!("{others}{tail} GROUP BY 1") }
 }
 
 /// Each column that an assignment names, with its value.

@@ -4,7 +4,7 @@ use super::{Binder, Comparison, Condition, Form, Quick, Slot, Typed};
 use crate::eval::{self, Found, cast};
 use crate::ty::{Ty, common};
 use pg::Failure;
-use sqlparser::ast::{ArrayElemTypeDef, DataType, ExactNumberInfo, TimezoneInfo};
+use sqlparser::ast::{ArrayElemTypeDef, DataType, ExactNumberInfo, Expr, ObjectName, TimezoneInfo};
 use types::data::Value;
 
 impl Binder<'_> {
@@ -89,6 +89,26 @@ impl Binder<'_> {
     }
 
     /// A cast that the client has written.
+    /// `AT TIME ZONE`: what is of a zone becomes of none, and the other way round.
+    pub(super) fn at_zone(&mut self, time: &Expr, zone: &Expr) -> Result<Typed, Failure> {
+        let zone = self.expr(zone)?;
+        let utc = match &zone.form {
+            Form::Slot(Slot::Const(Value::Text(name))) => eval::is_utc(name),
+            _ => false,
+        };
+        if !utc {
+            return Err(Failure::unsupported("AT TIME ZONE of another zone than UTC", "write 'UTC'"));
+        }
+        let time = self.expr(time)?;
+        match time.ty {
+            Some(Ty::Timestamp) => self.cast_to(time, Ty::Timestamptz),
+            _ => {
+                let time = self.cast_to(time, Ty::Timestamptz)?;
+                self.cast_to(time, Ty::Timestamp)
+            }
+        }
+    }
+
     pub(super) fn cast_to(&mut self, typed: Typed, to: Ty) -> Result<Typed, Failure> {
         match typed.ty {
             None => self.decide(typed, to),
@@ -133,7 +153,16 @@ impl Binder<'_> {
     ) -> Result<Typed, Failure> {
         let (one, two, ty) = self.alike(one, two)?;
         self.comparable(ty, if ["=", "<>"].contains(&sign) { "=" } else { sign })?;
-        let text = format!("({} {sign} {})", self.text(&one), self.text(&two));
+        let (left, right) = (self.text(&one), self.text(&two));
+        let text = match ty {
+            // Different ones are equal, if they are as long.
+            Ty::Interval => {
+                let length =
+                    |kept: &str| format!("substr({kept}, 1, {})", crate::engine::encode::LENGTH_BYTES);
+                format!("({} {sign} {})", length(&left), length(&right))
+            }
+            _ => format!("({left} {sign} {right})"),
+        };
         let mut typed = Typed::engine(text, Ty::Bool);
         let condition = match (&one, &two) {
             (Typed { column: Some((of, column)), .. }, Typed { form: Form::Slot(slot), .. }) => {
@@ -229,12 +258,6 @@ fn refuse_other_types(name: &str, types: &[Option<Ty>]) -> Result<(), Failure> {
             "cast to double precision: value::float8",
         ));
     }
-    if ["+", "-"].contains(&name) && (has(Ty::Timestamp) || has(Ty::Timestamptz)) {
-        return Err(Failure::unsupported(
-            "arithmetic with intervals",
-            "compare times, or extract(epoch FROM time)",
-        ));
-    }
     Ok(())
 }
 
@@ -245,6 +268,26 @@ fn mirrored(comparison: Comparison) -> Comparison {
         Comparison::AtMost => Comparison::AtLeast,
         Comparison::Greater => Comparison::Less,
         Comparison::AtLeast => Comparison::AtMost,
+    }
+}
+
+/// True for a type without a word of its own that a column may have.
+fn is_kept(name: &ObjectName) -> bool {
+    let parts = super::parts(name).unwrap_or_default();
+    parts.last().is_some_and(|name| matches!(name.as_str(), "oid" | "name" | "uuid"))
+}
+
+/// An array's type as it is written.
+fn array_type(written: &DataType, definition: &ArrayElemTypeDef, column: bool) -> Result<Ty, Failure> {
+    let refused = |hint: &str| Err(Failure::unsupported(format!("type {written}"), hint));
+    let ArrayElemTypeDef::SquareBracket(element, length) = definition else {
+        return refused("write integer[]");
+    };
+    match (data_type(element, false)?, length) {
+        (_, Some(_)) => refused("leave the length out: PostgreSQL does not keep it either"),
+        (Ty::Json, None) if column => refused("use json, which has lists of its own"),
+        (of, None) if column && of.element().is_some() => refused("use one dimension, or json"),
+        (of, None) => super::arrays::array_type(of),
     }
 }
 
@@ -264,7 +307,21 @@ pub fn data_type(written: &DataType, column: bool) -> Result<Ty, Failure> {
         | DataType::BigInt(None)
         | DataType::Int8(None) => Ty::Int8,
         DataType::Float8 | DataType::DoublePrecision | DataType::Float(ExactNumberInfo::None) => Ty::Float8,
-        DataType::Real | DataType::Float4 => return bounded("use double precision"),
+        DataType::Real | DataType::Float4 => Ty::Float4,
+        DataType::Float(ExactNumberInfo::Precision(bits @ 1..=53)) => {
+            if *bits <= 24 {
+                Ty::Float4
+            } else {
+                Ty::Float8
+            }
+        }
+        DataType::Uuid => Ty::Uuid,
+        DataType::Time(None, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => Ty::Time,
+        DataType::Time(..) => {
+            return bounded("use time, which is of no zone and kept to the microsecond, or timestamptz");
+        }
+        DataType::Interval { fields: None, precision: None } => Ty::Interval,
+        DataType::Interval { .. } => return bounded("use interval: it has all fields, to the microsecond"),
         DataType::Numeric(ExactNumberInfo::None)
         | DataType::Decimal(ExactNumberInfo::None)
         | DataType::Dec(ExactNumberInfo::None) => Ty::Numeric,
@@ -284,10 +341,8 @@ pub fn data_type(written: &DataType, column: bool) -> Result<Ty, Failure> {
         }
         DataType::JSON | DataType::JSONB => Ty::Json,
         DataType::Regclass if !column => Ty::Regclass,
-        DataType::Array(ArrayElemTypeDef::SquareBracket(element, None)) if !column => {
-            super::arrays::array_type(data_type(element, false)?)?
-        }
-        DataType::Custom(name, modifiers) if !column && modifiers.is_empty() => {
+        DataType::Array(definition) => array_type(written, definition, column)?,
+        DataType::Custom(name, modifiers) if modifiers.is_empty() && (!column || is_kept(name)) => {
             let parts = super::parts(name)?;
             let plain = match parts.as_slice() {
                 [name] => Some(name),
@@ -303,9 +358,7 @@ pub fn data_type(written: &DataType, column: bool) -> Result<Ty, Failure> {
             }
         }
         _ => {
-            return bounded(
-                "the types are bigint, double precision, numeric, text, bytea, boolean, date, timestamptz and json",
-            );
+            return bounded("docs/sql.md lists the types that columns have");
         }
     })
 }

@@ -248,13 +248,16 @@ impl<'a> Binder<'a> {
     }
 
     fn with(&mut self, with: &With) -> Result<Vec<String>, Failure> {
-        if with.recursive {
-            return Err(Failure::unsupported("WITH RECURSIVE", "ask several times"));
-        }
         let mut texts = Vec::new();
         for Cte { alias, query, from, .. } in &with.cte_tables {
             if from.is_some() {
                 return Err(Failure::unsupported("this form of WITH", "write WITH name AS (SELECT ...)"));
+            }
+            if with.recursive
+                && let Some(text) = self.recursive(alias, query)?
+            {
+                texts.push(text);
+                continue;
             }
             let (text, mut columns) = self.subquery(query)?;
             for (column, name) in columns.iter_mut().zip(&alias.columns) {

@@ -48,6 +48,15 @@ impl Binder<'_> {
     fn set_call(&mut self, name: &str, given: Vec<Typed>) -> Result<Call, Failure> {
         let types: Vec<&str> = given.iter().map(|typed| typed.ty.map_or("unknown", Ty::name)).collect();
         let wrong = Failure::new("42883", format!("function {name}({}) does not exist", types.join(", ")));
+        if name == "unnest" && given.len() > 1 {
+            let (mut counts, mut columns) = (Vec::new(), Vec::new());
+            for array in given {
+                let (count, element, ty) = self.members(array)?;
+                counts.push(count);
+                columns.push(("unnest", element, ty));
+            }
+            return Ok(Call { count: format!("max({})", counts.join(", ")), columns, whole: None });
+        }
         let mut given = given.into_iter();
         match (name, given.next(), given.next(), given.next(), given.next()) {
             ("unnest", Some(array), None, None, None) => {

@@ -1,7 +1,7 @@
 //! Window functions. The engine has them with PostgreSQL's meaning; what it lacks is refused.
 
-use super::aggregate::is_aggregate;
 use super::calls::arguments;
+use super::is_aggregate;
 use super::{Binder, Form, Slot, Typed};
 use crate::ty::Ty;
 use pg::{Failure, code};

@@ -5,7 +5,8 @@ use super::{
     folded, no_table, parts, table_name,
 };
 use crate::catalog::Catalog;
-use crate::columns::default_slot;
+use crate::columns::{default_slot, is_numbered, numbering};
+use crate::system::relations;
 use crate::ty::Ty;
 use pg::Failure;
 use sqlparser::ast::{
@@ -15,7 +16,9 @@ use sqlparser::ast::{
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 use std::sync::Arc;
+use types::TableId;
 use types::TableRecord;
+use types::data::kind::Kind;
 use types::data::{Constraint, Identity, Standing, Value};
 
 /// What becomes of a row whose key is there already.
@@ -76,7 +79,15 @@ pub struct Insertion {
 
 /// A table that may be written.
 pub fn writable(catalog: &Catalog, name: &str) -> Result<Arc<TableRecord>, Failure> {
-    let table = catalog.table(name).cloned().ok_or_else(|| no_table(name))?;
+    let missing = || match catalog.other(name).map(|other| other.schema.kind()) {
+        None | Some(Some(Kind::Procedure(_))) => no_table(name),
+        Some(Some(Kind::View(_))) => {
+            let hint = "write to the tables that the view shows";
+            Failure::unsupported(format!("writing to the view \"{name}\""), hint)
+        }
+        Some(_) => Failure::new("42809", format!("cannot change sequence \"{name}\"")),
+    };
+    let table = catalog.table(name).cloned().ok_or_else(missing)?;
     match types::system::is_reserved(name) {
         true => Err(Failure::new("42501", format!("permission denied for table {name}"))
             .hint("it is written by the cluster alone; it can be read")),
@@ -245,6 +256,10 @@ impl Binder<'_> {
                     slots.push(slot.clone());
                     continue;
                 }
+                if is_default(expr) {
+                    self.scopes.pop();
+                    return Ok(None);
+                }
                 let typed = self.expr(expr)?;
                 match self.assigned(typed, *ty, name)?.form {
                     Form::Slot(slot) => slots.push(slot),
@@ -264,6 +279,8 @@ enum Meaning {
     Slot(Slot),
     /// A number from the cluster: every row has DEFAULT here, and the column is left out.
     Number,
+    /// The next number of a sequence, in the rows that say DEFAULT.
+    Next(TableId),
 }
 
 /// The columns that an INSERT gives without those that it leaves to the cluster to number, and what DEFAULT
@@ -282,20 +299,25 @@ fn numbered(
         let column = &table.schema.columns()[at];
         let says_default = |row: &&Parens<Vec<Expr>>| row.get(place).is_some_and(is_default);
         let count = rows.iter().filter(says_default).count();
-        let Some(identity) = column.rules.identity else {
+        if !is_numbered(column) {
             let slot = default_slot(column)?.unwrap_or(Slot::Const(Value::Null));
             columns.push(at);
             defaults.push(Meaning::Slot(slot));
             continue;
-        };
+        }
         let name = &column.name;
         if count > 0 && count == rows.len() {
             defaults.push(Meaning::Number);
             continue;
         }
-        if identity == Identity::Always {
+        if column.rules.identity == Some(Identity::Always) {
             let message = format!("cannot insert a non-DEFAULT value into column \"{name}\"");
             return Err(Failure::new("428C9", message).hint("leave the column out"));
+        }
+        if let Some(sequence) = numbering(column).filter(|_| count > 0) {
+            columns.push(at);
+            defaults.push(Meaning::Next(sequence));
+            continue;
         }
         if count > 0 {
             let hint = "give a number in every row, or in none";
@@ -317,6 +339,9 @@ fn without_defaults(query: &Query, defaults: &[Meaning]) -> Result<Query, Failur
             let expr = match defaults.get(place) {
                 Some(Meaning::Number) => continue,
                 Some(Meaning::Slot(slot)) if is_default(&expr) => written(slot)?,
+                Some(Meaning::Next(sequence)) if is_default(&expr) => {
+                    parsed(&format!("nextval('{}'::regclass)", relations::oid_of(*sequence)))?
+                }
                 _ => expr,
             };
             row.push(expr);
@@ -332,10 +357,15 @@ fn written(slot: &Slot) -> Result<Expr, Failure> {
         Slot::Const(value) => format!("'{}'", pg::text::to_text(value).replace('\'', "''")),
         Slot::Now => "now()".to_string(),
         Slot::Today => "current_date".to_string(),
+        Slot::Random => "gen_random_uuid()".to_string(),
         Slot::Param(_) => return Err(Failure::new(pg::code::INTERNAL, "a default with a parameter")),
     };
+    parsed(&text)
+}
+
+fn parsed(text: &str) -> Result<Expr, Failure> {
     let dialect = PostgreSqlDialect {};
-    let parsed = Parser::new(&dialect).try_with_sql(&text).and_then(|mut parser| parser.parse_expr());
+    let parsed = Parser::new(&dialect).try_with_sql(text).and_then(|mut parser| parser.parse_expr());
     parsed.map_err(|error| Failure::new(pg::code::INTERNAL, error.to_string()))
 }
 

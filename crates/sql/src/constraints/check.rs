@@ -1,6 +1,6 @@
 //! CHECK: conditions on one row, evaluated where the row is written.
 
-use super::define::unreadable;
+use super::unreadable;
 use crate::bind::Binder;
 use crate::catalog::Catalog;
 use crate::evaluate::{Evaluator, Given};

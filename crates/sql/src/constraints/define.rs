@@ -4,15 +4,15 @@ use super::check;
 use crate::bind::{folded, table_name};
 use crate::catalog::Catalog;
 use crate::ty::Ty;
-use pg::{Failure, code};
+use pg::Failure;
 use sqlparser::ast::{
     CheckConstraint, ColumnDef, ColumnOption, ConstraintCharacteristics, ConstraintReferenceMatchKind,
     DeferrableInitial, Expr, ForeignKeyConstraint, Ident, IndexColumn, NullsDistinctOption,
     ReferentialAction, TableConstraint, UniqueConstraint,
 };
+use types::TableId;
 use types::data::constraint::{Action, Constraint, Demand, Reference};
 use types::data::{Column, Schema};
-use types::{TableId, TableRecord};
 
 /// A constraint as it is written.
 #[derive(Clone, PartialEq, Debug)]
@@ -30,8 +30,12 @@ pub enum What {
     Check(Box<Expr>),
     /// No two rows have the same here.
     Unique(Vec<String>),
+    /// The same, named as an index.
+    UniqueIndex(Vec<String>),
     /// Another table has a row for it.
     Foreign(Foreign),
+    /// Nothing: rows are found by these columns.
+    Index(Vec<String>),
 }
 
 /// A foreign key as it is written.
@@ -160,11 +164,12 @@ pub fn refuse_bare(declared: &[Declared]) -> Result<(), Failure> {
     let Some(first) = declared.first() else { return Ok(()) };
     let what = match &first.what {
         What::Check(_) => "CHECK of a table with partitions for itself",
-        What::Unique(_) => "UNIQUE of a table with partitions for itself",
+        What::Unique(_) | What::UniqueIndex(_) => "UNIQUE of a table with partitions for itself",
         What::Foreign(_) => "a foreign key of a table with partitions for itself",
+        What::Index(_) => "an index of a table with partitions for itself among its constraints",
     };
-    let hint = "its partitions do not see each other's rows: make the table in a database (CREATE DATABASE), or, of a foreign key, \
-                write REFERENCES ... NOT ENFORCED if that is meant";
+    let hint = "its partitions do not see each other's rows: make the table without options (partitions, policy, engine, log, \
+                factor), or in a database (CREATE DATABASE), or, of a foreign key, write REFERENCES ... NOT ENFORCED if that is meant";
     Err(Failure::unsupported(what, hint))
 }
 
@@ -189,7 +194,15 @@ impl Place<'_> {
                 What::Check(expr) => self.check(expr)?,
                 What::Unique(columns) => {
                     let wanted = format!("{}_{}_key", self.name, columns.join("_"));
-                    (Demand::Unique(self.columns(columns)?), wanted)
+                    (Demand::Unique(self.within_partition("UNIQUE", self.columns(columns)?)?), wanted)
+                }
+                What::UniqueIndex(columns) => {
+                    let wanted = format!("{}_{}_idx", self.name, columns.join("_"));
+                    (Demand::Unique(self.within_partition("UNIQUE", self.columns(columns)?)?), wanted)
+                }
+                What::Index(columns) => {
+                    let wanted = format!("{}_{}_idx", self.name, columns.join("_"));
+                    (Demand::Index(self.columns(columns)?), wanted)
                 }
                 What::Foreign(foreign) => {
                     let wanted = format!("{}_{}_fkey", self.name, foreign.columns.join("_"));
@@ -203,7 +216,7 @@ impl Place<'_> {
                 let own = all.iter().any(|known| known.is_enforced() && known.name == name);
                 own || name == format!("{}_pkey", self.name)
             };
-            let is_index = matches!(demand, Demand::Unique(_));
+            let is_index = matches!(demand, Demand::Unique(_) | Demand::Index(_));
             let taken = |name: &str| known(name) || is_index && self.relation(name);
             let name = match &one.name {
                 Some(name) if is_index && self.relation(name) => {
@@ -222,12 +235,9 @@ impl Place<'_> {
         Ok(all)
     }
 
-    /// True if a table has this name, or the index of what is unique in one.
+    /// True if a table has this name, or an index of one.
     fn relation(&self, name: &str) -> bool {
-        let unique = |table: &TableRecord| {
-            table.schema.constraint_named(name).is_some_and(|constraint| constraint.unique().is_some())
-        };
-        name == self.name || self.catalog.table(name).is_some() || self.catalog.all().any(|one| unique(one))
+        name == self.name || self.catalog.has_relation(name)
     }
 
     fn check(&self, expr: &Expr) -> Result<(Demand, String), Failure> {
@@ -260,6 +270,28 @@ impl Place<'_> {
         Ok(found)
     }
 
+    /// The columns of something that a partition keeps by itself: where there are several, the first ones say
+    /// which.
+    fn within_partition(&self, what: &str, columns: Vec<usize>) -> Result<Vec<usize>, Failure> {
+        self.begins_with_place(what, &columns, self.schema, self.name).map(|()| columns)
+    }
+
+    fn begins_with_place(
+        &self,
+        what: &str,
+        columns: &[usize],
+        schema: &Schema,
+        table: &str,
+    ) -> Result<(), Failure> {
+        let by = schema.key().get(..self.catalog.spread_by).unwrap_or_default();
+        if columns.starts_with(by) {
+            return Ok(());
+        }
+        let names: Vec<&str> = by.iter().map(|at| schema.columns()[*at].name.as_str()).collect();
+        let hint = format!("its columns must begin with ({}) of \"{table}\"", names.join(", "));
+        Err(Failure::unsupported(format!("{what} over several partitions"), hint))
+    }
+
     fn reference(&self, name: &str, foreign: &Foreign, own: &Schema) -> Result<Reference, Failure> {
         let columns = foreign.columns.iter().map(|name| {
             seen(self.schema, name).ok_or_else(|| {
@@ -277,10 +309,14 @@ impl Place<'_> {
                         .hint("a foreign key refers to a table of the same database")
                 };
                 let table = self.catalog.table(&foreign.parent).ok_or_else(missing)?;
+                crate::fault::together(table, "a foreign key to rows")?;
                 (table.id, table.schema.clone())
             }
         };
         let parent_columns = referred(foreign, &schema)?;
+        let what = "a foreign key";
+        self.begins_with_place(what, &columns, self.schema, self.name)?;
+        self.begins_with_place(what, &parent_columns, &schema, &foreign.parent)?;
         if schema.target(&parent_columns).is_none() {
             let message = format!(
                 "there is no unique constraint matching given keys for referenced table \"{}\"",
@@ -383,9 +419,4 @@ pub fn ident(name: &str) -> Ident {
 /// The error of a constraint that there is not.
 pub fn missing(name: &str, table: &str) -> Failure {
     Failure::new("42704", format!("constraint \"{name}\" of relation \"{table}\" does not exist"))
-}
-
-/// The error of something that could not be written again.
-pub fn unreadable(what: &str) -> Failure {
-    Failure::new(code::INTERNAL, format!("a constraint cannot be read again: {what}"))
 }

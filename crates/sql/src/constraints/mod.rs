@@ -19,6 +19,7 @@ pub mod unique;
 pub mod violation;
 
 use crate::catalog::Catalog;
+use pg::{Failure, code};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use types::data::Row;
@@ -61,4 +62,9 @@ pub fn follows(catalog: &Catalog, table: TableId) -> bool {
     let changes =
         |reference: &Reference| reference.on_delete.changes_rows() || reference.on_update.changes_rows();
     children(catalog, table).iter().any(|(.., reference)| changes(reference))
+}
+
+/// The error of something that could not be written again.
+pub fn unreadable(what: &str) -> Failure {
+    Failure::new(code::INTERNAL, format!("a constraint cannot be read again: {what}"))
 }

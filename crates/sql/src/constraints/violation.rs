@@ -15,7 +15,7 @@ use types::{TableId, TableRecord};
 use wire::RowOp;
 
 /// Of larger writes no row is named.
-const MOST: usize = 1_000;
+const MAX_NAMED_ROWS: usize = 1_000;
 
 /// A write that was refused: what it did, as far as it matters for what is said.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +42,7 @@ impl Refused {
             table: table.clone(),
             writes: ops.iter().any(|op| op.row().is_some()),
             removes: ops.iter().any(|op| matches!(op, RowOp::Delete { .. })),
-            ops: if ops.len() > MOST { Vec::new() } else { ops.to_vec() },
+            ops: if ops.len() > MAX_NAMED_ROWS { Vec::new() } else { ops.to_vec() },
         };
         Refused { tables: parts.into_iter().map(part).collect() }
     }
@@ -109,7 +109,7 @@ pub fn by_number(catalog: &Catalog, number: u32) -> Option<(Arc<TableRecord>, Co
 /// A constraint of a table by its number.
 pub fn of_table(table: &TableRecord, number: u32) -> Result<&Constraint, Failure> {
     let found = table.schema.constraints().iter().find(|one| one.number == number);
-    found.ok_or_else(|| super::define::unreadable("it is not there"))
+    found.ok_or_else(|| super::unreadable("it is not there"))
 }
 
 /// The error of a write that the constraint with this number forbids. What nobody here knows of was made
@@ -161,7 +161,7 @@ pub fn passes(handle: &Handle, number: u32, refused: &Refused) -> bool {
             let refers = refused.writes(table.id) && !refused.removes(reference.parent);
             follows && refused.part(reference.parent).is_some() && !refers
         }
-        Demand::Unique(_) | Demand::Check(_) => false,
+        Demand::Unique(_) | Demand::Check(_) | Demand::Index(_) => false,
     })
 }
 
@@ -188,7 +188,7 @@ pub fn of_write(
             }
         }
         Demand::Unique(columns) => duplicate(table, constraint, refused.key(table, columns)),
-        Demand::Check(_) => super::define::unreadable("a partition looked at a check"),
+        Demand::Check(_) | Demand::Index(_) => super::unreadable("it is kept by nobody"),
     }
 }
 

@@ -24,7 +24,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use types::data::Value;
 use types::{Micros, PartitionId};
 use wire::message::MAX_OPS;
-use wire::request::Snapshot;
+use wire::request::ReadSnapshot;
 use wire::{Body, Op, RowOp};
 
 /// So many bytes of keys and rows are checked before the first is written.
@@ -234,7 +234,7 @@ impl CopyInput {
             })?);
         }
         let mut rows = [values];
-        self.filler.fill(&self.evaluator.handle, &self.evaluator.sequences, &self.table, &mut rows).await?;
+        self.filler.fill(&self.evaluator.handle, self.evaluator.numbers(), &self.table, &mut rows).await?;
         let [values] = rows;
         let row = whole(&self.table, &self.filler.columns, values);
         let row = row.map_err(|failure| self.at_line(failure))?;
@@ -392,7 +392,7 @@ impl CopyInput {
             let done = done.clone();
             let call = self
                 .table
-                .call(flying.partition, Op::Get { key: key.clone(), at: Snapshot::Newest })
+                .call(flying.partition, Op::Get { key: key.clone(), at: ReadSnapshot::Newest })
                 .within(crate::read::CALL);
             self.evaluator.handle.submit(call, move |outcome| {
                 let _ = done.send((at, outcome));

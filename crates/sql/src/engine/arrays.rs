@@ -2,7 +2,7 @@
 //! numbers beside them.
 
 use super::encode::{decode, encode};
-use super::functions::{FLAGS, failed};
+use super::{FLAGS, failed};
 use crate::eval::cast;
 use crate::ty::Ty;
 use pg::arrays::{elements, of_value, render};

@@ -1,7 +1,7 @@
 //! Functions that the engine calls for each row, and aggregates.
 
 use super::encode::{decode, encode};
-use super::fail;
+use super::{FLAGS, failed};
 use crate::eval::{self, cast, numeric};
 use crate::system;
 use crate::ty::Ty;
@@ -10,10 +10,6 @@ use rusqlite::functions::{Aggregate, Context, FunctionFlags};
 use rusqlite::types::{Value as Kept, ValueRef};
 use rusqlite::{Connection, Error, Result};
 use types::data::{Decimal, Value};
-
-pub(super) const FLAGS: FunctionFlags = FunctionFlags::SQLITE_UTF8
-    .union(FunctionFlags::SQLITE_DETERMINISTIC)
-    .union(FunctionFlags::SQLITE_INNOCUOUS);
 
 /// Makes every function known to a connection.
 pub fn register(connection: &Connection) -> Result<()> {
@@ -29,6 +25,12 @@ pub fn register(connection: &Connection) -> Result<()> {
         let call = move |context: &Context<'_>| asking(context, function);
         connection.create_scalar_function(&*name, function.arguments.len() as i32, flags, call)?;
     }
+    connection.create_scalar_function("random_", 1, flags, |context| {
+        // The upper 53 of 64 random bits.
+        let number = (context.get::<i64>(0)? as u64 >> 11) as f64 / (1_u64 << 53) as f64;
+        Ok(encode(&Value::Float(number)))
+    })?;
+    connection.create_scalar_function("uuid_", 1, flags, |_| Ok(encode(&eval::random_uuid())))?;
     connection.create_scalar_function("convert_", 3, FLAGS, convert)?;
     connection
         .create_scalar_function("limit_", 1, FLAGS, |context| row_count(context, "LIMIT", -1, "2201W"))?;
@@ -59,12 +61,6 @@ pub fn register(connection: &Connection) -> Result<()> {
     connection.create_aggregate_function("sum_float_", 1, FLAGS, SumFloat { mean: false })?;
     connection.create_aggregate_function("avg_float_", 1, FLAGS, SumFloat { mean: true })?;
     connection.create_aggregate_function("string_agg_", 2, FLAGS, StringAgg)
-}
-
-/// The engine is told that it failed; the reason waits where the statement's runner finds it.
-pub(super) fn failed(failure: Failure) -> Error {
-    fail(failure.clone());
-    Error::UserFunctionError(Box::new(failure))
 }
 
 fn scalar(context: &Context<'_>, id: usize, function: &eval::Function) -> Result<Kept> {

@@ -13,9 +13,15 @@ use crate::bind::Bound;
 use crate::system::{facts::Facts, names};
 use crate::ty::Ty;
 use pg::{Failure, Row, code};
-use rusqlite::{Connection, InterruptHandle};
+use rusqlite::functions::FunctionFlags;
+use rusqlite::{Connection, Error, InterruptHandle};
 use std::cell::RefCell;
 use types::data::Value;
+
+/// What the engine may assume of functions that look at their arguments alone.
+const FLAGS: FunctionFlags = FunctionFlags::SQLITE_UTF8
+    .union(FunctionFlags::SQLITE_DETERMINISTIC)
+    .union(FunctionFlags::SQLITE_INNOCUOUS);
 
 /// Rows that are handed over at once.
 const BATCH: usize = 128;
@@ -172,6 +178,12 @@ fn broken(error: rusqlite::Error) -> Failure {
         Some(rusqlite::ErrorCode::OutOfMemory) => Failure::new("53200", "out of memory"),
         _ => Failure::new(code::INTERNAL, format!("the evaluating engine failed: {error}")),
     }
+}
+
+/// The engine is told that it failed; the reason waits where the statement's runner finds it.
+fn failed(failure: Failure) -> Error {
+    fail(failure.clone());
+    Error::UserFunctionError(Box::new(failure))
 }
 
 #[cfg(test)]

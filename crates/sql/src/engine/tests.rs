@@ -148,6 +148,7 @@ fn node(id: u32) -> NodeRecord {
         },
         zone: String::new(),
         damaged: Vec::new(),
+        start: 0,
         unknown: BTreeMap::new(),
     }
 }
@@ -247,6 +248,7 @@ fn run(memory: &Memory, text: &str, params: &[&str]) -> Result<Vec<String>, Fail
         Slot::Param(number) => params[*number].clone(),
         Slot::Now => Value::Timestamp(0),
         Slot::Today => Value::Date(0),
+        Slot::Random => Value::Uuid([0; 16]),
     };
     let values: Vec<Value> = bound.slots.iter().map(value).collect();
     let rows = bound.sources.iter().map(|source| {

@@ -3,7 +3,7 @@
 use super::numeric;
 use crate::ty::Ty;
 use pg::{Failure, code};
-use types::data::{ColumnType, Decimal, Value};
+use types::data::{ColumnType, Decimal, Interval, Value};
 
 const MICROS_PER_DAY: i64 = 86_400_000_000;
 
@@ -25,7 +25,12 @@ pub fn exists(from: Ty, to: Ty) -> bool {
         || matches!((from.element(), to.element()), (Some(from), Some(to)) if exists(from, to))
         || matches!(
             (from, to),
-            (Bool, Int4) | (Int4, Bool) | (Date | Timestamptz, Timestamp) | (Timestamp | Timestamptz, Date)
+            (Bool, Int4)
+                | (Int4, Bool)
+                | (Date | Timestamptz, Timestamp)
+                | (Timestamp | Timestamptz, Date | Time)
+                | (Time, Interval)
+                | (Interval, Time)
         )
 }
 
@@ -46,25 +51,35 @@ pub fn cast(value: Value, from: Ty, to: Ty) -> Result<Value, Failure> {
         (Value::Text(text), to) => pg::text::parse(to.kind(), &text)?,
         (Value::Bool(truth), Ty::Int4) => Value::Int(truth.into()),
         (Value::Int(number), Ty::Bool) => Value::Bool(number != 0),
+        // PostgreSQL takes its bits.
+        (Value::Int(number), Ty::Oid) if matches!(from, Ty::Int2 | Ty::Int4) => {
+            Value::Int((number as u32).into())
+        }
         (Value::Int(number), to) if to.column() == ColumnType::Int => Value::Int(number),
         (Value::Int(number), Ty::Numeric) => Value::Decimal(Decimal::from(number)),
-        (Value::Int(number), Ty::Float4 | Ty::Float8) => Value::Float(number as f64),
+        (Value::Int(number), Ty::Float4) => real(number as f64)?,
+        (Value::Int(number), Ty::Float8) => Value::Float(number as f64),
         (Value::Decimal(number), Ty::Int2 | Ty::Int4 | Ty::Int8) => {
             Value::Int(numeric::to_int(number).ok_or_else(|| out_of_range(to))?)
         }
-        (Value::Decimal(number), Ty::Float4 | Ty::Float8) => Value::Float(number.to_f64()),
+        (Value::Decimal(number), Ty::Float4) => real(number.to_f64())?,
+        (Value::Decimal(number), Ty::Float8) => Value::Float(number.to_f64()),
         (Value::Float(number), Ty::Int2 | Ty::Int4 | Ty::Int8) => {
             // Halves go to the even neighbour; 2^63 itself is one too many.
             let whole = number.round_ties_even();
             let fits = (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&whole);
             Value::Int(if fits { whole as i64 } else { return Err(out_of_range(to)) })
         }
-        (Value::Float(number), Ty::Float4 | Ty::Float8) => Value::Float(number),
+        (Value::Float(number), Ty::Float4) => real(number)?,
+        (Value::Float(number), Ty::Float8) => Value::Float(number),
         (Value::Float(number), Ty::Numeric) => Value::Decimal(numeric::from_float(number)?),
         (moment @ Value::Timestamp(_), Ty::Timestamp | Ty::Timestamptz) => moment,
         (Value::Date(days), Ty::Timestamp | Ty::Timestamptz) => {
             Value::Timestamp(i64::from(days).checked_mul(MICROS_PER_DAY).ok_or_else(|| out_of_range(to))?)
         }
+        (Value::Timestamp(micros), Ty::Time) => Value::Time(micros.rem_euclid(MICROS_PER_DAY)),
+        (Value::Time(micros), Ty::Interval) => Value::Interval(Interval { micros, ..Interval::default() }),
+        (Value::Interval(interval), Ty::Time) => Value::Time(interval.micros.rem_euclid(MICROS_PER_DAY)),
         (Value::Timestamp(micros), Ty::Date) => Value::Date(micros.div_euclid(MICROS_PER_DAY) as i32),
         (value, to) => {
             let from = value.column_type().map_or("null", |of| of.name());
@@ -82,9 +97,22 @@ fn elements(text: &str, from: Ty, to: Ty) -> Result<Value, Failure> {
     let mut elements = pg::arrays::elements(from.kind(), text)?;
     for element in elements.iter_mut().flatten() {
         let value = cast(pg::text::parse(one.kind(), element)?, one, two)?;
-        *element = pg::text::to_text(&value);
+        element.clear();
+        pg::text::write_as(element, two.kind(), &value);
     }
     Ok(Value::Text(pg::arrays::render(to.kind(), &elements)))
+}
+
+/// A number as one of 32 bits.
+pub fn real(number: f64) -> Result<Value, Failure> {
+    let kept = number as f32;
+    if kept.is_infinite() && number.is_finite() {
+        return Err(Failure::new(code::OUT_OF_RANGE, "value out of range: overflow"));
+    }
+    if kept == 0.0 && number != 0.0 {
+        return Err(Failure::new(code::OUT_OF_RANGE, "value out of range: underflow"));
+    }
+    Ok(Value::Float(kept.into()))
 }
 
 fn check(value: Value, to: Ty) -> Result<Value, Failure> {

@@ -47,7 +47,7 @@ fn shifted(date: &Value, days: &Value, sign: i64) -> Result<Value, Failure> {
 }
 
 /// Year, month and day of a number of days since 1970.
-fn civil(days: i64) -> (i64, i64, i64) {
+pub(super) fn civil(days: i64) -> (i64, i64, i64) {
     let mut text = String::new();
     calendar::write_date(&mut text, days).expect("writing to a string");
     let (sign, rest) = match text.as_bytes()[0] {
@@ -61,7 +61,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
 }
 
 /// The days since 1970 of a day of the calendar.
-fn days(year: i64, month: i64, day: i64) -> Option<i64> {
+pub(super) fn days(year: i64, month: i64, day: i64) -> Option<i64> {
     let sign = if year < 0 { "-" } else { "+" };
     calendar::parse_date(&format!("{sign}{:04}-{month:02}-{day:02}", year.abs())).ok().map(i64::from)
 }
@@ -118,7 +118,7 @@ fn field(arguments: &[Value], time: bool) -> Result<Decimal, Failure> {
 }
 
 /// Microseconds as seconds.
-fn fraction(micros: i128) -> Result<Decimal, Failure> {
+pub(super) fn fraction(micros: i128) -> Result<Decimal, Failure> {
     Decimal::new(micros, 6).ok_or_else(|| out_of_range(Numeric))
 }
 

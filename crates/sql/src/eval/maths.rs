@@ -29,6 +29,7 @@ pub fn functions() -> Vec<Function> {
     add("/", &[Int8, Int8], Int8, |a| nonzero(a).and_then(|()| int8(a, i64::checked_div)));
     add("/", &[Numeric, Numeric], Numeric, |a| decimals(a, numeric::divide));
     add("/", &[Float8, Float8], Float8, |a| nonzero(a).and_then(|()| scaled(a, |one, two| one / two)));
+    reals(&mut add);
     for name in ["%", "mod"] {
         add(name, &[Int4, Int4], Int4, |a| nonzero(a).and_then(|()| int4(a, rest)));
         add(name, &[Int8, Int8], Int8, |a| nonzero(a).and_then(|()| int8(a, rest)));
@@ -53,6 +54,30 @@ pub fn functions() -> Vec<Function> {
     add("abs", &[Float8], Float8, |a| float(a, |number| Ok(number.abs())));
     rounding(&mut all);
     all
+}
+
+/// Of numbers of 32 bits alone; with another number they are double precision.
+fn reals(add: &mut impl FnMut(&'static str, &'static [Ty], Ty, Eval)) {
+    const BOTH: &[Ty] = &[Float4, Float4];
+    add("+", BOTH, Float4, |a| floats(a, |one, two| one + two).and_then(cast_real));
+    add("-", BOTH, Float4, |a| floats(a, |one, two| one - two).and_then(cast_real));
+    add("*", BOTH, Float4, |a| scaled(a, |one, two| one * two).and_then(cast_real));
+    add("/", BOTH, Float4, |a| nonzero(a).and_then(|()| scaled(a, |one, two| one / two)).and_then(cast_real));
+    add("-", &[Float4], Float4, |a| float(a, |number| Ok(-number)));
+    add("abs", &[Float4], Float4, |a| float(a, |number| Ok(number.abs())));
+    for mixed in [&[Float4, Float8][..], &[Float8, Float4]] {
+        add("+", mixed, Float8, |a| floats(a, |one, two| one + two));
+        add("-", mixed, Float8, |a| floats(a, |one, two| one - two));
+        add("*", mixed, Float8, |a| scaled(a, |one, two| one * two));
+        add("/", mixed, Float8, |a| nonzero(a).and_then(|()| scaled(a, |one, two| one / two)));
+    }
+}
+
+fn cast_real(value: Value) -> Result<Value, Failure> {
+    match value {
+        Value::Float(number) => super::cast::real(number),
+        other => Err(mistyped(&[other])),
+    }
 }
 
 fn rounding(all: &mut Vec<Function>) {

@@ -7,6 +7,7 @@ pub mod like;
 mod maths;
 pub mod numeric;
 mod regex;
+mod spans;
 mod strings;
 
 use crate::ty::{Ty, common};
@@ -36,7 +37,7 @@ pub type FunctionId = usize;
 pub fn all() -> &'static [Function] {
     static ALL: OnceLock<Vec<Function>> = OnceLock::new();
     ALL.get_or_init(|| {
-        [maths::functions(), strings::functions(), dates::functions(), regex::functions()]
+        [maths::functions(), strings::functions(), dates::functions(), spans::functions(), regex::functions()]
             .into_iter()
             .flatten()
             .collect()
@@ -109,6 +110,18 @@ pub fn call(id: FunctionId, arguments: &[Value]) -> Result<Value, Failure> {
 /// Arguments of a function do not have its types: the binder or the engine has a bug.
 pub(crate) fn mistyped(arguments: &[Value]) -> Failure {
     Failure::new(pg::code::INTERNAL, format!("a function was called with {arguments:?}"))
+}
+
+/// A UUID that nobody can guess: of version 4.
+pub fn random_uuid() -> Value {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).expect("the system gives random bytes");
+    Value::Uuid(types::data::uuid::version_4(bytes))
+}
+
+/// True for names of the one zone that is known here.
+pub fn is_utc(name: &str) -> bool {
+    ["utc", "etc/utc", "gmt", "0", "+00:00"].contains(&name.to_ascii_lowercase().as_str())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::edits::Edits;
 use crate::read::{self, Values};
 use crate::txn::{After, Edit};
 use crate::upkeep::{Upkeep, What};
-use crate::write::duplicate;
+use crate::write::{duplicate, elsewhere};
 use bytes::Bytes;
 use client::Table;
 use pg::{Failure, Outcome};
@@ -35,7 +35,7 @@ impl SqlSession {
                 open.load(&handle, &copy.table).await?;
                 Into::Made
             }
-            Some(_) if handle.database().is_some() => Into::Transaction,
+            Some(_) if copy.table.database().is_some() => Into::Transaction,
             Some(_) => {
                 let hint = "its rows are committed as they come: send it by itself, outside of BEGIN (drivers call it autocommit)";
                 return Err(Failure::unsupported("COPY FROM inside of a transaction", hint));
@@ -69,6 +69,12 @@ impl SqlSession {
         }
         let Some(first) = rows.first() else { return Ok(()) };
         let partition = table.partition_of(first.key()).map_err(crate::fault::of_client)?;
+        for op in &rows {
+            if table.partition_of(op.key()).map_err(crate::fault::of_client)? != partition {
+                let how = "rows that were sent lie in different partitions";
+                return Err(elsewhere(&table, how, "COPY FROM in a transaction into several partitions"));
+            }
+        }
         let keys: Vec<_> = rows.iter().map(|op| op.key().clone()).collect();
         let there = read::get_all(&self.evaluator.handle, &table, partition, &keys, &view).await?;
         if let Some(at) = there.iter().position(Option::is_some) {

@@ -1,29 +1,34 @@
 //! Statements that make, alter or drop something, and plans of statements on what was made meanwhile.
 
 use super::SqlSession;
+use super::cursors::Resolved;
 use crate::alter::{self, AddKey};
+use crate::altering::{Altering, apply, carry};
 use crate::catalog::Catalog;
 use crate::constraining::{self, Constraining, Step};
 use crate::constraints;
-use crate::constraints::define::{self, Place};
+use crate::constraints::define::{self, Declared, Place, What};
 use crate::database;
 use crate::ddl;
+use crate::driver::Place as Where;
 use crate::fault;
 use crate::indexes;
-use crate::plan::{Parsed, Plan, Work, plan};
+use crate::numbering;
+use crate::plan::{Parsed, StatementPlan, Work, plan};
 use crate::read::Values;
 use crate::refill;
 use crate::statements::canceled;
+use crate::txn::Open;
+use crate::views;
 use client::{Client, Table};
 use pg::{Failure, Kind, Outcome};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use types::data::Schema;
 use types::{CatalogTable, TableId, TableRecord};
-use wire::control::AlterTable as AlterRequest;
 
 /// Between two looks whether a table can be written again.
-const PAUSE: Duration = Duration::from_millis(50);
+const WRITABLE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How often the rows of a table are copied again because some were lost with a primary.
 const LOSSES: usize = 3;
 
@@ -34,9 +39,20 @@ impl SqlSession {
         &mut self,
         parsed: &Parsed,
         given: &[Option<Kind>],
-    ) -> Result<Arc<Plan>, Failure> {
+    ) -> Result<Arc<StatementPlan>, Failure> {
         self.see_own_tables();
+        match self.named_plan(parsed)? {
+            Some(Resolved::Plan(plan)) => return Ok(plan),
+            Some(Resolved::Statement(parsed)) => return Box::pin(self.planned(&parsed, given)).await,
+            None => {}
+        }
         let handle = &self.evaluator.handle;
+        // Tables that have partitions for themselves are there whether others can be looked at or not.
+        let known = handle.catalog().filter(|_| handle.place() == Where::Shared && handle.must_look());
+        let known = known.and_then(|catalog| plan(&catalog, parsed, given).ok());
+        if let Some(plan) = known.filter(|plan| plan.work.is_bare()) {
+            return Ok(plan);
+        }
         let catalog = match handle.current().await {
             Ok(catalog) => catalog,
             // A transaction can always be ended, also where its database is gone.
@@ -56,13 +72,27 @@ impl SqlSession {
     /// Makes, alters or drops tables, indexes or databases.
     pub(super) async fn define(&mut self, work: &Work) -> Result<Outcome, Failure> {
         let handle = self.evaluator.handle.clone();
-        let within = handle.database().is_some();
-        if within && self.open.is_some() && self.define_later(work).await? {
+        if work.shares() {
+            database::share(&handle).await?;
+        }
+        if handle.spread().is_some() {
+            // A transaction is one entry, and each partition makes its own.
+            self.defining(work)?;
+        }
+        match work {
+            Work::Sequence(statement) => return self.sequence(statement).await,
+            Work::View(statement) => return self.define_view(statement).await,
+            Work::Procedure(statement) => return self.define_procedure(statement).await,
+            Work::AddIdentity(altering, counting) => return self.add_identity(altering, counting).await,
+            _ => {}
+        }
+        if self.open.is_some() && handle.spread().is_none() && self.define_later(work).await? {
             return Ok(Outcome::Done(work.name().into()));
         }
         self.defining(work)?;
+        let apart = handle.place() == Where::Shared;
         match work {
-            Work::CreateTable(create) if within => {
+            Work::CreateTable(create) if !(apart && ddl::is_apart(create)) => {
                 let asked = ddl::in_database(create)?;
                 let name = asked.0.clone();
                 if !database::create_table(&handle, asked, create.if_not_exists).await? {
@@ -70,11 +100,7 @@ impl SqlSession {
                 }
             }
             Work::Truncate { names, restart } => database::truncate(&handle, names, *restart).await?,
-            Work::AddKey(key) if within => self.add_key(key).await?,
-            Work::AddKey(key) => {
-                let hint = "a table with partitions for itself gets its key when it is created";
-                return Err(Failure::unsupported(format!("a primary key for \"{}\"", key.table), hint));
-            }
+            Work::AddKey(key) => self.add_key(key).await?,
             Work::CreateTable(create) => {
                 ddl::create(&handle, ddl::request(create)?, create.if_not_exists).await?;
             }
@@ -84,26 +110,21 @@ impl SqlSession {
                 let notes = constraining::carry_out(&self.evaluator, change, &values).await?;
                 notes.into_iter().for_each(|note| self.note(note));
             }
-            Work::AlterTable(Some(request)) if within => {
-                database::alter_table(&handle, request.clone()).await?;
+            Work::Alter(altering) => {
+                let values = Values { parameters: Vec::new(), now: super::now() };
+                let notes = carry::carry_out(&self.evaluator, altering, &values).await?;
+                notes.into_iter().for_each(|note| self.note(note));
             }
             Work::AlterTable(Some(request)) => alter::alter(&handle, request.clone()).await?,
-            Work::Indexes(change) if within => {
-                let hint = "only tables of the database \"understudy\" have indexes besides their keys";
-                return Err(Failure::unsupported(format!("{} in a database", change.tag), hint));
-            }
             Work::Indexes(change) => {
                 indexes::carry_out(&handle, &change.requests).await?;
                 return Ok(Outcome::Done(change.tag.into()));
             }
-            Work::DropTables { names, if_exists, cascade } if within => {
+            Work::DropTables { names, if_exists, cascade } => {
                 let how = (*if_exists, *cascade);
                 for note in database::drop_tables(&handle, names.clone(), how).await? {
                     self.note(note);
                 }
-            }
-            Work::DropTables { names, if_exists, .. } => {
-                ddl::drop_tables(&handle, names.clone(), *if_exists).await?;
             }
             Work::CreateDatabase(request) => database::create(&handle, (**request).clone()).await?,
             Work::DropDatabase { name, if_exists, force } => {
@@ -116,7 +137,7 @@ impl SqlSession {
     }
 
     /// Something that the client may want to know.
-    fn note(&mut self, message: String) {
+    pub(super) fn note(&mut self, message: String) {
         self.notices.push(Failure::new("00000", message));
     }
 
@@ -132,18 +153,30 @@ impl SqlSession {
     async fn define_later(&mut self, work: &Work) -> Result<bool, Failure> {
         let handle = self.evaluator.handle.clone();
         let catalog = handle.current().await?;
+        let apart = handle.place() == Where::Shared;
         match work {
+            Work::CreateTable(create) if apart && ddl::is_apart(create) => return Ok(false),
+            Work::DropTables { names, .. } if names.iter().any(|name| !catalog.is_within(name)) => {
+                return Ok(false);
+            }
             Work::CreateTable(create) => {
-                let (name, schema, declared) = ddl::in_database(create)?;
-                match (catalog.table(&name).is_some(), create.if_not_exists) {
+                let (name, schema, declared, numbered) = ddl::in_database(create)?;
+                match (catalog.has_relation(&name), create.if_not_exists) {
                     (true, true) => self.note(format!("relation \"{name}\" already exists, skipping")),
                     (true, false) => return Err(database::taken(&name)),
                     (false, _) => {
                         database::counted(&handle, &schema).await?;
-                        let first = database::numbers(&handle, 1 + declared.len() as u32).await?;
+                        let count = 1 + declared.len() + numbered.len();
+                        let first = database::numbers(&handle, count as u32).await?;
                         let now = self.catalog_now(&catalog);
+                        let sequences = first + 1 + declared.len() as u32;
+                        let (schema, sequences) =
+                            numbering::columns(&now, (&name, &schema), &numbered, sequences)?;
                         let asked = (&name[..], &schema, &declared[..]);
                         self.make(&catalog, database::constrained(&now, asked, first)?)?;
+                        for sequence in sequences {
+                            self.make(&catalog, sequence)?;
+                        }
                     }
                 }
             }
@@ -154,7 +187,13 @@ impl SqlSession {
                 database::not_referred(&now, &database::referring(&now, &ids))?;
                 for name in names {
                     match self.catalog_now(&catalog).table(name).cloned() {
-                        Some(table) => self.unmake(&catalog, &table),
+                        Some(table) => {
+                            views::not_shown(&now, name, "table", &BTreeSet::new())?;
+                            self.unmake(&catalog, &table)?;
+                            for sequence in numbering::owned(&now, &table) {
+                                self.unmake(&catalog, &sequence)?;
+                            }
+                        }
                         None if *if_exists => {
                             self.note(format!("table \"{name}\" does not exist, skipping"));
                         }
@@ -162,22 +201,43 @@ impl SqlSession {
                     }
                 }
             }
-            Work::Truncate { names, restart } => {
-                let first = database::numbers(&handle, names.len() as u32).await?;
-                let renamed = database::renamed(&self.catalog_now(&catalog), names, first)?;
-                for (name, id) in names.iter().zip(first..) {
-                    let missing = || Failure::new("42P01", format!("relation \"{name}\" does not exist"));
-                    let table = self.catalog_now(&catalog).table(name).cloned().ok_or_else(missing)?;
-                    self.unmake(&catalog, &table);
-                    self.make(&catalog, database::emptied(&table, (TableId(id), &renamed), *restart))?;
-                }
-            }
-            Work::AlterTable(Some(request)) => return self.alter_later(&catalog, request).await,
+            Work::Truncate { names, restart } => self.truncate_later(&catalog, names, *restart).await?,
+            Work::Alter(altering) => return self.alter_later(&catalog, altering).await,
             Work::AddKey(key) => return self.add_key_later(&catalog, key),
             Work::Constrain(Some(change), _) => return self.constrain_later(&catalog, change).await,
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Tables without a row under the names of these, when the transaction commits.
+    async fn truncate_later(
+        &mut self,
+        catalog: &Arc<Catalog>,
+        names: &[String],
+        restart: bool,
+    ) -> Result<(), Failure> {
+        let handle = self.evaluator.handle.clone();
+        let owned = database::owned(&self.catalog_now(catalog), names).len();
+        let first = database::numbers(&handle, (names.len() + owned) as u32).await?;
+        let mut sequences = first + names.len() as u32;
+        let renamed = database::renamed(&self.catalog_now(catalog), names, first)?;
+        for (name, id) in names.iter().zip(first..) {
+            let missing = || Failure::new("42P01", format!("relation \"{name}\" does not exist"));
+            let table = self.catalog_now(catalog).table(name).cloned().ok_or_else(missing)?;
+            let now = self.catalog_now(catalog);
+            self.unmake(catalog, &table)?;
+            let mut emptied = database::emptied(&table, (TableId(id), &renamed), restart);
+            let again = numbering::again(&now, &table, restart, sequences);
+            sequences += again.len() as u32;
+            for (old, new) in again {
+                numbering::instead(&mut emptied, old.id, new.id);
+                self.unmake(catalog, &old)?;
+                self.make(catalog, new)?;
+            }
+            self.make(catalog, emptied)?;
+        }
+        Ok(())
     }
 
     /// The tables as they are after what was done until now.
@@ -186,18 +246,28 @@ impl SqlSession {
         own.unwrap_or_else(|| catalog.clone())
     }
 
-    fn make(&mut self, catalog: &Arc<Catalog>, table: CatalogTable) -> Result<(), Failure> {
+    pub(super) fn make(&mut self, catalog: &Arc<Catalog>, table: CatalogTable) -> Result<(), Failure> {
         let record = self.evaluator.handle.database_record()?.record().with_table(table);
+        self.may_define()?;
         if let Some(open) = &mut self.open {
             open.define(|definitions| definitions.make(catalog, record));
         }
         Ok(())
     }
 
-    fn unmake(&mut self, catalog: &Arc<Catalog>, table: &TableRecord) {
+    pub(super) fn unmake(&mut self, catalog: &Arc<Catalog>, table: &TableRecord) -> Result<(), Failure> {
+        self.may_define()?;
         if let Some(open) = &mut self.open {
             open.define(|definitions| definitions.unmake(catalog, table));
         }
+        Ok(())
+    }
+
+    /// What a transaction writes lies in one partition, and tables that lie together are rows of theirs.
+    fn may_define(&self) -> Result<(), Failure> {
+        let Some(table) = self.open.as_ref().and_then(Open::has_written_apart) else { return Ok(()) };
+        let what = "making or dropping tables in a transaction that has written in another partition";
+        Err(Failure::unsupported(what, format!("rows of \"{}\" are written: COMMIT first", table.name())))
     }
 
     /// True if the transaction has made the table, and may still make it otherwise: no row of it is written.
@@ -207,31 +277,42 @@ impl SqlSession {
         definitions.has_made(id) && !definitions.has_loaded(id) && (!rows || !open.has_written(id))
     }
 
-    /// New columns of a table that the transaction has made.
-    async fn alter_later(&mut self, catalog: &Arc<Catalog>, request: &AlterRequest) -> Result<bool, Failure> {
-        let Some(table) = catalog.table(&request.name).cloned() else { return Ok(false) };
+    /// Another definition for a table that the transaction has made.
+    pub(super) async fn alter_later(
+        &mut self,
+        catalog: &Arc<Catalog>,
+        altering: &Altering,
+    ) -> Result<bool, Failure> {
+        let Some(table) = catalog.table(&altering.table).cloned() else { return Ok(false) };
         if !self.may_remake(table.id, false) {
             return Ok(false);
         }
-        database::refuse_storage(request)?;
+        let handle = self.evaluator.handle.clone();
+        let now = self.open.as_ref().map_or_else(super::now, |open| open.now);
         // Rows that it has written say by which columns.
-        let version = database::numbers(&self.evaluator.handle, 1).await?;
-        let mut schema = table.schema.clone();
-        for column in &request.add_columns {
-            schema = schema
-                .with_column(column.clone())
-                .map_err(|error| Failure::new("42P16", error.to_string()))?;
+        let version = database::numbers(&handle, 1 + apply::constraints(altering)).await?;
+        let seen = self.catalog_now(catalog);
+        let mut applied = apply::apply(&seen, &table, altering, (version + 1, now))?;
+        let written = self.open.as_ref().is_some_and(|open| open.has_written(table.id));
+        if !written {
+            applied.fill();
+        } else if applied.looks_at_rows(&table.schema) {
+            let hint = "COMMIT first, or do it before rows are written";
+            return Err(Failure::unsupported("a condition for rows that the transaction has written", hint));
         }
-        let mut parts = schema.into_parts();
-        parts.version = version;
-        let schema = Schema::from_parts(parts).map_err(|error| Failure::new("42P16", error.to_string()))?;
-        self.make(catalog, CatalogTable::new(table.id, &table.name, schema, table.created_ms))?;
+        if !applied.gone.is_empty() {
+            let hint = "COMMIT first, or drop the foreign key by itself";
+            return Err(Failure::unsupported("dropping foreign keys with a column in a transaction", hint));
+        }
+        applied.notes.iter().for_each(|note| self.note(note.clone()));
+        self.make(catalog, carry::renewed(&table, &applied, version)?)?;
         Ok(true)
     }
 
     /// A key of a table that the transaction has made.
     fn add_key_later(&mut self, catalog: &Arc<Catalog>, key: &AddKey) -> Result<bool, Failure> {
         let Some(table) = catalog.table(&key.table).cloned() else { return Ok(false) };
+        fault::together(&table, "another primary key")?;
         if !self.may_remake(table.id, true) {
             let hint = "COMMIT first, or name the key in CREATE TABLE";
             return Err(Failure::unsupported("a primary key for a table with rows in a transaction", hint));
@@ -255,8 +336,11 @@ impl SqlSession {
             Step::Add { declared, .. } => Some(declared.clone()),
             Step::Drop { .. } | Step::Validate(_) => None,
         });
-        let Some(declared) = added.collect::<Option<Vec<_>>>().filter(|_| self.may_remake(table.id, true))
-        else {
+        let may = |declared: &Vec<Declared>| {
+            let indexes = declared.iter().all(|one| matches!(one.what, What::Index(_)));
+            self.may_remake(table.id, !indexes)
+        };
+        let Some(declared) = added.collect::<Option<Vec<_>>>().filter(may) else {
             let hint = "COMMIT first, or name the constraint in CREATE TABLE";
             let what = "changing constraints of a table that the transaction has made and written";
             return Err(Failure::unsupported(what, hint));
@@ -273,6 +357,13 @@ impl SqlSession {
     /// Gives a table a key, with its rows.
     async fn add_key(&mut self, key: &AddKey) -> Result<(), Failure> {
         let handle = self.evaluator.handle.clone();
+        if handle.spread().is_some() {
+            let hint = "name the key in CREATE TABLE: it says where rows lie";
+            return Err(Failure::unsupported(
+                "another primary key in a database of several partitions",
+                hint,
+            ));
+        }
         let mut losses = 0;
         loop {
             database::lift_abandoned(&handle).await?;
@@ -284,6 +375,7 @@ impl SqlSession {
                 }
                 return Err(Failure::new("42P01", format!("relation \"{}\" does not exist", key.table)));
             };
+            fault::together(&table, "another primary key")?;
             if let Some((child, foreign, _)) = constraints::children(&catalog, table.id).first() {
                 let what = format!("a primary key for \"{}\", which others refer to", key.table);
                 let hint = format!("drop the constraint \"{}\" of \"{}\" first", foreign.name, child.name);
@@ -320,7 +412,7 @@ impl SqlSession {
     /// Waits a moment, while somebody copies the rows of a table.
     pub(super) async fn pause(&self) -> Result<(), Failure> {
         tokio::select! {
-            () = tokio::time::sleep(PAUSE) => Ok(()),
+            () = tokio::time::sleep(WRITABLE_POLL_INTERVAL) => Ok(()),
             () = self.evaluator.cancel.wait() => Err(canceled()),
         }
     }

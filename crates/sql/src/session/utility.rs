@@ -42,10 +42,12 @@ impl SqlSession {
             Work::Reset(None, tag) => {
                 self.settings.reset_all();
                 match *tag {
-                    "DISCARD ALL" => Ok(Outcome::Forget(None, (*tag).into())),
+                    "DISCARD ALL" if self.discard() => Ok(Outcome::Forget(None, (*tag).into())),
                     tag => done(tag),
                 }
             }
+            Work::Fetch { .. } | Work::Close(_) | Work::Prepare { .. } => self.named(work),
+            Work::Deallocate(name) if self.forget(name.as_ref()) => done("DEALLOCATE"),
             Work::Deallocate(name) => {
                 let tag = if name.is_some() { "DEALLOCATE" } else { "DEALLOCATE ALL" };
                 Ok(Outcome::Forget(name.clone(), tag.into()))

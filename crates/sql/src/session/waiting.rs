@@ -3,24 +3,38 @@
 use super::SqlSession;
 use crate::early;
 use crate::edits::Edits;
+use crate::fault;
 use crate::read::{self, Values};
 use crate::statements::Statement;
 use crate::txn::turns::{Row, deadline};
-use crate::txn::{Held, Isolation, View};
+use crate::txn::{Isolation, TurnGuard, View};
 use client::Table;
 use pg::Failure;
 use tokio::time::Instant;
+use types::TableRecord;
 use types::data::Value;
 
 /// A statement that writes more rows waits for none of them.
-const MOST: usize = 1_000;
+const MAX_AWAITED_ROWS: usize = 1_000;
 
 impl SqlSession {
-    /// True if the transaction's statements see what others have committed until then: only there it helps to
-    /// wait for these.
-    fn takes_turns(&self) -> bool {
+    /// What a statement of the transaction is refused for. If rows that it has changed are others by now it
+    /// is to begin again, whatever it has met since.
+    pub(super) async fn unless_overtaken(&self, failure: Failure) -> Failure {
+        let Some(open) = self.open.as_ref().filter(|_| failure.code.starts_with("23")) else {
+            return failure;
+        };
+        match open.is_overtaken(&self.evaluator.handle).await {
+            Ok(true) => fault::conflict(),
+            Ok(false) | Err(_) => failure,
+        }
+    }
+
+    /// True if the transaction's statements see what others have committed of this table until then: only
+    /// there it helps to wait for these.
+    fn takes_turns(&self, table: &TableRecord) -> bool {
         let committed = self.open.as_ref().is_some_and(|open| open.isolation == Isolation::Committed);
-        committed && self.evaluator.handle.database().is_some()
+        committed && table.database().is_some()
     }
 
     /// Waits for the one row that a statement changes, before it is read.
@@ -30,7 +44,8 @@ impl SqlSession {
         values: &Values,
         until: Instant,
     ) -> Result<(), Failure> {
-        let Some(row) = only_row(statement, values).filter(|_| self.takes_turns()) else { return Ok(()) };
+        let row = only_row(statement, values).filter(|_| self.takes_turns(statement.table()));
+        let Some(row) = row else { return Ok(()) };
         if let Some(open) = &mut self.open {
             open.take_turns(vec![row], (until, &self.evaluator.cancel)).await?;
         }
@@ -42,17 +57,17 @@ impl SqlSession {
         &self,
         statement: &Statement<'_>,
         values: &Values,
-    ) -> Result<Option<Held>, Failure> {
-        let row = only_row(statement, values).filter(|_| self.evaluator.handle.database().is_some());
+    ) -> Result<Option<TurnGuard>, Failure> {
+        let row = only_row(statement, values).filter(|_| statement.table().database().is_some());
         let Some(row) = row else { return Ok(None) };
-        let mut held = Held::new(&self.turns);
+        let mut held = TurnGuard::new(&self.turns);
         held.take(row, (deadline(), &self.evaluator.cancel)).await?;
         Ok(Some(held))
     }
 
     /// Tells a client at once what COMMIT would tell it, where its statements see what others have committed.
     pub(super) async fn keeps_constraints(&self, all: &[Edits], view: &View) -> Result<(), Failure> {
-        match self.takes_turns() {
+        match all.first().is_some_and(|edits| self.takes_turns(edits.table.record())) {
             true => early::look(&self.evaluator, all, view).await,
             false => Ok(()),
         }
@@ -61,7 +76,7 @@ impl SqlSession {
     /// Waits for the rows that a statement changes or locks. True if it had to wait: they are to be
     /// read again.
     pub(super) async fn all_in_turn(&mut self, edits: &Edits, until: Instant) -> Result<bool, Failure> {
-        if !self.takes_turns() || edits.edits.len() > MOST {
+        if !self.takes_turns(edits.table.record()) || edits.edits.len() > MAX_AWAITED_ROWS {
             return Ok(false);
         }
         let there = edits.edits.iter().filter(|edit| edit.existed);

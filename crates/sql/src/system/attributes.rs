@@ -3,7 +3,7 @@
 use crate::bind::Slot;
 use crate::columns::default_slot;
 use crate::ty::Ty;
-use ::types::data::{Column, ColumnType, Identity, Value};
+use ::types::data::{Column, ColumnType, Fallback, Identity, Value};
 use pg::Kind;
 
 /// Added to bounds in a type's modifier, as PostgreSQL adds it.
@@ -12,6 +12,8 @@ const BIAS: i64 = 4;
 /// A column of a relation.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Attribute {
+    /// Its place in the relation, from 1. What was dropped leaves a gap.
+    pub number: usize,
     /// Its name.
     pub name: String,
     /// Its type.
@@ -24,12 +26,14 @@ pub struct Attribute {
     pub not_null: bool,
     /// Its default, as an expression.
     pub default: Option<String>,
+    /// The sequence whose next number is its default.
+    pub sequence: Option<u32>,
     /// Who numbers its rows.
     pub identity: Option<Identity>,
 }
 
 impl Attribute {
-    /// A column of a table of the cluster.
+    /// A column of a table of the cluster, in the first place.
     pub fn of(column: &Column, not_null: bool) -> Attribute {
         let rules = &column.rules;
         let ty = Ty::of_column(column);
@@ -45,25 +49,37 @@ impl Attribute {
         };
         let default = default(column, ty, kind);
         Attribute {
+            number: 1,
             name: column.name.clone(),
             ty,
             kind,
             modifier,
             not_null,
             default,
+            sequence: match rules.default {
+                Some(Fallback::Next(sequence)) => Some(sequence),
+                _ => None,
+            },
             identity: rules.identity,
         }
     }
 
-    /// A column of a system table.
+    /// The same in another place.
+    pub fn at(self, number: usize) -> Attribute {
+        Attribute { number, ..self }
+    }
+
+    /// A column of a system table, in the first place.
     pub fn of_system(name: &str, ty: Ty) -> Attribute {
         Attribute {
+            number: 1,
             name: name.into(),
             ty,
             kind: ty.kind(),
             modifier: -1,
             not_null: false,
             default: None,
+            sequence: None,
             identity: None,
         }
     }
@@ -111,6 +127,7 @@ fn default(column: &Column, ty: Ty, kind: Kind) -> Option<String> {
         Slot::Const(Value::Null) | Slot::Param(_) => return None,
         Slot::Now => "now()".into(),
         Slot::Today => "CURRENT_DATE".into(),
+        Slot::Random => "gen_random_uuid()".into(),
         Slot::Const(Value::Bool(truth)) => truth.to_string(),
         Slot::Const(value) => {
             let mut text = String::new();

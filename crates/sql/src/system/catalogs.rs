@@ -33,7 +33,10 @@ pub fn fill(name: &str, facts: &Facts, filling: &mut Filling) {
         "pg_settings" => parameters(facts, filling),
         "pg_tables" => tables(facts, filling),
         "pg_indexes" => index_lines(facts, filling),
-        "pg_views" => views(filling),
+        "pg_views" => views(facts, filling),
+        "pg_depend" => dependencies(facts, filling),
+        "pg_sequence" => sequence_rows(facts, filling),
+        "pg_sequences" => sequences(facts, filling),
         "pg_stat_activity" => sessions(facts, filling),
         _ => {}
     }
@@ -96,7 +99,8 @@ fn options(relation: &Relation) -> Value {
 
 fn attributes(facts: &Facts, filling: &mut Filling) {
     for relation in facts.relations().values() {
-        for (at, attribute) in relation.attributes().into_iter().enumerate() {
+        for attribute in relation.attributes() {
+            let at = attribute.number - 1;
             let oid = attribute.kind.oid();
             let Some(of) = types::by_oid(oid) else { continue };
             let of_table = relation.kind() == "r";
@@ -113,7 +117,7 @@ fn attributes(facts: &Facts, filling: &mut Filling) {
                 ("attalign", text(of.alignment())),
                 ("attstorage", text(of.storage())),
                 ("attnotnull", truth(attribute.not_null && of_table)),
-                ("atthasdef", truth(attribute.default.is_some() && of_table)),
+                ("atthasdef", truth(facts.default_of(&attribute).is_some() && of_table)),
                 ("attidentity", text(if of_table { identity(&attribute) } else { "" })),
                 ("attislocal", truth(true)),
                 ("attcollation", int(of.collation())),
@@ -135,8 +139,9 @@ fn identity(attribute: &Attribute) -> &'static str {
 fn defaults(facts: &Facts, filling: &mut Filling) {
     for relation in facts.relations().values() {
         let Of::Table(table) = &relation.of else { continue };
-        for (at, attribute) in relation.attributes().into_iter().enumerate() {
-            let Some(default) = attribute.default else { continue };
+        for attribute in relation.attributes() {
+            let at = attribute.number - 1;
+            let Some(default) = facts.default_of(&attribute) else { continue };
             filling.row(&[
                 ("oid", int(default_oid(table, at))),
                 ("adrelid", int(relation.oid)),
@@ -149,27 +154,27 @@ fn defaults(facts: &Facts, filling: &mut Filling) {
 
 fn indexes(facts: &Facts, filling: &mut Filling) {
     for relation in facts.relations().values() {
-        let (table, columns, of_key, unique) = match &relation.of {
-            Of::Key(table) => (table, table.schema.key(), true, Some(true)),
-            Of::Index(table, index) => {
-                (table, &index.columns[..], false, super::constraints::uniqueness(table, index))
-            }
-            Of::Table(_) | Of::System(_) => continue,
+        let (table, columns, index) = match &relation.of {
+            Of::Key(table) => (table, table.schema.key(), None),
+            Of::Index(table, index) => (table, &index.columns[..], Some(index)),
+            Of::Table(_) | Of::Other(_) | Of::System(_) => continue,
         };
         let each = |of: &dyn Fn(usize) -> i64| {
             let numbers: Vec<String> = columns.iter().map(|at| of(*at).to_string()).collect();
             text(numbers.join(" "))
         };
         let ty = |at: usize| Ty::of_column(&table.schema.columns()[at]);
+        let unique = index.is_none_or(|index| super::constraints::is_unique(table, index));
+        let whole = index.is_none_or(|index| super::constraints::is_whole(table, index));
         filling.row(&[
             ("indexrelid", int(relation.oid)),
             ("indrelid", int(table_oid(table))),
             ("indnatts", int(columns.len())),
             ("indnkeyatts", int(columns.len())),
-            ("indisunique", truth(unique.is_some())),
-            ("indisprimary", truth(of_key)),
-            ("indimmediate", truth(unique.is_some())),
-            ("indisvalid", truth(unique != Some(false))),
+            ("indisunique", truth(unique)),
+            ("indisprimary", truth(index.is_none())),
+            ("indimmediate", truth(true)),
+            ("indisvalid", truth(whole)),
             ("indisready", truth(true)),
             ("indislive", truth(true)),
             ("indkey", each(&|at| at as i64 + 1)),
@@ -207,7 +212,7 @@ fn constraints(facts: &Facts, filling: &mut Filling) {
 
 fn databases(facts: &Facts, filling: &mut Filling) {
     database((DATABASE, crate::DATABASE), filling);
-    for record in facts.seen().map.databases() {
+    for record in facts.seen().map.databases().filter(|record| record.name != crate::DATABASE) {
         database((database_oid(record), &record.name), filling);
     }
 }
@@ -352,7 +357,83 @@ fn index_lines(facts: &Facts, filling: &mut Filling) {
     }
 }
 
-fn views(filling: &mut Filling) {
+/// Sequences go with columns.
+fn dependencies(facts: &Facts, filling: &mut Filling) {
+    const PG_CLASS: i64 = 1259;
+    for table in facts.catalog.all() {
+        for (at, column) in table.schema.columns().iter().enumerate() {
+            let Some(sequence) = column.rules.sequence else { continue };
+            filling.row(&[
+                ("classid", Value::Int(PG_CLASS)),
+                ("objid", int(super::relations::oid_of(::types::TableId(sequence)))),
+                ("objsubid", int(0)),
+                ("refclassid", Value::Int(PG_CLASS)),
+                ("refobjid", int(table_oid(table))),
+                ("refobjsubid", int(at + 1)),
+                ("deptype", text(if column.rules.identity.is_some() { "i" } else { "a" })),
+            ]);
+        }
+    }
+}
+
+fn sequence_rows(facts: &Facts, filling: &mut Filling) {
+    for relation in facts.relations().values() {
+        let Some((_, sequence)) = relation.sequence() else { continue };
+        filling.row(&[
+            ("seqrelid", int(relation.oid)),
+            ("seqtypid", int(number_type(sequence.bits).oid())),
+            ("seqstart", Value::Int(sequence.start)),
+            ("seqincrement", Value::Int(sequence.step)),
+            ("seqmax", Value::Int(sequence.most)),
+            ("seqmin", Value::Int(sequence.least)),
+            ("seqcache", int(1)),
+            ("seqcycle", truth(sequence.cycle)),
+        ]);
+    }
+}
+
+fn number_type(bits: u8) -> pg::Kind {
+    match bits {
+        16 => pg::Kind::Int2,
+        32 => pg::Kind::Int4,
+        _ => pg::Kind::Int8,
+    }
+}
+
+fn sequences(facts: &Facts, filling: &mut Filling) {
+    for relation in facts.relations().values() {
+        let Some((id, sequence)) = relation.sequence() else { continue };
+        let last = match super::counting::standing(facts, id) {
+            Ok((last, true)) => Value::Int(last),
+            // Nothing was given out, or nobody can say it now.
+            _ => Value::Null,
+        };
+        filling.row(&[
+            ("schemaname", text("public")),
+            ("sequencename", text(&*relation.name)),
+            ("sequenceowner", text(crate::USER)),
+            ("data_type", int(number_type(sequence.bits).oid())),
+            ("start_value", Value::Int(sequence.start)),
+            ("min_value", Value::Int(sequence.least)),
+            ("max_value", Value::Int(sequence.most)),
+            ("increment_by", Value::Int(sequence.step)),
+            ("cycle", truth(sequence.cycle)),
+            ("cache_size", int(1)),
+            ("last_value", last),
+        ]);
+    }
+}
+
+fn views(facts: &Facts, filling: &mut Filling) {
+    for view in facts.catalog.others() {
+        let Some(definition) = crate::views::text(view) else { continue };
+        filling.row(&[
+            ("schemaname", text("public")),
+            ("viewname", text(&*view.name)),
+            ("viewowner", text(crate::USER)),
+            ("definition", text(format!(" {definition};"))),
+        ]);
+    }
     for table in super::all().iter().filter(|table| table.kind == "v") {
         filling.row(&[
             ("schemaname", text(table.schema)),

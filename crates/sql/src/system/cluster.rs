@@ -199,7 +199,7 @@ pub fn replication(facts: &Facts, filling: &mut Filling) -> Result<(), Failure> 
             let address = node.and_then(|node| node.addresses.peer.parse::<std::net::SocketAddr>().ok());
             let mark =
                 |of: fn(&Watermarks) -> u64| copy.marks.as_ref().map_or(Value::Null, |marks| lsn(of(marks)));
-            let lag = || copy.lag.map_or(Value::Null, |(_, micros)| text(interval(micros)));
+            let lag = || copy.lag.map_or(Value::Null, |(_, micros)| interval(micros));
             let waits = record.rank(copy.member).is_some_and(|rank| record.policy.waits_for(rank));
             filling.row(&[
                 ("pid", int(copy.member.node.0)),
@@ -228,14 +228,10 @@ fn lsn(number: u64) -> Value {
     text(format!("{:X}/{:X}", number >> 32, number & 0xffff_ffff))
 }
 
-/// Microseconds as PostgreSQL writes an interval: `00:00:01.5`.
-fn interval(micros: u64) -> String {
-    let (seconds, fraction) = (micros / 1_000_000, micros % 1_000_000);
-    let mut out = format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
-    if fraction != 0 {
-        out.push_str(format!(".{fraction:06}").trim_end_matches('0'));
-    }
-    out
+/// Microseconds as an interval.
+fn interval(micros: u64) -> Value {
+    let micros = i64::try_from(micros).unwrap_or(i64::MAX);
+    Value::Interval(::types::data::Interval { micros, ..::types::data::Interval::default() })
 }
 
 /// Every failover: those in the cluster's table, and those that are not written there yet.

@@ -42,16 +42,21 @@ pub fn indexes(table: &TableRecord) -> Vec<IndexRecord> {
         return table.indexes.wanted.clone();
     }
     let index = |one: &Constraint| {
-        let columns = one.unique()?.to_vec();
+        let columns = one.named_index()?.to_vec();
         Some(IndexRecord { number: one.number, name: one.name.clone(), columns })
     };
     of(table).filter_map(index).collect()
 }
 
-/// True if the index is of what is unique; with whether it has all rows.
-pub fn uniqueness(table: &TableRecord, index: &IndexRecord) -> Option<bool> {
-    let found = of(table).find(|one| one.number == index.number && one.unique().is_some());
-    found.map(|one| one.standing == Standing::Valid)
+/// True if the index is of what is unique.
+pub fn is_unique(table: &TableRecord, index: &IndexRecord) -> bool {
+    of(table).any(|one| one.number == index.number && one.unique().is_some())
+}
+
+/// True if the index has all rows, as far as this is known here.
+pub fn is_whole(table: &TableRecord, index: &IndexRecord) -> bool {
+    let found = of(table).find(|one| one.number == index.number);
+    found.is_none_or(|one| one.standing == Standing::Valid)
 }
 
 fn parent(catalog: &Catalog, id: TableId) -> Option<Arc<TableRecord>> {
@@ -82,9 +87,9 @@ fn letter(action: Action) -> &'static str {
 
 /// Rows of `pg_constraint`.
 pub fn fill(facts: &Facts, relation: &Relation, table: &TableRecord, filling: &mut Filling) {
-    for constraint in of(table) {
+    for constraint in of(table).filter(|one| !one.is_index()) {
         let (kind, index, foreign) = match &constraint.demand {
-            Demand::Check(_) => ("c", 0, None),
+            Demand::Check(_) | Demand::Index(_) => ("c", 0, None),
             Demand::Unique(_) => {
                 let index = indexes(table).into_iter().find(|index| index.number == constraint.number);
                 ("u", index.map_or(0, |index| index_oid(table, &index)), None)
@@ -139,7 +144,7 @@ fn checked(table: &TableRecord, condition: &str) -> Vec<usize> {
 /// A constraint as ALTER TABLE would add it.
 pub fn definition(catalog: &Catalog, wanted: u32) -> Option<String> {
     let (table, constraint) = catalog.all().find_map(|table| {
-        let found = of(table).find(|constraint| oid(constraint) == wanted)?;
+        let found = of(table).find(|one| oid(one) == wanted && !one.is_index())?;
         Some((table, found))
     })?;
     let own = |schema: &Schema, columns: &[usize]| {
@@ -148,6 +153,7 @@ pub fn definition(catalog: &Catalog, wanted: u32) -> Option<String> {
     };
     let mut said = match &constraint.demand {
         Demand::Check(condition) => format!("CHECK (({condition}))"),
+        Demand::Index(_) => return None,
         Demand::Unique(columns) => return Some(format!("UNIQUE ({})", own(&table.schema, columns))),
         Demand::Foreign(reference) => {
             let parent = parent(catalog, reference.parent)?;

@@ -6,10 +6,13 @@ use crate::catalog::Catalog;
 use crate::driver::Handle;
 use crate::engine::Reader;
 use crate::read::{Tables, Values};
+use crate::sequences::{SequenceValues, Sequences};
+use crate::system::attributes::{Attribute, literal};
+use crate::system::names::quoted;
 use crate::system::relations::{Relation, relations};
 use crate::system::sessions::Sessions;
 use crate::txn::View;
-use ::types::{FailoverRecord, NodeId, PartitionRecord, TableRecord};
+use ::types::{FailoverRecord, NodeId, PartitionRecord, TableId, TableRecord};
 use client::{Client, Map, Options};
 use pg::{Cancel, Failure};
 use rusqlite::types::Value as Kept;
@@ -19,7 +22,7 @@ use std::time::Duration;
 use wire::control::{AdminCommand, ClusterStatus, NodeStatus, ReplicaStatus};
 
 /// How long a controller may take to say what it knows.
-pub const WITHIN: Duration = Duration::from_secs(1);
+pub const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
 /// A node that was not heard for so long, milliseconds, says nothing any more.
 const SILENT_MS: u64 = 1_500;
 
@@ -32,6 +35,16 @@ pub struct Asker {
     pub settings: crate::settings::Settings,
     /// All sessions of this node.
     pub sessions: Arc<Sessions>,
+    /// What sequences have given its session.
+    pub told: Arc<SequenceValues>,
+    /// Where numbers come from, and where they are waited for.
+    pub numbers: Option<(Arc<Sequences>, tokio::runtime::Handle)>,
+}
+
+impl std::fmt::Debug for Sequences {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Sequences")
+    }
 }
 
 /// What the cluster says.
@@ -83,6 +96,24 @@ impl Facts {
             seen: OnceLock::from(seen),
             relations: OnceLock::new(),
         }
+    }
+
+    /// A column's default, with the sequence's name if it is the next number of one.
+    pub fn default_of(&self, attribute: &Attribute) -> Option<String> {
+        let Some(id) = attribute.sequence else { return attribute.default.clone() };
+        let (name, _) = self.catalog.sequence_by_id(TableId(id))?;
+        Some(format!("nextval({}::regclass)", literal(&quoted(name))))
+    }
+
+    /// Does something with sequences, and waits for it. The threads of queries may.
+    pub fn counting<T, F: Future<Output = Result<T, Failure>>>(
+        &self,
+        work: impl FnOnce(Arc<Sequences>, Handle, Arc<SequenceValues>) -> F,
+    ) -> Result<T, Failure> {
+        let (Some(handle), Some((sequences, runtime))) = (&self.handle, &self.asker.numbers) else {
+            return Err(crate::read::no_facts());
+        };
+        runtime.block_on(work(sequences.clone(), handle.clone(), self.asker.told.clone()))
     }
 
     /// All relations, by their numbers.
@@ -144,9 +175,9 @@ impl Facts {
 
 /// Asks a controller, with a client of its own: what takes long must not keep others waiting.
 fn ask(options: &Options) -> Option<Seen> {
-    let options = Options { timeout: WITHIN, wait: false, ..options.clone() };
+    let options = Options { timeout: STATUS_TIMEOUT, wait: false, ..options.clone() };
     let mut client = Client::connect(options).ok()?;
-    let read = |client: &mut Client, command| client.admin_within(command, WITHIN).ok();
+    let read = |client: &mut Client, command| client.admin_within(command, STATUS_TIMEOUT).ok();
     let status = read(&mut client, AdminCommand::Status)?;
     let status = serde_json::from_str(&status).unwrap_or_default();
     let failovers = read(&mut client, AdminCommand::Failovers);

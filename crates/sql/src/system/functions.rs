@@ -37,6 +37,7 @@ pub fn all() -> &'static [Asking] {
         described(&mut all);
         session(&mut all);
         rights(&mut all);
+        super::counting::sequences(&mut all);
         all
     })
 }
@@ -48,14 +49,14 @@ pub fn position(name: &str, given: &[Option<Ty>]) -> Result<usize, bool> {
     crate::eval::best(candidates, given).ok_or_else(|| known().next().is_some())
 }
 
-fn oid(value: &Value) -> u32 {
+pub(super) fn oid(value: &Value) -> u32 {
     match value {
         Value::Int(number) => u32::try_from(*number).unwrap_or(0),
         _ => 0,
     }
 }
 
-fn words(value: &Value) -> &str {
+pub(super) fn words(value: &Value) -> &str {
     match value {
         Value::Text(text) => text,
         _ => "",
@@ -66,11 +67,17 @@ fn text(text: impl Into<String>) -> Result<Value, Failure> {
     Ok(Value::Text(text.into()))
 }
 
-fn maybe(text: Option<String>) -> Result<Value, Failure> {
+pub(super) fn maybe(text: Option<String>) -> Result<Value, Failure> {
     Ok(text.map_or(Value::Null, Value::Text))
 }
 
-fn add(all: &mut Vec<Asking>, name: &'static str, arguments: &'static [Ty], result: Ty, eval: Eval) {
+pub(super) fn add(
+    all: &mut Vec<Asking>,
+    name: &'static str,
+    arguments: &'static [Ty],
+    result: Ty,
+    eval: Eval,
+) {
     all.push(Asking { name, arguments, result, strict: true, eval });
 }
 
@@ -145,7 +152,14 @@ fn described(all: &mut Vec<Asking>) {
     for arguments in [&[Oid][..], &[Oid, Bool]] {
         add(all, "pg_get_constraintdef", arguments, Text, |facts, a| maybe(constraint(facts, oid(&a[0]))));
         // There are no objects of which these would tell.
-        for name in ["pg_get_viewdef", "pg_get_ruledef", "pg_get_triggerdef", "pg_get_partkeydef"] {
+        add(all, "pg_get_viewdef", arguments, Text, |facts, a| {
+            let shown = relation(facts, oid(&a[0])).and_then(|relation| match relation.of {
+                Of::Other(other) => crate::views::text(&other).map(|text| format!(" {text};")),
+                _ => None,
+            });
+            maybe(shown)
+        });
+        for name in ["pg_get_ruledef", "pg_get_triggerdef", "pg_get_partkeydef"] {
             add(all, name, arguments, Text, |_, _| Ok(Value::Null));
         }
     }
@@ -168,7 +182,6 @@ fn described(all: &mut Vec<Asking>) {
         add(all, name, &[Oid, Text], Text, |_, _| Ok(Value::Null));
     }
     add(all, "col_description", &[Oid, Int4], Text, |_, _| Ok(Value::Null));
-    add(all, "pg_get_serial_sequence", &[Text, Text], Text, |_, _| Ok(Value::Null));
     add(all, "pg_relation_is_publishable", &[Oid], Bool, |_, _| Ok(Value::Bool(false)));
     add(all, "pg_tablespace_location", &[Oid], Text, |_, _| text(""));
     // A table's size lies spread over the nodes; nobody has added it up.
@@ -227,8 +240,8 @@ pub fn index_definition(relation: &Relation, table: &TableRecord) -> String {
     let names: Vec<String> = relation.attributes().iter().map(|column| quoted(&column.name)).collect();
     let unique = match &relation.of {
         Of::Key(_) => true,
-        Of::Index(table, index) => super::constraints::uniqueness(table, index).is_some(),
-        Of::Table(_) | Of::System(_) => false,
+        Of::Index(table, index) => super::constraints::is_unique(table, index),
+        Of::Table(_) | Of::Other(_) | Of::System(_) => false,
     };
     let kind = if unique { "UNIQUE INDEX" } else { "INDEX" };
     format!("CREATE {kind} {index} ON {schema}.{name} USING btree ({})", names.join(", "))

@@ -11,13 +11,14 @@
 //! | the sessions of this node | [`sessions`] |
 //!
 //! Their columns are listed in files (`data/columns.txt`, `data/cluster.txt`). Rows are made when a statement
-//! names the table, once for the statement. What a node or a controller does not say within [`facts::WITHIN`]
-//! is null.
+//! names the table, once for the statement. What a node or a controller does not say within
+//! [`facts::STATUS_TIMEOUT`] is null.
 
 pub mod attributes;
 pub mod catalogs;
 pub mod cluster;
 pub mod constraints;
+mod counting;
 pub mod facts;
 pub mod functions;
 pub mod names;

@@ -8,7 +8,8 @@
 use super::attributes::Attribute;
 use super::{SystemTable, all, constraints};
 use crate::catalog::Catalog;
-use ::types::{EngineKind, IndexRecord, TableRecord, system};
+use ::types::data::kind::{Kind, Sequence};
+use ::types::{EngineKind, IndexRecord, TableId, TableRecord, system};
 use std::sync::Arc;
 
 /// The schema `pg_catalog`.
@@ -21,7 +22,7 @@ pub const INFORMATION_SCHEMA: u32 = 13_000;
 pub const UNDERSTUDY: u32 = 12_999;
 /// The one role.
 pub const OWNER: u32 = 10;
-/// The one database.
+/// The database that is always there.
 pub const DATABASE: u32 = 5;
 /// Indexes are called so: keys are in order.
 pub const BTREE: u32 = 403;
@@ -39,6 +40,8 @@ pub enum Of {
     Key(Arc<TableRecord>),
     /// Another index of it.
     Index(Arc<TableRecord>, IndexRecord),
+    /// A sequence or a view.
+    Other(Arc<TableRecord>),
     /// A system table.
     System(&'static SystemTable),
 }
@@ -58,7 +61,12 @@ pub struct Relation {
 
 /// A table's number.
 pub fn table_oid(table: &TableRecord) -> u32 {
-    table.id.0.saturating_mul(4).saturating_add(16_384)
+    oid_of(table.id)
+}
+
+/// The number of a table, a sequence or a view with this id.
+pub fn oid_of(id: TableId) -> u32 {
+    id.0.saturating_mul(4).saturating_add(16_384)
 }
 
 /// A database's number: that of a table with its id, which there is none of.
@@ -107,6 +115,10 @@ pub fn relations(catalog: &Catalog) -> Vec<Relation> {
             found.push(Relation { oid, name, schema, of: Of::Index(table.clone(), index) });
         }
     }
+    for other in catalog.others().filter(|other| other.schema.procedure().is_none()) {
+        let (name, of) = (other.name.clone(), Of::Other(other.clone()));
+        found.push(Relation { oid: table_oid(other), name, schema: PUBLIC, of });
+    }
     for table in all() {
         let schema = match table.schema {
             "pg_catalog" => PG_CATALOG,
@@ -142,6 +154,10 @@ impl Relation {
         match &self.of {
             Of::Table(_) => "r",
             Of::Key(_) | Of::Index(..) => "i",
+            Of::Other(other) => match other.schema.kind() {
+                Some(Kind::View(_)) => "v",
+                _ => "S",
+            },
             Of::System(table) => table.kind,
         }
     }
@@ -155,7 +171,18 @@ impl Relation {
     pub fn table(&self) -> Option<&Arc<TableRecord>> {
         match &self.of {
             Of::Table(table) | Of::Key(table) | Of::Index(table, _) => Some(table),
-            Of::System(_) => None,
+            Of::System(_) | Of::Other(_) => None,
+        }
+    }
+
+    /// The sequence that it is.
+    pub fn sequence(&self) -> Option<(TableId, Sequence)> {
+        match &self.of {
+            Of::Other(other) => match other.schema.kind() {
+                Some(Kind::Sequence(sequence)) => Some((other.id, *sequence)),
+                _ => None,
+            },
+            _ => None,
         }
     }
 
@@ -165,7 +192,7 @@ impl Relation {
             Of::Table(table) if table.engine == EngineKind::Memory => MEMORY,
             Of::Table(_) => LSM,
             Of::Key(_) | Of::Index(..) => BTREE,
-            Of::System(_) => 0,
+            Of::System(_) | Of::Other(_) => 0,
         }
     }
 
@@ -176,13 +203,16 @@ impl Relation {
             let not_null = !column.nullable || table.schema.key().contains(&at);
             Attribute::of(column, not_null)
         };
-        match &self.of {
-            Of::Table(table) => table.schema.visible().map(|at| of(table, at)).collect(),
+        let all: Vec<Attribute> = match &self.of {
+            Of::Table(table) | Of::Other(table) => {
+                return table.schema.visible().map(|at| of(table, at).at(at + 1)).collect();
+            }
             Of::Key(table) => table.schema.key().iter().map(|at| of(table, *at)).collect(),
             Of::Index(table, index) => index.columns.iter().map(|at| of(table, *at)).collect(),
             Of::System(table) => {
                 table.columns.iter().map(|(name, ty)| Attribute::of_system(name, *ty)).collect()
             }
-        }
+        };
+        all.into_iter().enumerate().map(|(at, attribute)| attribute.at(at + 1)).collect()
     }
 }

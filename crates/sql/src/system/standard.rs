@@ -21,6 +21,7 @@ pub fn fill(name: &str, facts: &Facts, filling: &mut Filling) {
         "constraint_column_usage" => key_columns(facts, filling, false),
         "referential_constraints" => super::constraints::referential(facts, filling),
         "views" => views(facts, filling),
+        "sequences" => sequences(facts, filling),
         _ => {}
     }
 }
@@ -48,7 +49,7 @@ fn schemata(facts: &Facts, filling: &mut Filling) {
 }
 
 fn tables(facts: &Facts, filling: &mut Filling) {
-    for relation in facts.relations().values().filter(|relation| relation.kind() != "i") {
+    for relation in facts.relations().values().filter(|relation| !["i", "S"].contains(&relation.kind())) {
         let insertable = relation.table().is_some_and(|table| !::types::system::is_reserved(&table.name));
         filling.row(&[
             ("table_catalog", database(facts)),
@@ -62,15 +63,16 @@ fn tables(facts: &Facts, filling: &mut Filling) {
 }
 
 fn columns(facts: &Facts, filling: &mut Filling) {
-    for relation in facts.relations().values().filter(|relation| relation.kind() != "i") {
+    for relation in facts.relations().values().filter(|relation| !["i", "S"].contains(&relation.kind())) {
         let updatable = relation.table().is_some_and(|table| !::types::system::is_reserved(&table.name));
-        for (at, attribute) in relation.attributes().into_iter().enumerate() {
+        for attribute in relation.attributes() {
+            let at = attribute.number - 1;
             let row = super::types::by_oid(attribute.kind.oid());
             let shown = match attribute.ty.element() {
                 Some(_) if !matches!(attribute.ty, Ty::Int2Vector | Ty::OidVector) => "ARRAY",
                 _ => attribute.kind.name(),
             };
-            let most = attribute.most_characters();
+            let (most, default) = (attribute.most_characters(), facts.default_of(&attribute));
             let octets = if attribute.ty == Ty::Text { int(octets(most)) } else { Value::Null };
             let (precision, radix, scale) = digits(&attribute);
             let of_time = match attribute.ty {
@@ -84,7 +86,7 @@ fn columns(facts: &Facts, filling: &mut Filling) {
                 ("table_name", text(&*relation.name)),
                 ("column_name", text(attribute.name)),
                 ("ordinal_position", int(at + 1)),
-                ("column_default", attribute.default.map_or(Value::Null, text)),
+                ("column_default", default.map_or(Value::Null, text)),
                 ("is_nullable", yes(!attribute.not_null)),
                 ("data_type", text(shown)),
                 ("character_maximum_length", most.map_or(Value::Null, int)),
@@ -159,10 +161,12 @@ fn constraints(facts: &Facts, filling: &mut Filling) {
             match &one.demand {
                 Demand::Check(_) => add(one.name.clone(), "CHECK", None),
                 Demand::Unique(_) => add(one.name.clone(), "UNIQUE", None),
+                Demand::Index(_) => {}
                 Demand::Foreign(reference) => add(one.name.clone(), "FOREIGN KEY", reference.deferred),
             }
         }
-        for (at, attribute) in relation.attributes().into_iter().enumerate() {
+        for attribute in relation.attributes() {
+            let at = attribute.number - 1;
             if attribute.not_null {
                 let name = format!("{}_{}_{}_not_null", relation.schema, relation.oid, at + 1);
                 add(name, "CHECK", None);
@@ -183,7 +187,7 @@ fn used(facts: &Facts, table: &Arc<TableRecord>, ordered: bool) -> Vec<Used> {
     }
     for one in super::constraints::of(table) {
         let (of, columns, places) = match &one.demand {
-            Demand::Check(_) => continue,
+            Demand::Check(_) | Demand::Index(_) => continue,
             Demand::Unique(columns) => (table.clone(), columns.clone(), None),
             Demand::Foreign(reference) if ordered => {
                 let places = (1..=reference.columns.len()).collect();
@@ -225,7 +229,42 @@ fn key_columns(facts: &Facts, filling: &mut Filling, ordered: bool) {
     }
 }
 
+fn sequences(facts: &Facts, filling: &mut Filling) {
+    for relation in facts.relations().values() {
+        let Some((_, sequence)) = relation.sequence() else { continue };
+        filling.row(&[
+            ("sequence_catalog", database(facts)),
+            ("sequence_schema", schema(relation)),
+            ("sequence_name", text(&*relation.name)),
+            ("data_type", text(crate::numbering::named(sequence.bits))),
+            ("numeric_precision", int(sequence.bits)),
+            ("numeric_precision_radix", int(2)),
+            ("numeric_scale", int(0)),
+            ("start_value", text(sequence.start.to_string())),
+            ("minimum_value", text(sequence.least.to_string())),
+            ("maximum_value", text(sequence.most.to_string())),
+            ("increment", text(sequence.step.to_string())),
+            ("cycle_option", yes(sequence.cycle)),
+        ]);
+    }
+}
+
 fn views(facts: &Facts, filling: &mut Filling) {
+    for view in facts.catalog.others() {
+        let Some(definition) = crate::views::text(view) else { continue };
+        filling.row(&[
+            ("table_catalog", database(facts)),
+            ("table_schema", text("public")),
+            ("table_name", text(&*view.name)),
+            ("view_definition", text(format!(" {definition};"))),
+            ("check_option", text("NONE")),
+            ("is_updatable", yes(false)),
+            ("is_insertable_into", yes(false)),
+            ("is_trigger_updatable", yes(false)),
+            ("is_trigger_deletable", yes(false)),
+            ("is_trigger_insertable_into", yes(false)),
+        ]);
+    }
     for table in all().iter().filter(|table| table.kind == "v") {
         filling.row(&[
             ("table_catalog", database(facts)),

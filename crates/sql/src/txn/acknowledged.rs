@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use types::{Position, Term};
 
 /// How often it is asked whether a log has what was acknowledged in an earlier term.
-const ASKS: usize = 8;
+const MAX_ASKS: usize = 8;
 
 /// What was acknowledged: the newest entry of each term.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -31,7 +31,7 @@ impl Acknowledged {
     /// one log. What is of an earlier term is asked for: the entry that answers lies behind it. The error: it
     /// is lost.
     pub async fn newest(mut self, handle: &Handle) -> Result<Option<Position>, Failure> {
-        for _ in 0..ASKS {
+        for _ in 0..MAX_ASKS {
             if self.0.len() <= 1 {
                 return Ok(self.0.pop_first().map(|(_, at)| at));
             }

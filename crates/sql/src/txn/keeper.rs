@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use wire::Op;
-use wire::request::Snapshot;
+use wire::request::ReadSnapshot;
 
 /// Between two renewals. A primary keeps a state for three times as long.
 const EACH: Duration = Duration::from_secs(3);
@@ -63,7 +63,7 @@ async fn keep(handle: Handle, (known, leaver): (Known, Leaver), limit: Duration,
             return leaver.leave();
         }
         for (table, partition, position) in known.all() {
-            let call = table.call(partition, Op::Hold { at: Snapshot::At(position) });
+            let call = table.call(partition, Op::Hold { at: ReadSnapshot::At(position) });
             // A state that is lost is noticed by whoever reads or commits.
             handle.submit(call.within(CALL), drop);
         }

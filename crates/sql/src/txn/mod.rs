@@ -21,7 +21,7 @@ pub mod view;
 pub use acknowledged::Acknowledged;
 pub use buffer::{After, Buffer, Edit};
 pub use defined::{Definitions, Loads};
-pub use turns::{Held, Turns};
+pub use turns::{TurnGuard, Turns};
 pub use view::{Known, View};
 
 use crate::constraints::violation::{self, Refused};
@@ -103,7 +103,7 @@ pub struct Open {
     /// The states of all statements that still read.
     known: Known,
     /// The rows whose turn it has.
-    turns: Held,
+    turns: TurnGuard,
     definitions: Definitions,
     loads: Loads,
     /// The tables whose rows are written.
@@ -132,7 +132,7 @@ impl Open {
             queried: false,
             view: View::lasting(),
             known: Known::default(),
-            turns: Held::new(turns),
+            turns: TurnGuard::new(turns),
             definitions: Definitions::default(),
             loads: Loads::default(),
             tables: BTreeMap::new(),
@@ -165,8 +165,8 @@ impl Open {
     /// written until now.
     pub fn statement(&mut self, handle: &Handle, patience: Duration) -> Result<View, Failure> {
         // Everybody else's commits are seen by the next statement, unless the client wants it otherwise.
-        if self.queried && self.isolation == Isolation::Committed && handle.database().is_some() {
-            self.view = self.view.with_nothing_seen();
+        if self.isolation == Isolation::Committed {
+            self.view = self.view.with_nothing_seen(handle.partitions());
         }
         self.queried = true;
         self.known.add(&self.view);
@@ -222,6 +222,12 @@ impl Open {
         if let Some(keeper) = &self.keeper {
             keeper.idle();
         }
+    }
+
+    /// The table with partitions for itself that it has written, if it has.
+    pub fn has_written_apart(&self) -> Option<&Table> {
+        let table = self.tables.values().find(|table| table.record().database().is_none());
+        table.filter(|_| !self.view.buffer.is_empty())
     }
 
     /// True if nothing is written yet.
@@ -317,6 +323,14 @@ impl Open {
     /// Takes a statement's writes in. All of a transaction's lie in one partition.
     pub fn take(&mut self, edits: &mut Edits) -> Result<(), Failure> {
         let Some(partition) = edits.partition else { return Ok(()) };
+        if !self.definitions.is_empty() && edits.table.record().database().is_none() {
+            let how = "the transaction has made or dropped tables that lie together; this row is one";
+            return Err(write::elsewhere(
+                &edits.table,
+                how,
+                "a transaction that writes in several partitions",
+            ));
+        }
         if !self.view.buffer.is_empty() && self.view.buffer.partition() != partition {
             let other = self.tables.values().find(|table| table.id() != edits.table.id());
             let how = match other {
@@ -388,11 +402,6 @@ impl Open {
             return Ok(());
         }
         self.busy()?;
-        let partition = self.view.buffer.partition();
-        let Some(since) = parts.iter().flat_map(|part| &part.seen).max().copied() else {
-            return Err(Failure::new(code::INTERNAL, "a transaction writes what it has not read"));
-        };
-        let alike = parts.iter().flat_map(|part| &part.seen).all(|seen| *seen == since);
         let catalog = handle.catalog().ok_or_else(fault::not_ready)?;
         for known in parts.iter().filter_map(|part| self.tables.get(&part.table)) {
             let now = catalog.table(known.name()).filter(|now| now.id == known.id());
@@ -403,27 +412,58 @@ impl Open {
             }
         }
         // Which row it was is known if there is but one.
-        let first = self.tables.get(&parts[0].table).cloned().ok_or_else(|| {
-            Failure::new(code::INTERNAL, "a transaction writes a table that it does not know")
-        })?;
+        let first = self.tables.get(&parts[0].table).cloned().ok_or_else(unknown_table)?;
         let only = match (parts.len(), parts[0].ops.as_slice()) {
             (1, [only]) => Some(only.key().clone()),
             _ => None,
         };
         let refused = self.refused(&parts);
-        let decided = match parts.len() {
-            1 if alike => {
-                let batch = Batch { partition: Some(partition), ops: parts.remove(0).ops };
-                batch.send(handle, &first, Some(since)).await?
-            }
-            _ => write::send_parts(handle, (Vec::new(), &self.tables), (parts, None)).await?,
-        };
+        let decided = self.send(handle, parts).await?;
+        let refused_for = matches!(decided, Decided::Exists | Decided::Violates(_));
+        // The outcome is known: whatever becomes of this question, nothing was written.
+        if refused_for && matches!(self.is_overtaken(handle).await, Ok(true)) {
+            return Err(fault::conflict());
+        }
         match decided {
             Decided::Done(_) => Ok(()),
             Decided::Exists => Err(write::duplicate(&first, only.as_deref())),
             Decided::Changed => Err(fault::conflict()),
             Decided::Violates(number) => Err(forbidden(handle, number, &refused).await),
         }
+    }
+
+    /// Writes rows of the transaction's partition, if none of them has changed since it was seen.
+    async fn send(&self, handle: &Handle, mut parts: Vec<Written>) -> Result<Decided, Failure> {
+        let partition = self.view.buffer.partition();
+        let Some(since) = parts.iter().flat_map(|part| &part.seen).max().copied() else {
+            return Err(Failure::new(code::INTERNAL, "a transaction writes what it has not read"));
+        };
+        let alike = parts.iter().flat_map(|part| &part.seen).all(|seen| *seen == since);
+        if parts.len() == 1 && alike {
+            let Written { table, ops, .. } = parts.remove(0);
+            let table = self.tables.get(&table).ok_or_else(unknown_table)?;
+            return Batch { partition: Some(partition), ops }.send(handle, table, Some(since)).await;
+        }
+        write::send_parts(handle, (Vec::new(), &self.tables), (parts, None), partition).await
+    }
+
+    /// True if others have changed a row since that the transaction has changed. It cannot commit any more,
+    /// and what a statement is refused for may be so only because of that: the numbers that it took of a row
+    /// are another's.
+    pub async fn is_overtaken(&self, handle: &Handle) -> Result<bool, Failure> {
+        let kept = |part: Written| {
+            let rows = part.ops.into_iter().zip(part.seen);
+            let seen = rows.filter(|(op, _)| !matches!(op, RowOp::Insert { .. }));
+            let (ops, seen): (Vec<_>, Vec<_>) =
+                seen.map(|(op, seen)| (RowOp::Keep { key: op.key().clone() }, seen)).unzip();
+            Written { table: part.table, ops, seen }
+        };
+        let parts = self.view.buffer.operations().into_iter().map(kept);
+        let parts: Vec<Written> = parts.filter(|part| !part.ops.is_empty()).collect();
+        if parts.is_empty() || !self.definitions.is_empty() {
+            return Ok(false);
+        }
+        Ok(matches!(self.send(handle, parts).await?, Decided::Changed))
     }
 
     fn refused(&self, parts: &[Written]) -> Refused {
@@ -443,7 +483,8 @@ impl Open {
         // A table gets its name only where all of its rows are.
         let since = self.loads.acknowledged().newest(handle).await?;
         let refused = self.refused(&parts);
-        match write::send_parts(handle, (changes, &self.tables), (parts, since)).await? {
+        let first = handle.database_record()?.partition();
+        match write::send_parts(handle, (changes, &self.tables), (parts, since), first).await? {
             Decided::Done(_) => {
                 self.loads.committed(&self.definitions);
                 handle.look_again().await;
@@ -453,6 +494,10 @@ impl Open {
             Decided::Exists | Decided::Changed => Err(fault::conflict()),
         }
     }
+}
+
+fn unknown_table() -> Failure {
+    Failure::new(code::INTERNAL, "a transaction writes a table that it does not know")
 }
 
 /// The error of a COMMIT that a constraint forbids.

@@ -12,11 +12,11 @@ use tokio::time::Instant;
 use types::TableId;
 
 /// The longest wait of one statement. After it rows are read without a turn, and COMMIT finds out.
-const LONGEST: Duration = Duration::from_secs(5);
+const TURN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Until when a statement that begins now waits.
 pub fn deadline() -> Instant {
-    Instant::now() + LONGEST
+    Instant::now() + TURN_TIMEOUT
 }
 
 /// A row of a table, by its encoded key.
@@ -25,11 +25,11 @@ pub type Row = (TableId, Bytes);
 /// Who has which row, on one node.
 #[derive(Debug, Default)]
 pub struct Turns {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     rows: HashMap<Row, Queue>,
     /// What each transaction waits for.
     waiting: HashMap<u64, Row>,
@@ -44,19 +44,19 @@ struct Queue {
 }
 
 impl Turns {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl QueueState {
     /// Takes a row, or a place in its queue. The error: all would wait for each other.
     fn ask(&mut self, who: u64, row: &Row) -> Result<Option<oneshot::Receiver<()>>, Failure> {
         if !self.rows.contains_key(row) {
             self.rows.insert(row.clone(), Queue { holder: who, next: VecDeque::new() });
             return Ok(None);
         }
-        let holds = |state: &State, row: &Row| state.rows.get(row).map(|queue| queue.holder);
+        let holds = |state: &QueueState, row: &Row| state.rows.get(row).map(|queue| queue.holder);
         let mut holder = holds(self, row);
         while let Some(other) = holder {
             if other == who {
@@ -89,7 +89,7 @@ impl State {
 
 /// The rows that one transaction has. They are passed on when it is dropped.
 #[derive(Debug)]
-pub struct Held {
+pub struct TurnGuard {
     turns: Arc<Turns>,
     who: u64,
     rows: BTreeSet<Row>,
@@ -97,12 +97,12 @@ pub struct Held {
     wanted: Option<Row>,
 }
 
-impl Held {
+impl TurnGuard {
     /// A transaction that has none.
-    pub fn new(turns: &Arc<Turns>) -> Held {
+    pub fn new(turns: &Arc<Turns>) -> TurnGuard {
         let mut state = turns.state();
         state.last += 1;
-        Held { turns: turns.clone(), who: state.last, rows: BTreeSet::new(), wanted: None }
+        TurnGuard { turns: turns.clone(), who: state.last, rows: BTreeSet::new(), wanted: None }
     }
 
     /// Waits for a row, until this time. True if somebody had it: then it may be another one than before. Who
@@ -141,7 +141,7 @@ impl Held {
     }
 }
 
-impl Held {
+impl TurnGuard {
     /// Passes its rows on: the transaction writes none of them any more.
     pub fn release(&mut self) {
         self.settle();
@@ -157,7 +157,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for TurnGuard {
     fn drop(&mut self) {
         self.release();
     }
@@ -191,13 +191,13 @@ mod tests {
     #[tokio::test]
     async fn a_row_is_passed_on_in_the_order_of_asking() {
         let (turns, cancel) = (Arc::new(Turns::default()), Cancel::default());
-        let mut first = Held::new(&turns);
+        let mut first = TurnGuard::new(&turns);
         assert_eq!(first.take(row("a"), (deadline(), &cancel)).await, Ok(false));
         assert_eq!(first.take(row("a"), (deadline(), &cancel)).await, Ok(false), "it has it");
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut waiting = Vec::new();
         for number in 0..3 {
-            let (mut held, cancel, order) = (Held::new(&turns), cancel.clone(), order.clone());
+            let (mut held, cancel, order) = (TurnGuard::new(&turns), cancel.clone(), order.clone());
             let task = tokio::spawn(async move {
                 let waited = held.take(row("a"), (deadline(), &cancel)).await;
                 order.lock().expect("no panic").push(number);
@@ -220,7 +220,7 @@ mod tests {
     #[tokio::test]
     async fn who_waits_for_each_other_is_told_and_who_gives_up_leaves_the_queue() {
         let (turns, cancel) = (Arc::new(Turns::default()), Cancel::default());
-        let (mut one, mut two) = (Held::new(&turns), Held::new(&turns));
+        let (mut one, mut two) = (TurnGuard::new(&turns), TurnGuard::new(&turns));
         assert_eq!(one.take(row("a"), (deadline(), &cancel)).await, Ok(false));
         assert_eq!(two.take(row("b"), (deadline(), &cancel)).await, Ok(false));
         let stop = Cancel::default();
@@ -245,7 +245,7 @@ mod tests {
     #[tokio::test]
     async fn rows_of_one_that_is_over_are_passed_on_once() {
         let (turns, cancel) = (Arc::new(Turns::default()), Cancel::default());
-        let (mut one, mut two) = (Held::new(&turns), Held::new(&turns));
+        let (mut one, mut two) = (TurnGuard::new(&turns), TurnGuard::new(&turns));
         assert_eq!(one.take(row("a"), (deadline(), &cancel)).await, Ok(false));
         one.leaver().leave();
         assert_eq!(two.take(row("a"), (deadline(), &cancel)).await, Ok(false), "it is free");
@@ -254,7 +254,7 @@ mod tests {
         two.release();
         assert!(turns.state().rows.is_empty());
         // A statement that has waited long enough goes on without any of the rows that it wants.
-        let mut three = Held::new(&turns);
+        let mut three = TurnGuard::new(&turns);
         for name in ["a", "b"] {
             assert_eq!(two.take(row(name), (deadline(), &cancel)).await, Ok(false));
             assert_eq!(three.take(row(name), (Instant::now(), &cancel)).await, Ok(false));

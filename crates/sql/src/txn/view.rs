@@ -4,9 +4,10 @@
 use super::buffer::Buffer;
 use client::Table;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use types::{PartitionId, Position, TableId};
-use wire::request::Snapshot;
+use wire::request::ReadSnapshot;
 
 /// The states at which partitions were read.
 type Seen = Mutex<BTreeMap<PartitionId, (Table, Position)>>;
@@ -19,8 +20,10 @@ impl Known {
     /// A statement reads by this view.
     pub fn add(&self, view: &View) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|seen| seen.strong_count() > 0 && !seen.ptr_eq(&Arc::downgrade(&view.seen)));
-        known.push(Arc::downgrade(&view.seen));
+        for new in [&view.seen, &view.now] {
+            known.retain(|seen| seen.strong_count() > 0 && !seen.ptr_eq(&Arc::downgrade(new)));
+            known.push(Arc::downgrade(new));
+        }
     }
 
     /// All states that somebody may still read.
@@ -40,6 +43,10 @@ fn states(seen: &Seen) -> Vec<(Table, PartitionId, Position)> {
 #[derive(Clone, Debug, Default)]
 pub struct View {
     seen: Arc<Seen>,
+    /// The same of partitions that each statement reads at a state of its own.
+    now: Arc<Seen>,
+    /// These partitions.
+    own: Range<u32>,
     /// What the transaction has written.
     pub buffer: Arc<Buffer>,
     /// Each partition is read at one state, the first that was seen of it.
@@ -55,9 +62,14 @@ impl View {
         View { lasting: true, ..View::default() }
     }
 
-    /// The same with nothing seen yet: for the next statement of a transaction.
-    pub fn with_nothing_seen(&self) -> View {
-        View { seen: Arc::default(), ..self.clone() }
+    /// The same for the next statement of a transaction, with nothing seen yet of these partitions.
+    pub fn with_nothing_seen(&self, partitions: Range<u32>) -> View {
+        View { now: Arc::default(), own: partitions, ..self.clone() }
+    }
+
+    fn states_of(&self, partition: PartitionId) -> MutexGuard<'_, BTreeMap<PartitionId, (Table, Position)>> {
+        let seen = if self.own.contains(&partition.0) { &self.now } else { &self.seen };
+        seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// True if each partition is read at one state, however often.
@@ -77,14 +89,14 @@ impl View {
 
     /// At which state a table is to be read in a partition. One that the transaction has made is as it is: it
     /// is changed by nobody else.
-    pub fn at(&self, table: &Table, partition: PartitionId) -> Snapshot {
+    pub fn at(&self, table: &Table, partition: PartitionId) -> ReadSnapshot {
         if self.made.contains_key(&table.id()) {
-            return Snapshot::Newest;
+            return ReadSnapshot::Newest;
         }
         match (self.lasting, self.position(partition)) {
-            (true, Some(position)) => Snapshot::At(position),
-            (true, None) => Snapshot::Begin,
-            (false, _) => Snapshot::Newest,
+            (true, Some(position)) => ReadSnapshot::At(position),
+            (true, None) => ReadSnapshot::Begin,
+            (false, _) => ReadSnapshot::Newest,
         }
     }
 
@@ -93,7 +105,7 @@ impl View {
         if self.made.contains_key(&table.id()) {
             return;
         }
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.states_of(partition);
         match seen.get_mut(&partition) {
             None => drop(seen.insert(partition, (table.clone(), position))),
             Some((_, known)) if !self.lasting => *known = position.min(*known),
@@ -103,7 +115,7 @@ impl View {
 
     /// The state at which a partition was read.
     pub fn position(&self, partition: PartitionId) -> Option<Position> {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.states_of(partition);
         seen.get(&partition).map(|(_, position)| *position)
     }
 }

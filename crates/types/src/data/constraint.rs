@@ -42,6 +42,8 @@ pub enum Demand {
     Unique(Vec<usize>),
     /// A row of another table has these values, unless one of them is null.
     Foreign(Reference),
+    /// Nothing: rows are found by these columns.
+    Index(Vec<usize>),
 }
 
 /// A foreign key.
@@ -136,7 +138,7 @@ impl Constraint {
     pub fn indexed(&self) -> Option<&[usize]> {
         match &self.demand {
             Demand::Check(_) => None,
-            Demand::Unique(columns) => Some(columns),
+            Demand::Unique(columns) | Demand::Index(columns) => Some(columns),
             Demand::Foreign(reference) => Some(&reference.columns),
         }
     }
@@ -145,7 +147,7 @@ impl Constraint {
     pub fn reference(&self) -> Option<&Reference> {
         match &self.demand {
             Demand::Foreign(reference) => Some(reference),
-            Demand::Check(_) | Demand::Unique(_) => None,
+            Demand::Check(_) | Demand::Unique(_) | Demand::Index(_) => None,
         }
     }
 
@@ -153,6 +155,19 @@ impl Constraint {
     pub fn unique(&self) -> Option<&[usize]> {
         match &self.demand {
             Demand::Unique(columns) => Some(columns),
+            Demand::Check(_) | Demand::Foreign(_) | Demand::Index(_) => None,
+        }
+    }
+
+    /// True if it demands nothing, and is there for finding rows.
+    pub fn is_index(&self) -> bool {
+        matches!(self.demand, Demand::Index(_))
+    }
+
+    /// The columns of the index that has its name: of what is unique, or of an index by itself.
+    pub fn named_index(&self) -> Option<&[usize]> {
+        match &self.demand {
+            Demand::Unique(columns) | Demand::Index(columns) => Some(columns),
             Demand::Check(_) | Demand::Foreign(_) => None,
         }
     }
@@ -173,7 +188,7 @@ impl Constraint {
             return Some(format!("it is of 1 to {MAX_INDEX_COLUMNS} columns, none of them twice"));
         }
         if columns.iter().any(|at| *at >= width || !may_be_key(*at)) {
-            return Some("it is of columns that there are, and not of type json".into());
+            return Some("it is of columns that there are, and not of type json or interval".into());
         }
         match self.reference() {
             Some(reference) if reference.parent_columns.len() != columns.len() => {
@@ -223,7 +238,10 @@ pub fn settled(before: &[Constraint], wanted: &[Constraint]) -> Vec<Constraint> 
     let known = |number: u32| before.iter().find(|constraint| constraint.number == number);
     let settle = |constraint: &Constraint| match (known(constraint.number), constraint.indexed()) {
         (_, None) => constraint.clone(),
-        (Some(before), Some(_)) => before.clone(),
+        (Some(before), Some(_)) if before.is_enforced() || !constraint.is_enforced() => before.clone(),
+        // It was to go, and is there again: a first partition of a database has lost that it was dropped
+        // (PR-172). What is left of its index is built anew.
+        (Some(before), Some(_)) => before.clone().turned(Standing::Building),
         (None, Some(_)) => constraint.clone().turned(Standing::Building),
     };
     // One that is removed may be gone meanwhile.
@@ -254,6 +272,7 @@ mod tests {
             open: false,
             version: 1,
             constraints,
+            kind: None,
         })
     }
 
@@ -279,6 +298,7 @@ mod tests {
             unique(5, "u", &[2]),
             foreign(&[0, 2], &[1, 3]),
             Constraint::new(8, "c", Demand::Check("id > 0".into())).turned(Standing::Building),
+            Constraint::new(9, "i", Demand::Index(vec![2, 0])),
         ];
         let with = schema(all).expect("valid");
         let text = serde_json::to_string(&with).expect("serialises");

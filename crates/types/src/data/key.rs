@@ -14,6 +14,8 @@
 //! | bool | `38` | `00` or `01` |
 //! | date | `40` | 4 bytes like an int |
 //! | timestamp | `48` | like an int |
+//! | uuid | `50` | 16 bytes |
+//! | time | `58` | like an int |
 //!
 //! # Decimals
 //!
@@ -21,6 +23,7 @@
 //! 10^exponent: one byte exponent + 128, then two digits a byte as their number + 1, trailing zeros left out,
 //! then `00`. Of a negative number all bytes after the sign are inverted.
 
+use super::clock::MICROS_PER_DAY;
 use super::codec::Input;
 use super::decimal::{Decimal, MAX_DIGITS};
 use super::row::Row;
@@ -130,7 +133,8 @@ pub(crate) fn columns_length(key: &[u8], count: usize) -> Result<usize, KeyError
         let (tag, payload) = rest.split_first().ok_or(KeyError::Damaged("it ends too early"))?;
         let length = match *tag {
             NULL => Some(0),
-            0x10 | 0x18 | 0x48 => Some(8),
+            0x10 | 0x18 | 0x48 | 0x58 => Some(8),
+            0x50 => Some(16),
             0x40 => Some(4),
             0x38 => Some(1),
             0x20 => decimal_length(payload),
@@ -180,7 +184,9 @@ fn tag(column_type: ColumnType) -> u8 {
         ColumnType::Bool => 0x38,
         ColumnType::Date => 0x40,
         ColumnType::Timestamp => 0x48,
-        ColumnType::Json => unreachable!("a schema has no key column of type json"),
+        ColumnType::Uuid => 0x50,
+        ColumnType::Time => 0x58,
+        ColumnType::Json | ColumnType::Interval => unreachable!("a schema has no key column of such a type"),
     }
 }
 
@@ -188,7 +194,7 @@ fn encode_value(out: &mut Vec<u8>, value: &Value) -> Result<(), KeyError> {
     out.push(value.column_type().map_or(NULL, tag));
     match value {
         Value::Null => {}
-        Value::Int(number) | Value::Timestamp(number) => {
+        Value::Int(number) | Value::Timestamp(number) | Value::Time(number) => {
             out.extend_from_slice(&((*number as u64) ^ (1 << 63)).to_be_bytes());
         }
         Value::Float(number) => out.extend_from_slice(&ordered_bits(*number).to_be_bytes()),
@@ -197,7 +203,8 @@ fn encode_value(out: &mut Vec<u8>, value: &Value) -> Result<(), KeyError> {
         Value::Bytes(bytes) => encode_escaped(out, bytes)?,
         Value::Bool(truth) => out.push(u8::from(*truth)),
         Value::Date(days) => out.extend_from_slice(&((*days as u32) ^ (1 << 31)).to_be_bytes()),
-        Value::Json(_) => unreachable!("a schema has no key column of type json"),
+        Value::Uuid(bytes) => out.extend_from_slice(bytes),
+        Value::Json(_) | Value::Interval(_) => unreachable!("a schema has no key column of such a type"),
     }
     Ok(())
 }
@@ -223,7 +230,11 @@ fn decode_column(input: &mut Input<'_>, column_type: ColumnType) -> Result<Value
         ColumnType::Date => {
             input.array().map(|bytes| Value::Date((u32::from_be_bytes(bytes) ^ (1 << 31)) as i32))
         }
-        ColumnType::Json => None,
+        ColumnType::Uuid => input.array().map(Value::Uuid),
+        ColumnType::Time => {
+            decode_int(input).filter(|micros| (0..=MICROS_PER_DAY).contains(micros)).map(Value::Time)
+        }
+        ColumnType::Json | ColumnType::Interval => None,
     };
     value.ok_or(KeyError::Damaged("a column's bytes make no value"))
 }
@@ -359,7 +370,7 @@ mod tests {
     #[test]
     fn the_layout_stays_as_it_is() {
         let decimal = |text: &str| Value::Decimal(text.parse().expect("decimal"));
-        let cases: [(Value, ColumnType, &[u8]); 13] = [
+        let cases: [(Value, ColumnType, &[u8]); 15] = [
             (Value::Null, ColumnType::Int, &[0x02]),
             (Value::Int(1), ColumnType::Int, &[0x10, 0x80, 0, 0, 0, 0, 0, 0, 1]),
             (Value::Int(-1), ColumnType::Int, &[0x10, 0x7f, 255, 255, 255, 255, 255, 255, 255]),
@@ -373,6 +384,8 @@ mod tests {
             (Value::Bool(true), ColumnType::Bool, &[0x38, 1]),
             (Value::Date(-1), ColumnType::Date, &[0x40, 0x7f, 255, 255, 255]),
             (Value::Timestamp(0), ColumnType::Timestamp, &[0x48, 0x80, 0, 0, 0, 0, 0, 0, 0]),
+            (Value::Uuid([7; 16]), ColumnType::Uuid, &[0x50, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7]),
+            (Value::Time(1), ColumnType::Time, &[0x58, 0x80, 0, 0, 0, 0, 0, 0, 1]),
         ];
         for (value, column_type, bytes) in cases {
             let schema = schema(&[column_type]);

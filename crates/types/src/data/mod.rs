@@ -10,16 +10,21 @@
 //! error.
 
 pub mod calendar;
+pub mod clock;
 mod codec;
 pub mod constraint;
 pub mod decimal;
+pub mod interval;
 pub mod json;
 pub mod key;
+pub mod kind;
 pub mod route;
 pub mod row;
 pub mod rules;
 pub mod schema;
+pub mod signature;
 pub mod text;
+pub mod uuid;
 pub mod value;
 
 #[cfg(test)]
@@ -27,11 +32,13 @@ mod tests;
 
 pub use constraint::{Action, Constraint, Demand, Reference, Standing, Target};
 pub use decimal::Decimal;
+pub use interval::Interval;
 pub use json::{Bag, Json};
 pub use key::{KeyError, MAX_ENCODED_KEY_BYTES, decode_key, encode_key, encode_key_prefix, prefix_end};
 pub use route::{HASH_NAME, hash_key, partition_key, partition_of, route_key};
-pub use row::{Row, RowError, decode_known, decode_row, encode_row, row_version};
+pub use row::{Row, RowError, decode_known, decode_row, encode_row, row_version, with_row_version};
 pub use rules::{Breach, Fallback, Identity, Rules};
 pub use schema::{Column, Schema, SchemaError, SchemaParts, parse_columns};
+pub use signature::Signature;
 pub use text::{key_from_text, key_to_text, row_from_json, row_to_json, row_to_json_text, row_to_text};
 pub use value::{ColumnType, Value, ValueError};

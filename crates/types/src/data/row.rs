@@ -7,15 +7,19 @@
 //!
 //! | type | bytes |
 //! | --- | --- |
-//! | int, date | signed number |
+//! | int, date, time | signed number |
 //! | float, timestamp | 8 bytes little-endian |
+//! | uuid | 16 bytes |
+//! | interval | months, days, microseconds: signed numbers |
 //! | decimal | scale (1 byte), mantissa as a signed number |
 //! | text, bytes | length, bytes |
 //! | bool | 1 byte, 0 or 1 |
 //! | json | a kind (1 byte), then as above; lists and objects: a number of items, items |
 
+use super::clock::MICROS_PER_DAY;
 use super::codec::{Input, put_bytes, put_signed, put_varint};
 use super::decimal::Decimal;
+use super::interval::Interval;
 use super::json::{self, Json};
 use super::key::{KeyError, decode_key};
 use super::rules::Breach;
@@ -139,7 +143,8 @@ pub fn encode_row(schema: &Schema, row: &Row) -> Result<Vec<u8>, RowError> {
 
 /// The row with this encoded key and this stored value.
 ///
-/// A row of an older version has null in the columns that came later. If the table was open and the row had
+/// A row of an older version has null in the columns that came later, or what they say rows have that were
+/// there before them. If the table was open and the row had
 /// an extra field of such a column's name, the field becomes the column's value; one that does not fit its
 /// type stays an extra field.
 pub fn decode_row(schema: &Schema, key: &[u8], stored: &[u8]) -> Result<Row, RowError> {
@@ -167,6 +172,19 @@ pub fn row_version(stored: &[u8]) -> Option<u32> {
     let mut input = Input::new(stored);
     input.byte().filter(|format| *format == FORMAT)?;
     u32::try_from(input.varint()?).ok()
+}
+
+/// The same stored row under another version. `None`: these are not the bytes of a row.
+pub fn with_row_version(stored: &[u8], version: u32) -> Option<Vec<u8>> {
+    let mut input = Input::new(stored);
+    input.byte().filter(|format| *format == FORMAT)?;
+    u32::try_from(input.varint()?).ok()?;
+    let rest = &stored[stored.len() - input.left()..];
+    let mut out = Vec::with_capacity(6 + rest.len());
+    out.push(FORMAT);
+    put_varint(&mut out, version.into());
+    out.extend_from_slice(rest);
+    Some(out)
 }
 
 fn check(schema: &Schema, row: &Row) -> Result<(), RowError> {
@@ -232,6 +250,13 @@ fn decode_stored(schema: &Schema, stored: &[u8], row: &mut Row, known: bool) -> 
             row.values[*index] = value.ok_or(RowError::Damaged("a column's bytes make no value"))?;
         }
     }
+    for index in columns.iter().skip(count) {
+        let column = &schema.columns()[*index];
+        if let Some(text) = &column.rules.missing {
+            let value = column.column_type.parse(text);
+            row.values[*index] = value.map_err(|_| RowError::Damaged("what older rows have is no value"))?;
+        }
+    }
     if newer {
         return Ok(());
     }
@@ -273,6 +298,12 @@ fn encode_value(out: &mut Vec<u8>, value: &Value) {
         Value::Date(days) => put_signed(out, (*days).into()),
         Value::Timestamp(micros) => out.extend_from_slice(&micros.to_le_bytes()),
         Value::Json(tree) => tree.encode(out),
+        Value::Uuid(bytes) => out.extend_from_slice(bytes),
+        Value::Time(micros) => put_signed(out, (*micros).into()),
+        Value::Interval(Interval { months, days, micros }) => {
+            let parts: [i64; 3] = [(*months).into(), (*days).into(), *micros];
+            parts.iter().for_each(|part| put_signed(out, (*part).into()));
+        }
     }
 }
 
@@ -294,5 +325,14 @@ fn decode_value(input: &mut Input<'_>, column_type: ColumnType) -> Option<Value>
         ColumnType::Date => Value::Date(input.signed()?.try_into().ok()?),
         ColumnType::Timestamp => Value::Timestamp(i64::from_le_bytes(input.array()?)),
         ColumnType::Json => Value::Json(Json::decode(input)?),
+        ColumnType::Uuid => Value::Uuid(input.array()?),
+        ColumnType::Time => {
+            let micros: i64 = input.signed()?.try_into().ok()?;
+            Value::Time((0..=MICROS_PER_DAY).contains(&micros).then_some(micros)?)
+        }
+        ColumnType::Interval => {
+            let (months, days) = (input.signed()?.try_into().ok()?, input.signed()?.try_into().ok()?);
+            Value::Interval(Interval { months, days, micros: input.signed()?.try_into().ok()? })
+        }
     })
 }

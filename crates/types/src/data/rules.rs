@@ -17,7 +17,7 @@ pub const MAX_PRECISION: u8 = 38;
 /// Rules of one column.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Rules {
-    /// Of an int: it is one of so many bits, 16 or 32; `None`: 64.
+    /// Of an int: it is one of so many bits, 16 or 32; of a float: 32, which who writes sees to; `None`: 64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bits: Option<u8>,
     /// Of a text: at most so many characters.
@@ -36,13 +36,24 @@ pub struct Rules {
     /// taken over; `None`: by its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counter: Option<(u32, u32)>,
+    /// The sequence that goes with the column, by its id: it numbers its rows if they are numbered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequence: Option<u32>,
     /// Of a text: blanks at its end do not count, and are not kept (SQL's `char(n)`).
     #[serde(default, skip_serializing_if = "is_false")]
     pub padded: bool,
     /// Of a timestamp: it is a day and a time of whatever clock (SQL's `timestamp` without a time zone).
     #[serde(default, skip_serializing_if = "is_false")]
     pub local: bool,
-    /// Nobody sees it in SQL: the key of a table that has no other.
+    /// What SQL calls its type, where that is kept as another one: `integer[]`, whose text is canonical,
+    /// `name`, `oid`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shown: Option<String>,
+    /// What rows have here that were written before there was this column, as its type reads it; `None`:
+    /// null.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
+    /// Nobody sees it in SQL: the key of a table that has no other, or a column that was dropped.
     #[serde(default, skip_serializing_if = "is_false")]
     pub hidden: bool,
     /// Fields of a later release.
@@ -63,6 +74,10 @@ pub enum Fallback {
     Value(String),
     /// The moment at which the statement began, or its day.
     Now,
+    /// A UUID that is drawn for each row.
+    Random,
+    /// The next number of the sequence with this id.
+    Next(u32),
 }
 
 /// Who may number rows.
@@ -98,7 +113,7 @@ impl Rules {
     /// Why these cannot be rules of a column of this type; `None`: they can.
     pub fn fault(&self, of: ColumnType) -> Option<String> {
         if let Some(bits) = self.bits
-            && (of != ColumnType::Int || !matches!(bits, 16 | 32))
+            && !matches!((of, bits), (ColumnType::Int, 16 | 32) | (ColumnType::Float, 32))
         {
             return Some(format!("{of} of {bits} bits"));
         }
@@ -124,10 +139,24 @@ impl Rules {
         if self.local && of != ColumnType::Timestamp {
             return Some(format!("the time of a place for {of}"));
         }
+        if let Some(name) = &self.shown
+            && (!matches!(of, ColumnType::Int | ColumnType::Text) || name.is_empty() || name.len() > 63)
+        {
+            return Some(format!("the type {name:?} for {of}"));
+        }
+        if let Some(text) = &self.missing
+            && let Err(error) = of.parse(text)
+        {
+            return Some(format!("{text:?} in rows that are there: {error}"));
+        }
         let default = self.default.as_ref()?;
         match default {
             Fallback::Now if matches!(of, ColumnType::Timestamp | ColumnType::Date) => None,
             Fallback::Now => Some(format!("the time as the default of {of}")),
+            Fallback::Random if of == ColumnType::Uuid => None,
+            Fallback::Random => Some(format!("a UUID as the default of {of}")),
+            Fallback::Next(_) if of == ColumnType::Int => None,
+            Fallback::Next(_) => Some(format!("numbers as the default of {of}")),
             Fallback::Value(text) => match of.parse(text) {
                 Ok(value) => self.check(&value).err().map(|breach| format!("the default {text:?}: {breach}")),
                 Err(error) => Some(error.to_string()),
@@ -208,6 +237,7 @@ impl fmt::Display for Rules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut words = Vec::new();
         words.extend(self.bits.map(|bits| format!("{bits} bits")));
+        words.extend(self.shown.clone());
         words.extend(self.max_chars.map(|chars| format!("at most {chars} characters")));
         words.extend(
             self.digits.map(|(precision, scale)| format!("{precision} digits, {scale} after the point")),
@@ -215,11 +245,14 @@ impl fmt::Display for Rules {
         words.extend(self.default.as_ref().map(|default| match default {
             Fallback::Value(text) => format!("default {text:?}"),
             Fallback::Now => "default now".to_string(),
+            Fallback::Random => "default random".to_string(),
+            Fallback::Next(sequence) => format!("default the next number of {sequence}"),
         }));
         words.extend(self.identity.map(|identity| match identity {
             Identity::ByDefault => "numbered by default".to_string(),
             Identity::Always => "always numbered".to_string(),
         }));
+        words.extend(self.missing.as_ref().map(|text| format!("{text:?} in older rows")));
         let marks = [(self.padded, "blanks at its end do not count"), (self.local, "of any place")];
         words.extend(marks.iter().filter(|(there, _)| *there).map(|(_, mark)| mark.to_string()));
         words.extend(self.hidden.then(|| "hidden".to_string()));
@@ -275,6 +308,9 @@ mod tests {
             (ColumnType::Decimal, Rules { digits: Some((3, 3)), ..default("0.5") }),
             (ColumnType::Date, Rules { default: Some(Fallback::Now), ..none.clone() }),
             (ColumnType::Int, Rules { identity: Some(Identity::Always), ..none.clone() }),
+            (ColumnType::Uuid, Rules { default: Some(Fallback::Random), ..none.clone() }),
+            (ColumnType::Float, Rules { bits: Some(32), ..default("0.5") }),
+            (ColumnType::Text, Rules { shown: Some("integer[]".into()), ..default("{1,2}") }),
         ];
         for (of, rules) in good {
             assert_eq!(rules.fault(of), None);
@@ -284,6 +320,9 @@ mod tests {
         let bad = [
             (ColumnType::Int, Rules { bits: Some(16), ..default("32768") }),
             (ColumnType::Int, Rules { bits: Some(8), ..none.clone() }),
+            (ColumnType::Float, Rules { bits: Some(16), ..none.clone() }),
+            (ColumnType::Text, Rules { default: Some(Fallback::Random), ..none.clone() }),
+            (ColumnType::Date, Rules { shown: Some("oid".into()), ..none.clone() }),
             (ColumnType::Int, default("x")),
             (ColumnType::Text, Rules { max_chars: Some(0), ..none.clone() }),
             (ColumnType::Int, Rules { max_chars: Some(3), ..none.clone() }),

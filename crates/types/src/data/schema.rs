@@ -1,6 +1,7 @@
 //! Schemas: which columns a table has, which are its key, and which of those decide the partition.
 
-use super::constraint::{Constraint, MAX_CONSTRAINTS};
+use super::constraint::{Constraint, Demand, MAX_CONSTRAINTS};
+use super::kind::{Kind, Procedure};
 use super::rules::Rules;
 use super::value::{ColumnType, UnknownType, Value};
 use serde::{Deserialize, Serialize};
@@ -72,6 +73,9 @@ pub struct SchemaParts {
     /// What rows must be, of a table of a database.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub constraints: Vec<Constraint>,
+    /// What it is, if not a table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Kind>,
 }
 
 /// Why a schema is not valid.
@@ -104,6 +108,9 @@ pub enum SchemaError {
         /// What is wrong with it.
         why: String,
     },
+    /// A sequence or a view that cannot be one.
+    #[error("{0}")]
+    BadKind(String),
     /// A key without columns.
     #[error("the key needs at least one column")]
     NoKey,
@@ -116,6 +123,9 @@ pub enum SchemaError {
     /// A key column of a type without an order.
     #[error("the column `{0}` is of type json and cannot be in the key; every other type can")]
     JsonKey(String),
+    /// A key column of a type of which different values are equal.
+    #[error("the column `{0}` is of type interval and cannot be in the key: different intervals are equal")]
+    IntervalKey(String),
     /// More hashed columns than the key has, or none.
     #[error("the partition is chosen by 1 to {key} leading columns of the key, not {asked}")]
     PartitionBy {
@@ -164,6 +174,7 @@ impl Schema {
             open,
             version: 1,
             constraints: Vec::new(),
+            kind: None,
         })
     }
 
@@ -172,6 +183,9 @@ impl Schema {
         check_columns(&parts.columns)?;
         check_key(&parts)?;
         check_constraints(&parts)?;
+        if let Some(why) = parts.kind.as_ref().and_then(Kind::fault) {
+            return Err(SchemaError::BadKind(why));
+        }
         if parts.version == 0 {
             return Err(SchemaError::VersionZero);
         }
@@ -248,6 +262,50 @@ impl Schema {
     /// The same columns with these constraints.
     pub fn with_constraints(self, constraints: Vec<Constraint>) -> Result<Schema, SchemaError> {
         Schema::from_parts(SchemaParts { constraints, ..self.parts })
+    }
+
+    /// What it is, if not a table.
+    pub fn kind(&self) -> Option<&Kind> {
+        self.parts.kind.as_ref()
+    }
+
+    /// The procedure that it is, with its parameters; none: it is something else.
+    pub fn procedure(&self) -> Option<(&[Column], &Procedure)> {
+        match self.kind() {
+            Some(Kind::Procedure(procedure)) => {
+                let parameters = self.columns().iter().position(|column| column.rules.hidden);
+                Some((&self.columns()[..parameters.unwrap_or(self.columns().len())], procedure))
+            }
+            _ => None,
+        }
+    }
+
+    /// The same columns of something else than a table.
+    pub fn of_kind(self, kind: Kind) -> Result<Schema, SchemaError> {
+        Schema::from_parts(SchemaParts { kind: Some(kind), ..self.parts })
+    }
+
+    /// Why only SQL writes rows of it, as the end of a sentence, if so: what has no rows, types that only SQL
+    /// reads, and conditions that only SQL looks at.
+    pub fn of_sql_alone(&self) -> Option<String> {
+        if let Some(kind) = self.kind() {
+            return Some(format!("it is a {} and has no rows", kind.name()));
+        }
+        let of_sql = |column: &&Column| column.column_type == ColumnType::Text && !column.rules.hidden;
+        let shown = |column: &Column| {
+            let shown = column.rules.shown.as_ref()?;
+            Some(format!("the column `{}` is of type {shown}, which SQL alone writes: use psql", column.name))
+        };
+        if let Some(why) = self.columns().iter().filter(of_sql).find_map(shown) {
+            return Some(why);
+        }
+        let checks = |one: &&Constraint| matches!(one.demand, Demand::Check(_));
+        self.constraints().iter().find(checks).map(|one| {
+            let name = &one.name;
+            format!(
+                "rows must keep the CHECK `{name}`, which SQL alone looks at: use psql, or COPY for many rows"
+            )
+        })
     }
 
     /// The parts, for storing.
@@ -352,6 +410,9 @@ fn check_key(parts: &SchemaParts) -> Result<(), SchemaError> {
         let column = column.ok_or_else(|| SchemaError::UnknownKeyColumn(format!("number {index}")))?;
         if parts.key[..place].contains(index) {
             return Err(SchemaError::DuplicateKeyColumn(column.name.clone()));
+        }
+        if column.column_type == ColumnType::Interval {
+            return Err(SchemaError::IntervalKey(column.name.clone()));
         }
         if !column.column_type.may_be_key() {
             return Err(SchemaError::JsonKey(column.name.clone()));

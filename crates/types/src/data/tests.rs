@@ -8,7 +8,9 @@ use crate::engine::MAX_VALUE_BYTES;
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
-const KEY_TYPES: [ColumnType; 8] = [
+const KEY_TYPES: [ColumnType; 10] = [
+    ColumnType::Uuid,
+    ColumnType::Time,
     ColumnType::Int,
     ColumnType::Float,
     ColumnType::Decimal,
@@ -70,6 +72,14 @@ fn json() -> BoxedStrategy<Json> {
     .boxed()
 }
 
+/// Spans that can be written: what is less than nothing of one part and more of another, too.
+fn interval() -> BoxedStrategy<Interval> {
+    let months = prop_oneof![-2i32..3, -100_000i32..100_000];
+    let days = prop_oneof![-2i32..3, -1_000_000i32..1_000_000];
+    let micros = prop_oneof![-2i64..3, -(1i64 << 50)..(1i64 << 50)];
+    (months, days, micros).prop_map(|(months, days, micros)| Interval { months, days, micros }).boxed()
+}
+
 fn value(column_type: ColumnType) -> BoxedStrategy<Value> {
     let present = match column_type {
         ColumnType::Int => prop_oneof![-2i64..3, any::<i64>()].prop_map(Value::Int).boxed(),
@@ -87,6 +97,9 @@ fn value(column_type: ColumnType) -> BoxedStrategy<Value> {
         ColumnType::Json => {
             json().prop_filter("not null", |tree| *tree != Json::Null).prop_map(Value::Json).boxed()
         }
+        ColumnType::Uuid => any::<[u8; 16]>().prop_map(Value::Uuid).boxed(),
+        ColumnType::Time => (0..=86_400_000_000i64).prop_map(Value::Time).boxed(),
+        ColumnType::Interval => interval().prop_map(Value::Interval).boxed(),
     };
     prop_oneof![1 => Just(Value::Null), 9 => present].boxed()
 }

@@ -1,8 +1,11 @@
 //! Values and their types, as text and as JSON.
 
-use super::calendar;
-use super::decimal::Decimal;
+use super::calendar::{self, CalendarError};
+use super::clock;
+use super::decimal::{Decimal, DecimalError};
+use super::interval::Interval;
 use super::json::Json;
+use super::uuid;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::fmt::{self, Write};
@@ -30,6 +33,12 @@ pub enum ColumnType {
     Timestamp,
     /// A nested value. Not for keys.
     Json,
+    /// Sixteen bytes that name something.
+    Uuid,
+    /// A time of day, of no day and no place.
+    Time,
+    /// A span of time. Not for keys.
+    Interval,
 }
 
 /// A value of a column, or none.
@@ -59,6 +68,12 @@ pub enum Value {
     Timestamp(i64),
     /// See [`ColumnType::Json`].
     Json(Json),
+    /// See [`ColumnType::Uuid`].
+    Uuid([u8; 16]),
+    /// Microseconds since midnight, up to the end of the day.
+    Time(i64),
+    /// See [`ColumnType::Interval`].
+    Interval(Interval),
 }
 
 /// Why a text or a JSON value is not of a type.
@@ -71,11 +86,13 @@ pub struct ValueError {
     pub found: String,
     /// The reason.
     pub why: String,
+    /// True if it is written as it should be, and no such value is there or can be kept.
+    pub out_of_range: bool,
 }
 
 impl ColumnType {
     /// Every type.
-    pub const ALL: [ColumnType; 9] = [
+    pub const ALL: [ColumnType; 12] = [
         ColumnType::Int,
         ColumnType::Float,
         ColumnType::Decimal,
@@ -85,6 +102,9 @@ impl ColumnType {
         ColumnType::Date,
         ColumnType::Timestamp,
         ColumnType::Json,
+        ColumnType::Uuid,
+        ColumnType::Time,
+        ColumnType::Interval,
     ];
 
     /// The name users write.
@@ -99,21 +119,33 @@ impl ColumnType {
             ColumnType::Date => "date",
             ColumnType::Timestamp => "timestamp",
             ColumnType::Json => "json",
+            ColumnType::Uuid => "uuid",
+            ColumnType::Time => "time",
+            ColumnType::Interval => "interval",
         }
     }
 
-    /// Whether a column of this type can be part of a key: all but `json`, whose values have no useful order.
+    /// Whether a column of this type can be part of a key: all but `json`, whose values have no useful order,
+    /// and `interval`, of which different values are equal.
     pub fn may_be_key(self) -> bool {
-        self != ColumnType::Json
+        !matches!(self, ColumnType::Json | ColumnType::Interval)
     }
 
     /// Reads a value from text. Never gives null: what stands for null is the caller's choice.
     pub fn parse(self, text: &str) -> Result<Value, ValueError> {
         let refuse = |why: &dyn fmt::Display| self.refuse(&format!("{text:?}"), why);
+        let no_time = |error: CalendarError| {
+            let out_of_range = matches!(error, CalendarError::NoSuchDay | CalendarError::NoSuchTime);
+            ValueError { out_of_range, ..refuse(&error) }
+        };
+        let no_decimal = |error: DecimalError| ValueError {
+            out_of_range: error == DecimalError::TooLong,
+            ..refuse(&error)
+        };
         Ok(match self {
             ColumnType::Int => Value::Int(text.parse().map_err(|_| refuse(&why_not_int(text)))?),
             ColumnType::Float => Value::Float(text.parse().map_err(|_| refuse(&"expected a number"))?),
-            ColumnType::Decimal => Value::Decimal(text.parse().map_err(|error| refuse(&error))?),
+            ColumnType::Decimal => Value::Decimal(text.parse().map_err(no_decimal)?),
             ColumnType::Text => Value::Text(text.to_string()),
             ColumnType::Bytes => Value::Bytes(
                 parse_hex(text).ok_or_else(|| refuse(&r"expected \x and pairs of hexadecimal digits"))?,
@@ -121,18 +153,24 @@ impl ColumnType {
             ColumnType::Bool => {
                 Value::Bool(parse_bool(text).ok_or_else(|| refuse(&"expected true or false"))?)
             }
-            ColumnType::Date => Value::Date(calendar::parse_date(text).map_err(|error| refuse(&error))?),
-            ColumnType::Timestamp => {
-                Value::Timestamp(calendar::parse_timestamp(text).map_err(|error| refuse(&error))?)
-            }
+            ColumnType::Date => Value::Date(calendar::parse_date(text).map_err(no_time)?),
+            ColumnType::Timestamp => Value::Timestamp(calendar::parse_timestamp(text).map_err(no_time)?),
             ColumnType::Json => Value::Json(Json::parse(text).map_err(|error| refuse(&error))?),
+            ColumnType::Uuid => Value::Uuid(
+                uuid::parse(text).ok_or_else(|| refuse(&"expected 32 hexadecimal digits in groups"))?,
+            ),
+            ColumnType::Time => Value::Time(clock::parse(text).map_err(|error| ValueError {
+                out_of_range: error == clock::ClockError::NoSuchTime,
+                ..refuse(&error)
+            })?),
+            ColumnType::Interval => Value::Interval(Interval::parse(text).map_err(|why| refuse(&why))?),
         })
     }
 
     /// The name as a sentence has it.
     fn with_article(self) -> String {
         match self {
-            ColumnType::Int => "an int".to_string(),
+            ColumnType::Int | ColumnType::Interval => format!("an {self}"),
             ColumnType::Bytes => "bytes".to_string(),
             ColumnType::Json => "JSON".to_string(),
             other => format!("a {other}"),
@@ -140,7 +178,7 @@ impl ColumnType {
     }
 
     fn refuse(self, found: &str, why: &dyn fmt::Display) -> ValueError {
-        ValueError { expected: self, found: shortened(found, 60), why: why.to_string() }
+        ValueError { expected: self, found: shortened(found, 60), why: why.to_string(), out_of_range: false }
     }
 }
 
@@ -153,7 +191,8 @@ impl fmt::Display for ColumnType {
 /// A name that is no type's.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "`{0}` is not a type; the types are int, float, decimal, text, bytes, bool, date, timestamp and json"
+    "`{0}` is not a type; the types are int, float, decimal, text, bytes, bool, date, timestamp, json, uuid, time and \
+     interval"
 )]
 pub struct UnknownType(pub String);
 
@@ -172,6 +211,9 @@ impl FromStr for ColumnType {
             "date" => ColumnType::Date,
             "timestamp" | "timestamptz" => ColumnType::Timestamp,
             "json" | "jsonb" => ColumnType::Json,
+            "uuid" => ColumnType::Uuid,
+            "time" => ColumnType::Time,
+            "interval" => ColumnType::Interval,
             _ => return Err(UnknownType(text.to_string())),
         })
     }
@@ -191,6 +233,9 @@ impl Value {
             Value::Date(_) => ColumnType::Date,
             Value::Timestamp(_) => ColumnType::Timestamp,
             Value::Json(_) => ColumnType::Json,
+            Value::Uuid(_) => ColumnType::Uuid,
+            Value::Time(_) => ColumnType::Time,
+            Value::Interval(_) => ColumnType::Interval,
         })
     }
 
@@ -280,6 +325,9 @@ impl Ord for Value {
             (Value::Date(one), Value::Date(two)) => one.cmp(two),
             (Value::Timestamp(one), Value::Timestamp(two)) => one.cmp(two),
             (Value::Json(one), Value::Json(two)) => one.cmp(two),
+            (Value::Uuid(one), Value::Uuid(two)) => one.cmp(two),
+            (Value::Time(one), Value::Time(two)) => one.cmp(two),
+            (Value::Interval(one), Value::Interval(two)) => one.cmp(two),
             _ => self.column_type().cmp(&other.column_type()),
         }
     }
@@ -316,6 +364,9 @@ impl fmt::Display for Value {
             Value::Date(days) => calendar::write_date(f, (*days).into()),
             Value::Timestamp(micros) => calendar::write_timestamp(f, *micros),
             Value::Json(tree) => tree.fmt(f),
+            Value::Uuid(bytes) => uuid::write(f, *bytes),
+            Value::Time(micros) => clock::write(f, *micros),
+            Value::Interval(interval) => interval.fmt(f),
         }
     }
 }
@@ -429,7 +480,8 @@ mod tests {
     fn names_of_types_are_read_as_they_are_written() {
         for column_type in ColumnType::ALL {
             assert_eq!(column_type.to_string().parse(), Ok(column_type));
-            assert_eq!(column_type.may_be_key(), column_type != ColumnType::Json);
+            let unordered = matches!(column_type, ColumnType::Json | ColumnType::Interval);
+            assert_eq!(column_type.may_be_key(), !unordered);
         }
         assert_eq!("BIGINT".parse(), Ok(ColumnType::Int));
         let error = "money".parse::<ColumnType>().expect_err("not a type").to_string();

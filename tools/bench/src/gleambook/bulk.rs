@@ -4,7 +4,7 @@
 
 use super::ingestion::FACTORS;
 use super::point::{Goal, Shape};
-use super::stage::{Counts, Stage};
+use super::stage::{BenchCluster, Counts};
 use super::{LARGE, NODES, Run, increase, records_in_words};
 use crate::error::{BenchError, During};
 use crate::procfs;
@@ -81,7 +81,13 @@ fn input(run: &Run, folder: &Path, records: u64) -> Result<PathBuf, BenchError> 
 }
 
 /// Runs the command to its end.
-fn load(run: &Run, stage: &Stage, table: &Table, file: &Path, folder: &Path) -> Result<Value, BenchError> {
+fn load(
+    run: &Run,
+    stage: &BenchCluster,
+    table: &Table,
+    file: &Path,
+    folder: &Path,
+) -> Result<Value, BenchError> {
     let binary = run.options.target.binary.clone().map_or_else(std::env::current_exe, Ok);
     let mut command = Command::new(binary.during("this program cannot be found")?);
     command.arg("load").arg(file).args(["--table", table.name(), "--bulk", "--json", "--timeout", "120s"]);
@@ -99,7 +105,7 @@ fn load(run: &Run, stage: &Stage, table: &Table, file: &Path, folder: &Path) -> 
 
 fn once(
     run: &mut Run,
-    stage: &mut Stage,
+    stage: &mut BenchCluster,
     config: &Config,
     file: &Path,
     folder: &Path,
@@ -133,7 +139,7 @@ pub(super) fn by_factor(run: &mut Run) -> Result<(), BenchError> {
     let memory = run.options.memory(LARGE);
     let (common, target) = (&run.options.common, &run.options.target);
     let folder = common.folder("gleambook-input")?;
-    let mut stage = Stage::start(common, target, NODES, Some(memory.of_partition), &[])?;
+    let mut stage = BenchCluster::start(common, target, NODES, Some(memory.of_partition), &[])?;
     for records in run.options.data_sets() {
         let file = input(run, folder.path(), records)?;
         let mut configs = FACTORS.map(|factor| Config { records, factor, rounds: Vec::new() });

@@ -7,7 +7,7 @@
 
 use super::failover::{Victim, records_of, wall_ms};
 use super::point::{Goal, Shape};
-use super::stage::{Counts, Stage, ingest};
+use super::stage::{BenchCluster, Counts, ingest};
 use super::{LARGE, Memory, NODES, Point, Run, SMALL, bytes_in_words, records_in_words};
 use crate::error::BenchError;
 use crate::stats::median;
@@ -80,7 +80,7 @@ fn fail_back(run: &mut Run, case: Case) -> Result<Back, BenchError> {
     let (common, target) = (&run.options.common, &run.options.target);
     let settings =
         [("failback.full", if case.full { "true" } else { "false" }), ("controller.balance_after_ms", "200")];
-    let mut stage = Stage::start(common, target, NODES, Some(case.memory.of_partition), &settings)?;
+    let mut stage = BenchCluster::start(common, target, NODES, Some(case.memory.of_partition), &settings)?;
     let table = stage.table(3, run.options.partitions, run.options.standby)?;
     stage.copies(&table, 3, Duration::from_secs(10))?;
     let mut victim = Victim::choose(&mut stage, &table, &run.users)?;
@@ -120,7 +120,7 @@ fn fail_back(run: &mut Run, case: Case) -> Result<Back, BenchError> {
 
 /// Waits until the node leads again what it led.
 fn lead_back(
-    stage: &mut Stage,
+    stage: &mut BenchCluster,
     table: &Table,
     victim: &Victim,
     begun: Instant,

@@ -6,7 +6,7 @@
 //! serving.
 
 use super::point::{Goal, Shape};
-use super::stage::{Stage, ingest};
+use super::stage::{BenchCluster, ingest};
 use super::users::Users;
 use super::{LARGE, Memory, NODES, Point, Run, SMALL, bytes_in_words, records_in_words};
 use crate::cluster::WAIT_LIMIT;
@@ -63,7 +63,7 @@ const LOG_BUDGET: f64 = 100e6;
 /// Lanes of the waiting writes begin here, lanes of reads beside them at zero.
 const WRITES: u32 = 1_000;
 /// Between two reads of a partition.
-const PACE: Duration = Duration::from_millis(2);
+const WRITE_INTERVAL: Duration = Duration::from_millis(2);
 
 /// What is to fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,7 +121,7 @@ pub(super) struct Victim {
 }
 
 impl Victim {
-    pub fn choose(stage: &mut Stage, table: &Table, users: &Users) -> Result<Victim, BenchError> {
+    pub fn choose(stage: &mut BenchCluster, table: &Table, users: &Users) -> Result<Victim, BenchError> {
         let (node, led) = stage.busiest(table)?;
         let mut records = BTreeMap::new();
         for id in 0.. {
@@ -153,7 +153,7 @@ fn fail(run: &mut Run, case: Case) -> Result<Failed, BenchError> {
     run.go_on()?;
     let (common, target) = (&run.options.common, &run.options.target);
     let memory = case.memory.map(|memory| memory.of_partition);
-    let mut stage = Stage::start(common, target, NODES, memory, &[])?;
+    let mut stage = BenchCluster::start(common, target, NODES, memory, &[])?;
     let table = stage.table(3, run.options.partitions, case.standby)?;
     stage.copies(&table, 3, Duration::from_secs(10))?;
     let mut victim = Victim::choose(&mut stage, &table, &run.users)?;
@@ -199,7 +199,7 @@ fn fail(run: &mut Run, case: Case) -> Result<Failed, BenchError> {
 }
 
 /// What `understudy status` says that a failover would replay.
-fn estimate(stage: &Stage, table: &Table, status: &ClusterStatus) -> Option<f64> {
+fn estimate(stage: &BenchCluster, table: &Table, status: &ClusterStatus) -> Option<f64> {
     let seen = client::view::overview::overview(stage.client.cluster_map(), status);
     let line = seen.tables.iter().find(|line| line.table == table.name())?;
     line.replay_ms.map(|ms| ms as f64)
@@ -229,7 +229,7 @@ fn measure_logs(failed: &mut Failed, status: &ClusterStatus, victim: &Victim, ta
 /// Kills the victim, watches writes to its partitions and reads of the others, and reads the records of the
 /// failovers.
 fn kill_and_watch(
-    stage: &mut Stage,
+    stage: &mut BenchCluster,
     table: &Table,
     users: &Users,
     victim: &Victim,
@@ -270,7 +270,7 @@ fn kill_and_watch(
 /// The newest record of every partition that the victim led, once all of them serve. What was suspected more
 /// than a second before the fault, in milliseconds since 1970, was another failover.
 pub(super) fn records_of(
-    stage: &mut Stage,
+    stage: &mut BenchCluster,
     victim: &Victim,
     fault_ms: f64,
 ) -> Result<Vec<FailoverRecord>, BenchError> {
@@ -365,7 +365,7 @@ impl<'a> Watch<'a> {
                     client.submit(LaneId(at as u32), self.get(self.others[at])?);
                 }
             }
-            for completed in client.poll(PACE)? {
+            for completed in client.poll(WRITE_INTERVAL)? {
                 self.take(&completed)?;
             }
         }
@@ -386,7 +386,7 @@ impl<'a> Watch<'a> {
         } else {
             self.reads += 1;
             self.longest = self.longest.max(Duration::from_micros(completed.latency_us));
-            self.next[completed.lane.0 as usize] = Some(Instant::now() + PACE);
+            self.next[completed.lane.0 as usize] = Some(Instant::now() + WRITE_INTERVAL);
         }
         Ok(())
     }

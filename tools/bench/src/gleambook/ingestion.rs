@@ -2,7 +2,7 @@
 //! (figure 5.5).
 
 use super::point::{Goal, Shape};
-use super::stage::{Counts, Stage, ingest};
+use super::stage::{BenchCluster, Counts, ingest};
 use super::{LARGE, Memory, NODES, Run, SMALL, bytes_in_words, increase, records_in_words};
 use crate::error::BenchError;
 use crate::stats::median;
@@ -118,7 +118,7 @@ impl Config {
 }
 
 impl Run<'_> {
-    fn ingest_once(&mut self, stage: &mut Stage, config: &Config) -> Result<Once, BenchError> {
+    fn ingest_once(&mut self, stage: &mut BenchCluster, config: &Config) -> Result<Once, BenchError> {
         self.go_on()?;
         let table = stage.table(config.factor, self.options.partitions, config.standby)?;
         stage.copies(&table, config.factor.into(), Duration::from_secs(10))?;
@@ -177,7 +177,7 @@ pub(super) fn by_factor(run: &mut Run) -> Result<(), BenchError> {
     let memory = run.options.memory(LARGE);
     let standby = run.options.standby;
     let (common, target) = (&run.options.common, &run.options.target);
-    let mut stage = Stage::start(common, target, NODES, Some(memory.of_partition), &[])?;
+    let mut stage = BenchCluster::start(common, target, NODES, Some(memory.of_partition), &[])?;
     for records in run.options.data_sets() {
         let config = |factor| Config { records, factor, standby, memory, rounds: Vec::new() };
         let mut configs = FACTORS.map(config);
@@ -212,7 +212,7 @@ pub(super) fn by_factor(run: &mut Run) -> Result<(), BenchError> {
 pub(super) fn by_memory(run: &mut Run) -> Result<(), BenchError> {
     let memories = [run.options.memory(LARGE), run.options.memory(SMALL)];
     let (common, target) = (&run.options.common, &run.options.target);
-    let start = |memory: Memory| Stage::start(common, target, NODES, Some(memory.of_partition), &[]);
+    let start = |memory: Memory| BenchCluster::start(common, target, NODES, Some(memory.of_partition), &[]);
     let mut stages = [start(memories[0])?, start(memories[1])?];
     for records in run.options.data_sets() {
         let standby = run.options.standby;

@@ -2,7 +2,7 @@
 //! has none, one after the other, the primary's in turn with a backup's.
 
 use super::point::{Goal, Shape};
-use super::stage::{Stage, ingest};
+use super::stage::{BenchCluster, ingest};
 use super::users::Users;
 use super::{LARGE, NODES, Run, records_in_words};
 use crate::cluster::WAIT_LIMIT;
@@ -179,7 +179,7 @@ pub(super) fn moves(run: &mut Run) -> Result<(), BenchError> {
     let (common, target) = (&run.options.common, &run.options.target);
     // A primary's copy moves when its successor leads, and that is balanced.
     let settings = [("controller.balance_after_ms", "200")];
-    let mut stage = Stage::start(common, target, nodes, Some(memory.of_partition), &settings)?;
+    let mut stage = BenchCluster::start(common, target, nodes, Some(memory.of_partition), &settings)?;
     let table = stage.table(3, run.options.partitions, run.options.standby)?;
     stage.copies(&table, 3, Duration::from_secs(10))?;
     let records = run.options.records;

@@ -219,7 +219,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn goals_are_judged_by_their_side() {
+    fn goals_are_compared_by_their_side() {
         assert!(Goal::at_most("x", 1.0, 1.0).met && Goal::at_least("x", 1.0, 1.0).met);
         assert!(!Goal::at_most("x", 1.1, 1.0).met && !Goal::at_least("x", 0.9, 1.0).met);
     }

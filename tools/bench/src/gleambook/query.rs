@@ -2,7 +2,7 @@
 
 use super::ingestion::FACTORS;
 use super::point::Shape;
-use super::stage::{Stage, ingest};
+use super::stage::{BenchCluster, ingest};
 use super::users::Users;
 use super::{LARGE, NODES, Run, increase, records_in_words};
 use crate::error::BenchError;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use types::data::Value;
 use wire::Op;
-use wire::request::Snapshot;
+use wire::request::ReadSnapshot;
 
 /// Figure 5.3.
 pub(super) const BY_FACTOR: Shape = Shape {
@@ -62,7 +62,7 @@ impl Query {
     /// Sends the query to every partition and adds up.
     fn ask(&self, client: &mut Client, table: &Table) -> Result<u64, BenchError> {
         let (from, to) = (table.key(&[Value::Int(self.from)])?, table.key(&[Value::Int(self.to)])?);
-        let op = Op::Count { from, to, at: Snapshot::Newest };
+        let op = Op::Count { from, to, at: ReadSnapshot::Newest };
         let calls = table.partitions().map(|partition| table.call(partition, op.clone())).collect();
         let answers = client.all(calls)?;
         let counted: Option<u64> = answers.iter().map(client::Answer::number).sum();
@@ -87,7 +87,7 @@ struct Round {
 
 /// Counts again and again while another thread writes.
 fn round(
-    stage: &mut Stage,
+    stage: &mut BenchCluster,
     pair: &Pair,
     users: &Users,
     query: &Query,
@@ -128,7 +128,7 @@ pub(super) fn by_factor(run: &mut Run) -> Result<(), BenchError> {
     let records = run.options.part(15);
     let memory = run.options.memory(LARGE);
     let (common, target) = (&run.options.common, &run.options.target);
-    let mut stage = Stage::start(common, target, NODES, Some(memory.of_partition), &[])?;
+    let mut stage = BenchCluster::start(common, target, NODES, Some(memory.of_partition), &[])?;
     let mut pairs = Vec::new();
     for factor in FACTORS {
         run.go_on()?;

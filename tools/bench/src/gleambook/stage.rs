@@ -20,7 +20,7 @@ const SETTLES: Duration = Duration::from_secs(60);
 /// Processes that were started are not waited for longer than this, looked at so often, until they use no
 /// more than this many microseconds of processor time in between.
 const RESTS: Duration = Duration::from_secs(10);
-const LOOKS: Duration = Duration::from_millis(300);
+const REST_POLL_INTERVAL: Duration = Duration::from_millis(300);
 const IDLE_US: u64 = 20_000;
 /// One question over HTTP.
 const ASK: Duration = Duration::from_secs(5);
@@ -71,7 +71,7 @@ impl Counts {
 }
 
 /// A cluster and a client of it.
-pub(super) struct Stage {
+pub(super) struct BenchCluster {
     pub client: Client,
     pub cluster: Cluster,
     tables: u32,
@@ -81,7 +81,7 @@ pub(super) struct Stage {
     _folder: TempDir,
 }
 
-impl Stage {
+impl BenchCluster {
     /// Starts so many nodes. What is in a partition's log beyond `memory_bytes` makes its memory component a
     /// file; `None`: it never becomes one.
     pub fn start(
@@ -90,7 +90,7 @@ impl Stage {
         nodes: u32,
         memory_bytes: Option<u64>,
         settings: &[(&str, &str)],
-    ) -> Result<Stage, BenchError> {
+    ) -> Result<BenchCluster, BenchError> {
         let folder = common.folder("gleambook")?;
         let mut options = ClusterOptions::new(folder.path().join("cluster"));
         options.faults = false;
@@ -102,7 +102,7 @@ impl Stage {
         options.settings = named.chain(target.settings.iter().cloned()).collect();
         let cluster = Cluster::start(options)?;
         let client = connect(&cluster.controllers())?;
-        let stage = Stage { client, cluster, tables: 0, told: 0, _folder: folder };
+        let stage = BenchCluster { client, cluster, tables: 0, told: 0, _folder: folder };
         stage.rest();
         Ok(stage)
     }
@@ -114,7 +114,7 @@ impl Stage {
             self.cluster.file().processes().map(|process| process.pid.unsigned_abs()).collect();
         let (began, mut before) = (Instant::now(), procfs::trees_cpu_us(&processes).all);
         while began.elapsed() < RESTS {
-            std::thread::sleep(LOOKS);
+            std::thread::sleep(REST_POLL_INTERVAL);
             let now = procfs::trees_cpu_us(&processes).all;
             if now.saturating_sub(before) <= IDLE_US {
                 return;
@@ -194,7 +194,7 @@ impl Stage {
         file.nodes.iter().map(|node| node.process.pid.unsigned_abs()).collect()
     }
 
-    /// From now on [`Stage::peak`] is counted anew, if the system can do that.
+    /// From now on [`BenchCluster::peak`] is counted anew, if the system can do that.
     pub fn forget_peak(&self) {
         self.node_processes().into_iter().for_each(procfs::forget_peak);
     }

@@ -5,6 +5,7 @@ pub mod postgres;
 pub mod redis;
 pub mod resp;
 mod server;
+pub mod session;
 
-pub use postgres::Postgres;
+pub use postgres::{Postgres, Servers};
 pub use redis::Redis;

@@ -6,7 +6,7 @@ use crate::load::{Speak, blocking};
 use std::net::TcpStream;
 
 /// Appends a message: type, length, body.
-fn message(kind: u8, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
+pub(super) fn message(kind: u8, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     out.push(kind);
     let at = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -15,13 +15,13 @@ fn message(kind: u8, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     out[at..at + 4].copy_from_slice(&length.to_be_bytes());
 }
 
-fn text(out: &mut Vec<u8>, text: &str) {
+pub(super) fn text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
     out.push(0);
 }
 
 /// The message at the start of `input`: its type, its body, its whole length. `None` if it is not complete.
-fn next(input: &[u8]) -> Option<(u8, &[u8], usize)> {
+pub(super) fn next(input: &[u8]) -> Option<(u8, &[u8], usize)> {
     let head: [u8; 4] = input.get(1..5)?.try_into().ok()?;
     let length = u32::from_be_bytes(head) as usize + 1;
     Some((input[0], input.get(5..length)?, length))

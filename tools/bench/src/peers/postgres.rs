@@ -2,6 +2,7 @@
 
 use super::pg::{self, PgClient};
 use super::server::{Server, free_address};
+use super::session::Session;
 use crate::error::{BenchError, During};
 use crate::generate::{Steps, Values, Workload, key};
 use crate::load::Generator;
@@ -36,27 +37,19 @@ pub fn installed() -> Option<PathBuf> {
     std::iter::once(debian).chain(std::env::split_paths(&path)).find(complete)
 }
 
-/// A primary with two synchronous standbys under load.
-pub struct Postgres {
+/// A primary with two synchronous standbys.
+pub struct Servers {
     servers: Vec<Server>,
+    /// A connection to each, the primary's first.
     controls: Vec<TcpStream>,
-    generator: Generator<PgClient>,
-    steps: Steps,
     version: String,
-    commit: String,
     // Behind the servers: removed after they were stopped.
     _folder: TempDir,
 }
 
-impl Postgres {
-    /// Starts all three, loads the records, connects `clients` clients whose commits wait as
-    /// `synchronous_commit` says.
-    pub fn start(
-        common: &Common,
-        workload: &Workload,
-        clients: u32,
-        commit: &str,
-    ) -> Result<Postgres, BenchError> {
+impl Servers {
+    /// Starts all three.
+    pub fn start(common: &Common) -> Result<Servers, BenchError> {
         let place = Place::new(common)?;
         place.run("initdb", &["-A", "trust", "-U", USER, "-E", "UTF8", "--no-locale", "-D", "primary"])?;
         let mut primary =
@@ -75,19 +68,83 @@ impl Postgres {
             servers.push(standby);
         }
         wait_for_standbys(&mut control).map_err(peer)?;
-        load(&mut control, workload).map_err(peer)?;
+        let version = pg::query(&mut control, "SHOW server_version").map_err(peer)?.concat();
+        controls.insert(0, control);
+        Ok(Servers { servers, controls, version, _folder: place.folder })
+    }
+
+    /// Another connection to the primary, whose commits wait as `synchronous_commit` says.
+    fn client(&mut self, commit: &str) -> Result<TcpStream, BenchError> {
+        let mut stream = connect(&mut self.servers[0])?;
+        pg::query(&mut stream, &format!("SET synchronous_commit = {commit}")).map_err(peer)?;
+        Ok(stream)
+    }
+
+    /// A session of the primary, whose commits wait for both standbys.
+    pub fn session(&mut self) -> Result<Session, BenchError> {
+        let stream = self.servers[0].connect(Duration::from_secs(30)).map_err(peer)?;
+        Session::start(stream, USER, "postgres")
+    }
+
+    /// Its first number.
+    pub fn major(&self) -> &str {
+        self.version.split('.').next().unwrap_or("")
+    }
+
+    /// Their process ids.
+    pub fn processes(&self) -> Vec<u32> {
+        self.servers.iter().map(Server::pid).collect()
+    }
+
+    /// Their fsyncs. What processes counted reaches the view up to a second late: in the reading before a
+    /// round and in the one after.
+    pub fn counters(&mut self) -> Result<Counters, BenchError> {
+        let mut fsyncs = 0;
+        for control in &mut self.controls {
+            let rows = pg::query(control, "SELECT wal_sync FROM pg_stat_wal").map_err(peer)?;
+            fsyncs += rows.first().and_then(|row| row.parse::<u64>().ok()).unwrap_or(0);
+        }
+        Ok(Counters { wire_bytes: None, fsyncs: Some(fsyncs), remote_cpu_us: 0 })
+    }
+}
+
+/// Who counts what [`Servers::counters`] says.
+pub const SOURCES: Sources =
+    Sources { wire: "", fsyncs: "pg_stat_wal.wal_sync of the primary and its standbys" };
+
+/// How an update goes through them.
+pub fn way() -> Way {
+    Way::of_copies(STANDBYS + 1, STANDBYS + 1, true, 100)
+}
+
+/// A primary with two synchronous standbys under load.
+pub struct Postgres {
+    servers: Servers,
+    generator: Generator<PgClient>,
+    steps: Steps,
+    commit: String,
+}
+
+impl Postgres {
+    /// Starts all three, loads the records, connects `clients` clients whose commits wait as
+    /// `synchronous_commit` says.
+    pub fn start(
+        common: &Common,
+        workload: &Workload,
+        clients: u32,
+        commit: &str,
+    ) -> Result<Postgres, BenchError> {
+        let mut servers = Servers::start(common)?;
+        load(&mut servers.controls[0], workload).map_err(peer)?;
         let mut connections = Vec::new();
         for _ in 0..clients {
-            let mut stream = connect(&mut servers[0])?;
-            pg::query(&mut stream, &format!("SET synchronous_commit = {commit}")).map_err(peer)?;
+            let mut stream = servers.client(commit)?;
             pg::prepare(&mut stream, "bench").map_err(peer)?;
             connections.push((stream, PgClient::new(workload.value_bytes)));
         }
-        let version = pg::query(&mut control, "SHOW server_version").map_err(peer)?.concat();
-        controls.insert(0, control);
         let generator = Generator::new(connections)?;
         let (steps, commit) = (Steps::new(workload), commit.to_string());
-        Ok(Postgres { servers, controls, generator, steps, version, commit, _folder: place.folder })
+        Ok(Postgres { servers, generator, steps, commit })
     }
 }
 
@@ -212,8 +269,7 @@ fn load(control: &mut TcpStream, workload: &Workload) -> Result<(), String> {
 
 impl Subject for Postgres {
     fn label(&self) -> String {
-        let major = self.version.split('.').next().unwrap_or("");
-        format!("postgresql {major}, synchronous_commit = {}", self.commit)
+        format!("postgresql {}, synchronous_commit = {}", self.servers.major(), self.commit)
     }
 
     fn settings(&self) -> String {
@@ -221,31 +277,24 @@ impl Subject for Postgres {
             "version {}; primary and {STANDBYS} streaming standbys, synchronous_standby_names = 'FIRST 2 (standby1, standby2)', fsync \
              on, all else as installed; prepared statements, one transaction per statement; each client has one \
              connection, all are on one thread",
-            self.version
+            self.servers.version
         )
     }
 
     fn processes(&self) -> Vec<u32> {
-        self.servers.iter().map(Server::pid).collect()
+        self.servers.processes()
     }
 
     fn sources(&self) -> Sources {
-        Sources { wire: "", fsyncs: "pg_stat_wal.wal_sync of the primary and its standbys" }
+        SOURCES
     }
 
     fn way(&self) -> Way {
-        Way::of_copies(STANDBYS + 1, STANDBYS + 1, true, 100)
+        way()
     }
 
     fn counters(&mut self) -> Result<Counters, BenchError> {
-        // What processes counted reaches the view up to a second late: in the reading before a round and in
-        // the one after.
-        let mut fsyncs = 0;
-        for control in &mut self.controls {
-            let rows = pg::query(control, "SELECT wal_sync FROM pg_stat_wal").map_err(peer)?;
-            fsyncs += rows.first().and_then(|row| row.parse::<u64>().ok()).unwrap_or(0);
-        }
-        Ok(Counters { wire_bytes: None, fsyncs: Some(fsyncs), remote_cpu_us: 0 })
+        self.servers.counters()
     }
 
     fn run(&mut self, time: Duration) -> Result<Load, BenchError> {

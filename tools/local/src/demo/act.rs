@@ -10,7 +10,7 @@ use super::options::{DemoOptions, Fault};
 use super::readback;
 use super::report::{ActReport, grouped};
 use super::run::{Run, Timeline};
-use super::verify::{Counts, Evidence, judge};
+use super::verify::{Counts, Evidence, verify};
 use super::workload::SLICE;
 use crate::cluster::{Cluster, ClusterOptions, Metastore};
 use crate::error::LocalError;
@@ -30,7 +30,7 @@ const PROBE_KEYS: usize = 400;
 /// Keys of the stale client in each partition.
 const STALE_KEYS: usize = 4;
 /// How long blocking calls may take.
-const WITHIN: Duration = Duration::from_secs(30);
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long it may take until the controller that is asked has heard every node.
 const HEARD_WITHIN: Duration = Duration::from_secs(10);
 /// Between two attempts to make the table.
@@ -75,8 +75,12 @@ pub(super) fn lost_list(output: &Path, act: u32) -> PathBuf {
 
 /// A client with sessions, connections and a thread of its own.
 pub(super) fn connect(cluster: &Cluster, seed: u64) -> Result<Client, LocalError> {
-    let mut options =
-        Options { controllers: cluster.controllers(), timeout: WITHIN, wait: true, ..Options::default() };
+    let mut options = Options {
+        controllers: cluster.controllers(),
+        timeout: CALL_TIMEOUT,
+        wait: true,
+        ..Options::default()
+    };
     options.agent = "understudy demo".into();
     options.secret = crate::secret();
     options.core.seed = seed;
@@ -180,7 +184,7 @@ impl Act<'_> {
         let reports = readback::reports(client, &scene.table, &scene.places, &attempts, &failovers)?;
         let promised = self.promised();
         let places = &scene.places;
-        let verdict = judge(&Evidence {
+        let verdict = verify(&Evidence {
             attempts: &attempts,
             places,
             replicas: &replicas,
@@ -189,9 +193,9 @@ impl Act<'_> {
         });
         let mut report = self.report(scene, &timeline, &failovers);
         report.replicas = replicas.len() as u64;
-        report.judged(&verdict);
-        report.judged_stale(timeline.stale.iter().flat_map(|stale| &stale.suspects), &reports);
-        report.judged_fault();
+        report.add_verification(&verdict);
+        report.add_stale(timeline.stale.iter().flat_map(|stale| &stale.suspects), &reports);
+        report.add_untested();
         let journal = Journal { data: scene.data, places };
         if let Some(path) = &self.options.journal {
             let under_load: Vec<Attempt> =

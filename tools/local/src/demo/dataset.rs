@@ -263,7 +263,9 @@ impl Dataset {
             ColumnType::Timestamp => 3,
             ColumnType::Float => 4,
             ColumnType::Date => 5,
+            ColumnType::Uuid => 6,
             ColumnType::Decimal | ColumnType::Bool | ColumnType::Json => 9,
+            ColumnType::Time | ColumnType::Interval => 9,
         };
         deciding.iter().copied().filter(|index| rank(index) < 9).min_by_key(rank)
     }
@@ -277,6 +279,7 @@ fn vary(value: &Value, number: i64) -> Value {
         Value::Timestamp(_) => Value::Timestamp(-1 - number * 1_000_003),
         Value::Float(_) => Value::Float(-1e15 - number as f64),
         Value::Date(_) => Value::Date(-100_000 - number as i32),
+        Value::Uuid(_) => Value::Uuid((u128::MAX - number as u128).to_be_bytes()),
         _ => Value::Int(i64::MIN / 2 + number),
     }
 }

@@ -17,7 +17,7 @@ use wire::RowOp;
 /// Between two writes to a partition.
 pub(super) const EVERY: Duration = Duration::from_millis(5);
 /// How long one write may take.
-const WITHIN: Micros = Micros(30_000_000);
+const WRITE_TIMEOUT: Micros = Micros(30_000_000);
 
 /// An acknowledged write of the prober.
 #[derive(Clone, Copy, Debug)]
@@ -117,7 +117,7 @@ impl Probing<'_> {
             *on_its_way = Some((key, self.sequence));
             let row = self.prober.data.written(key, self.prober.number, self.sequence);
             let put = RowOp::Put { key: self.prober.data.key(key).clone(), row };
-            let call = self.prober.table.write(*partition, vec![put]).within(WITHIN);
+            let call = self.prober.table.write(*partition, vec![put]).within(WRITE_TIMEOUT);
             self.prober.client.submit(LaneId(at as u32), call);
         }
     }

@@ -4,7 +4,7 @@ use super::figures::Split;
 use super::history::Reports;
 use super::options::Fault;
 use super::stale::{StaleReport, Suspect};
-use super::verify::{Counts, Verdict};
+use super::verify::{Counts, Verification};
 use comfy_table::{ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
 use serde::Serialize;
 use serde_json::Value;
@@ -120,22 +120,18 @@ impl ActReport {
     }
 
     /// Says in words what was not tested.
-    pub(super) fn judged_fault(&mut self) {
+    pub(super) fn add_untested(&mut self) {
         self.findings.extend(self.untested());
     }
 
     /// Takes a verdict in.
-    pub(super) fn judged(&mut self, verdict: &Verdict) {
+    pub(super) fn add_verification(&mut self, verdict: &Verification) {
         self.counts = verdict.counts;
         self.findings.extend(verdict.findings.iter().cloned());
     }
 
     /// Takes in what the old primary answered. A read may lack what the cluster reports lost.
-    pub(super) fn judged_stale<'a>(
-        &mut self,
-        suspects: impl Iterator<Item = &'a Suspect>,
-        reports: &Reports,
-    ) {
+    pub(super) fn add_stale<'a>(&mut self, suspects: impl Iterator<Item = &'a Suspect>, reports: &Reports) {
         let Some(stale) = &mut self.stale else { return };
         for suspect in suspects.filter(|suspect| !reports.lost(suspect.partition, suspect.told.at)) {
             stale.stale_reads += 1;
@@ -393,7 +389,7 @@ pub(super) mod tests {
     fn a_fault_that_did_nothing_shows_nothing() {
         let said = |act: ActReport| {
             let mut act = act;
-            act.judged_fault();
+            act.add_untested();
             (act.is_good(), act.findings)
         };
         let (good_act, findings) = said(ActReport { failover_ms: None, ..good() });
@@ -414,17 +410,17 @@ pub(super) mod tests {
         let (partition, at) = (PartitionId(64), Position::new(Term(4), Lsn(20)));
         let told = Answered { key: KeyId(9), client: 10, sequence: 7, at };
         let suspect = Suspect { partition, told, found: None };
-        let judged = |reports: &Reports| {
+        let shown = |reports: &Reports| {
             let mut act = good();
-            act.judged_stale([suspect.clone()].iter(), reports);
+            act.add_stale([suspect.clone()].iter(), reports);
             (act.is_good(), act.stale.expect("a stop has one").stale_reads, act.findings.len())
         };
         let mut reports = Reports::default();
-        assert_eq!(judged(&reports), (false, 1, 1));
+        assert_eq!(shown(&reports), (false, 1, 1));
         reports.ended(partition, Term(4), Lsn(20));
-        assert_eq!(judged(&reports), (false, 1, 1));
+        assert_eq!(shown(&reports), (false, 1, 1));
         reports.ended(partition, Term(4), Lsn(19));
-        assert_eq!(judged(&reports), (true, 0, 0));
+        assert_eq!(shown(&reports), (true, 0, 0));
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl Counts {
 
 /// How it stands.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Verdict {
+pub struct Verification {
     /// In numbers.
     pub counts: Counts,
     /// The writes behind `reported_lost` and `unreported_lost`.
@@ -103,20 +103,20 @@ pub struct Verdict {
     pub findings: Vec<String>,
 }
 
-impl Verdict {
+impl Verification {
     /// The most findings that are kept in words.
     const FINDINGS: usize = 20;
 
     fn find(&mut self, text: impl FnOnce() -> String) {
-        if self.findings.len() < Verdict::FINDINGS {
+        if self.findings.len() < Verification::FINDINGS {
             self.findings.push(text());
         }
     }
 }
 
 /// Compares what is there with what was told.
-pub fn judge(evidence: &Evidence<'_>) -> Verdict {
-    let mut verdict = Verdict::default();
+pub fn verify(evidence: &Evidence<'_>) -> Verification {
+    let mut verdict = Verification::default();
     let mut histories: BTreeMap<KeyId, Vec<Attempt>> = BTreeMap::new();
     for attempt in evidence.attempts {
         histories.entry(attempt.key).or_default().push(*attempt);
@@ -124,13 +124,13 @@ pub fn judge(evidence: &Evidence<'_>) -> Verdict {
     let mut copies: HashMap<PartitionId, Vec<&Replica>> = HashMap::new();
     for replica in evidence.replicas {
         copies.entry(replica.partition).or_default().push(replica);
-        judge_strays(&mut verdict, replica, &histories);
+        find_strays(&mut verdict, replica, &histories);
     }
     for (key, history) in &mut histories {
         history.sort_by_key(|attempt| attempt.sequence);
         let partition = evidence.places[key.0 as usize];
         match copies.get(&partition) {
-            Some(replicas) => judge_key(&mut verdict, evidence, history, partition, replicas),
+            Some(replicas) => verify_key(&mut verdict, evidence, history, partition, replicas),
             None => verdict.find(|| format!("no replica of partition {partition} was read")),
         }
         if !copies.contains_key(&partition) {
@@ -141,7 +141,7 @@ pub fn judge(evidence: &Evidence<'_>) -> Verdict {
 }
 
 /// Rows where there should be none.
-fn judge_strays(verdict: &mut Verdict, replica: &Replica, histories: &BTreeMap<KeyId, Vec<Attempt>>) {
+fn find_strays(verdict: &mut Verification, replica: &Replica, histories: &BTreeMap<KeyId, Vec<Attempt>>) {
     let unwritten = replica.rows.keys().filter(|key| !histories.contains_key(key)).count() as u64;
     let strays = replica.strays + unwritten;
     if strays > 0 {
@@ -151,8 +151,8 @@ fn judge_strays(verdict: &mut Verdict, replica: &Replica, histories: &BTreeMap<K
     }
 }
 
-fn judge_key(
-    verdict: &mut Verdict,
+fn verify_key(
+    verdict: &mut Verification,
     evidence: &Evidence<'_>,
     history: &[Attempt],
     partition: PartitionId,
@@ -177,12 +177,12 @@ fn judge_key(
     let shown: BTreeSet<Option<u64>> = founds.iter().filter_map(|found| sequence_of(*found)).collect();
     let Some(oldest) = shown.first() else { return };
     for attempt in history {
-        judge_attempt(verdict, evidence, attempt, partition, *oldest, &shown);
+        verify_attempt(verdict, evidence, attempt, partition, *oldest, &shown);
     }
 }
 
-fn judge_attempt(
-    verdict: &mut Verdict,
+fn verify_attempt(
+    verdict: &mut Verification,
     evidence: &Evidence<'_>,
     attempt: &Attempt,
     partition: PartitionId,

@@ -18,7 +18,7 @@ use wire::{Op, RowOp};
 /// The length of a slice of time in which operations are counted.
 pub(super) const SLICE: Duration = Duration::from_millis(100);
 /// How long one operation may take.
-const WITHIN: Micros = Micros(30_000_000);
+const OPERATION_TIMEOUT: Micros = Micros(30_000_000);
 /// What was acknowledged so long before the fault is not written again after it, so that a loss stays
 /// visible.
 const FREEZE_MS: u64 = 1000;
@@ -177,7 +177,7 @@ impl Work<'_> {
             }
             false => table.call(partition, Op::Get { key: name, at: Default::default() }),
         };
-        self.load.client.submit(LaneId(client), call.within(WITHIN));
+        self.load.client.submit(LaneId(client), call.within(OPERATION_TIMEOUT));
     }
 
     /// One of the client's own rows.

@@ -11,8 +11,10 @@ import java.sql.PreparedStatement;
 import java.sql.ResultSet;
 import java.sql.SQLException;
 import java.sql.Statement;
+import java.time.LocalTime;
 import java.time.OffsetDateTime;
 import java.util.Properties;
+import java.util.UUID;
 import org.postgresql.PGConnection;
 import org.postgresql.copy.CopyManager;
 
@@ -45,6 +47,7 @@ public class TryJdbc {
         try (Connection connection = DriverManager.getConnection(url, properties)) {
             statements(connection);
             types(connection);
+            moreTypes(connection);
             generated(connection);
             copies(connection);
             metadata(connection);
@@ -120,6 +123,30 @@ public class TryJdbc {
                 check(row.getDate("day").toString().equals("1815-12-10"), row.getDate("day"));
                 check(row.getObject("at", OffsetDateTime.class).isEqual(moment), row.getString("at"));
                 check(row.getBytes("raw")[1] == -1, "bytes");
+            }
+        }
+    }
+
+    static void moreTypes(Connection connection) throws Exception {
+        try (Statement statement = connection.createStatement()) {
+            statement.execute("CREATE TABLE marks_j (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), r real, t time, n int[])");
+        }
+        UUID key = UUID.fromString("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11");
+        try (PreparedStatement insert = connection.prepareStatement("INSERT INTO marks_j VALUES (?, ?, ?, ?)")) {
+            insert.setObject(1, key);
+            insert.setFloat(2, 0.25f);
+            insert.setObject(3, LocalTime.of(4, 5, 6));
+            insert.setArray(4, connection.createArrayOf("int4", new Integer[] {1, 2}));
+            insert.executeUpdate();
+        }
+        try (PreparedStatement select = connection.prepareStatement("SELECT * FROM marks_j WHERE id = ?")) {
+            for (int round = 0; round < 10; round++) {
+                select.setObject(1, key);
+                ResultSet row = select.executeQuery();
+                check(row.next(), "a row");
+                check(row.getObject("id", UUID.class).equals(key) && row.getFloat("r") == 0.25f, row.getString("id"));
+                check(row.getObject("t", LocalTime.class).equals(LocalTime.of(4, 5, 6)), row.getString("t"));
+                check(((Integer[]) row.getArray("n").getArray())[1] == 2, row.getString("n"));
             }
         }
     }

@@ -26,6 +26,14 @@ async function main() {
     assert.deepStrictEqual(some.rows, [['0'], ['1'], ['2']]);
     assert.strictEqual((await client.query('UPDATE noded SET n = n + 1 WHERE id = $1', [made.rows[0].id])).rowCount, 1);
     assert.strictEqual((await client.query('DELETE FROM noded WHERE id = $1', [made.rows[0].id])).rowCount, 1);
+    await client.query('CREATE TABLE marked (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), r real, t time, n int[], w text[]) WITH (partitions = 1)');
+    const key = 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11';
+    await client.query('INSERT INTO marked VALUES ($1, $2, $3, $4, $5)', [key, 0.5, '04:05', [1, 2], ['a', 'b c']]);
+    const mark = await client.query('SELECT * FROM marked WHERE id = $1', [key]);
+    assert.deepStrictEqual(mark.rows, [{ id: key, r: 0.5, t: '04:05:00', n: [1, 2], w: ['a', 'b c'] }]);
+    assert.deepStrictEqual(mark.fields.map((field) => field.dataTypeID), [2950, 700, 1083, 1007, 1009]);
+    const drawn = await client.query('INSERT INTO marked (r) VALUES (1) RETURNING id');
+    assert.match(drawn.rows[0].id, /^[0-9a-f]{8}-[0-9a-f]{4}-4/);
     await refused('23502', () => client.query('INSERT INTO noded (name) VALUES ($1)', [null]));
     await refused('42P01', () => client.query('SELECT * FROM nothing'));
     await client.query('BEGIN');

@@ -3,6 +3,7 @@
 import datetime
 import decimal
 import sys
+import uuid
 
 import psycopg
 from psycopg import sql
@@ -41,6 +42,37 @@ def types(conn):
     raises("22001", lambda: conn.execute("INSERT INTO kinds (id, words) VALUES (3, %s)", ("x" * 21,)))
     rounded = conn.execute("INSERT INTO kinds (id, num) VALUES (3, 1.005) RETURNING num").fetchone()
     assert rounded == (decimal.Decimal("1.01"),), rounded
+
+
+def more_types(conn):
+    """uuid, real, time, interval and arrays, in text and in binary."""
+    conn.execute(
+        "CREATE TABLE marks (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), r real, t time, i interval, n int[], w text[], u uuid[]) "
+        "WITH (partitions = 1)"
+    )
+    key = uuid.UUID("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11")
+    row = (key, 0.5, datetime.time(4, 5, 6, 789000), datetime.timedelta(days=2, hours=3), [1, 2, None], ["a", "b c", ""], [key])
+    conn.execute("INSERT INTO marks VALUES (%s, %s, %s, %s, %s, %s, %s)", row)
+    conn.execute("INSERT INTO marks VALUES (%b, %b, %b, %b, %b, %b, %b)", (uuid.UUID(int=7), *row[1:]))
+    for binary in (False, True):
+        cursor = conn.cursor(binary=binary)
+        for wanted in (key, uuid.UUID(int=7)):
+            found = cursor.execute("SELECT * FROM marks WHERE id = %b", (wanted,)).fetchone()
+            assert found == (wanted, *row[1:]), (binary, found)
+        assert cursor.execute("SELECT count(*) FROM marks WHERE id = ANY(%s)", ([key],)).fetchone() == (1,)
+        assert cursor.execute("SELECT id FROM marks WHERE 2 = ANY(n) ORDER BY id").fetchall() == [(uuid.UUID(int=7),), (key,)]
+    types = [column.type_code for column in conn.execute("SELECT * FROM marks").description]
+    assert types == [2950, 700, 1083, 1186, 1007, 1009, 2951], types
+    drawn = conn.execute("INSERT INTO marks (r) VALUES (1) RETURNING id").fetchone()[0]
+    assert drawn.version == 4, drawn
+    raises("22P02", lambda: conn.execute("INSERT INTO marks (id) VALUES ('x')"))
+    raises("22003", lambda: conn.execute("INSERT INTO marks (r) VALUES (1e39)"))
+    with conn.cursor() as cursor:
+        with cursor.copy("COPY marks (id, r, t, i, n, w) FROM STDIN") as copy:
+            copy.write_row((uuid.UUID(int=9), 0.25, datetime.time(1), datetime.timedelta(hours=30), [3], ["x,y"]))
+        with cursor.copy("COPY (SELECT id, r, t, i, n, w FROM marks WHERE r = 0.25) TO STDOUT") as copy:
+            text = b"".join(copy).decode()
+    assert text == "00000000-0000-0000-0000-000000000009\t0.25\t01:00:00\t1 day 06:00:00\t{3}\t{\"x,y\"}\n", text
 
 
 def statements(conn):
@@ -126,6 +158,7 @@ def copies(conn):
 with psycopg.connect(URL, autocommit=True) as connection:
     assert connection.info.server_version >= 150000
     types(connection)
+    more_types(connection)
     statements(connection)
     copies(connection)
 transactions(URL)

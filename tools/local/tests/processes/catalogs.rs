@@ -78,7 +78,7 @@ fn describes_columns(url: &str) {
     rows(
         url,
         "CREATE TABLE priced (id serial PRIMARY KEY, code varchar(8) NOT NULL DEFAULT 'none', small smallint DEFAULT 7, \
-         price numeric(10, 2) DEFAULT -0.5, made timestamptz DEFAULT now())",
+         price numeric(10, 2) DEFAULT -0.5, made timestamptz DEFAULT now()) WITH (partitions = 6)",
     );
     assert_eq!(shown(url, r"\d priced"), PRICED);
     rows(url, "DROP TABLE priced");

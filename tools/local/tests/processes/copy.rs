@@ -52,7 +52,7 @@ pub fn in_and_out(cluster: &mut Cluster) {
     let url = cluster.sql_url().expect("a password");
     let dir = tempfile::tempdir().expect("a directory");
     let path = file(dir.path());
-    rows(&url, &format!("CREATE TABLE some ({COLUMNS})"));
+    rows(&url, &format!("CREATE TABLE some ({COLUMNS}) WITH (partitions = 6)"));
     let options = "(FORMAT csv, HEADER, NULL 'NA')";
     let from = format!("some FROM '{}' {options}", path.display());
     assert_eq!(copy(&url, &from).1, "");
@@ -86,7 +86,7 @@ fn flights(url: &str, dir: &Path) {
         url,
         "CREATE TABLE flights (year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, \
          sched_arr_time int, arr_delay int, carrier text, flight int, tailnum text, origin text, dest text, air_time int, \
-         distance int, hour int, minute int, time_hour text, PRIMARY KEY (year, month, day, carrier, flight, origin))",
+         distance int, hour int, minute int, time_hour text, PRIMARY KEY (year, month, day, carrier, flight, origin)) WITH (partitions = 6)",
     );
     let options = "(FORMAT csv, HEADER, NULL 'NA')";
     let started = std::time::Instant::now();
@@ -102,7 +102,7 @@ fn flights(url: &str, dir: &Path) {
 }
 
 fn refusals(url: &str, dir: &Path) {
-    rows(url, "CREATE TABLE few (id bigint PRIMARY KEY, name text NOT NULL)");
+    rows(url, "CREATE TABLE few (id bigint PRIMARY KEY, name text NOT NULL) WITH (partitions = 6)");
     let path = dir.join("few.txt");
     let put = |text: &str| fs::write(&path, text).expect("written");
     let from = format!("few FROM '{}'", path.display());
@@ -151,7 +151,7 @@ fn through_a_failover(cluster: &mut Cluster, path: &Path, options: &str) {
     let user = url.split_once('@').map(|(user, _)| user).expect("a user");
     let of_last = format!("{user}@{last}");
     rows(&url, "DROP TABLE some");
-    rows(&url, &format!("CREATE TABLE some ({COLUMNS})"));
+    rows(&url, &format!("CREATE TABLE some ({COLUMNS}) WITH (partitions = 6)"));
     let from = format!("some FROM '{}' {options}", path.display());
     let copying = std::thread::spawn(move || copy(&of_last, &from).1);
     while rows(&url, "SELECT count(*) > 1000 FROM some") == "f" {}

@@ -19,7 +19,7 @@ fn installed() -> PathBuf {
 }
 
 /// True if a program can be run.
-fn runs(program: &str, argument: &str) -> bool {
+pub fn runs(program: &str, argument: &str) -> bool {
     let status = Command::new(program).arg(argument).stdout(Stdio::null()).stderr(Stdio::null()).status();
     status.is_ok_and(|status| status.success())
 }
@@ -29,6 +29,11 @@ fn with_cluster(test: impl FnOnce(&str)) {
     let cluster = Cluster::start(ClusterOptions::new(dir.path())).expect("starts");
     test(&cluster.sql_url().expect("a password"));
     cluster.shutdown();
+}
+
+/// The URL of another database of the cluster.
+pub fn with_database(url: &str, database: &str) -> String {
+    format!("{}/{database}", url.rsplit_once('/').expect("a database").0)
 }
 
 /// Runs a program to its end; what it printed.
@@ -63,6 +68,16 @@ pub fn psycopg() {
 /// SQLAlchemy's "ORM Quick Start".
 pub fn sqlalchemy() {
     python("try_sqlalchemy.py", "sqlalchemy");
+}
+
+/// SQLAlchemy's Unified Tutorial, in a database.
+pub fn tutorial() {
+    python("try_tutorial.py", "sqlalchemy");
+}
+
+/// Django's bundled apps: `migrate`, and tests in a database that Django makes.
+pub fn django() {
+    python("try_django.py", "django");
 }
 
 /// pgjdbc: server-prepared statements in binary, generated keys, CopyManager, metadata, cursors.
@@ -137,7 +152,7 @@ pub fn pgbench_bank() {
     }
     with_cluster(|url| {
         rows(url, "CREATE DATABASE bank");
-        let bank = &format!("{}/bank", url.rsplit_once('/').expect("a database").0);
+        let bank = &with_database(url, "bank");
         run(Command::new("pgbench").args(["-i", "-q", bank]));
         assert_eq!(rows(bank, "SELECT count(*) FROM pgbench_accounts"), "100000");
         let again = Command::new("pgbench").args(["-i", "-q", bank]).output().expect("it runs");

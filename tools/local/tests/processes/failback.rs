@@ -29,7 +29,7 @@ const MISSED: i64 = 90;
 /// Rows of the client that writes all the while.
 const OTHERS: i64 = 40;
 /// Between two writes of that client.
-const PACE: Duration = Duration::from_millis(5);
+const WRITE_INTERVAL: Duration = Duration::from_millis(5);
 
 /// How long a write is asked again.
 const WAIT_LIMIT: Duration = Duration::from_secs(60);
@@ -99,7 +99,7 @@ impl Writer {
                 if seen.load(Ordering::Acquire) {
                     break;
                 }
-                std::thread::sleep(PACE);
+                std::thread::sleep(WRITE_INTERVAL);
             }
             written
         });

@@ -17,11 +17,11 @@ use wire::control::{AdminCommand, CreateTable};
 use wire::{Op, ReadLevel};
 
 /// Long enough for any step on a busy machine.
-const WITHIN: Duration = Duration::from_secs(60);
+const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Waits for something to become true.
 pub fn wait(what: &str, mut is_true: impl FnMut() -> bool) {
-    let deadline = Instant::now() + WITHIN;
+    let deadline = Instant::now() + STEP_TIMEOUT;
     while !is_true() {
         assert!(Instant::now() < deadline, "never: {what}");
         std::thread::sleep(Duration::from_millis(10));
@@ -29,7 +29,7 @@ pub fn wait(what: &str, mut is_true: impl FnMut() -> bool) {
 }
 
 pub fn connect(controllers: Vec<String>) -> Client {
-    let options = Options { controllers, timeout: WITHIN, wait: true, ..Options::default() };
+    let options = Options { controllers, timeout: STEP_TIMEOUT, wait: true, ..Options::default() };
     Client::connect(options).expect("a controller answers")
 }
 

@@ -2,11 +2,13 @@
 //!
 //! It has its own `main` for that reason. Arguments that are no flags choose tests by a part of their names.
 
+mod bank;
 mod browser;
 mod catalogs;
 mod commits;
 mod copy;
 mod demos;
+mod differential;
 mod drivers;
 mod failback;
 mod faults;
@@ -42,10 +44,14 @@ const TESTS: &[Test] = &[
     ("psql_describes_tables_and_the_cluster", catalogs::client),
     ("psycopg_works", drivers::psycopg),
     ("sqlalchemys_tutorial_works", drivers::sqlalchemy),
+    ("sqlalchemys_unified_tutorial_works_in_a_database", drivers::tutorial),
+    ("djangos_bundled_apps_work_in_a_database", drivers::django),
     ("pgjdbc_works", drivers::jdbc),
     ("node_postgres_works", drivers::node),
     ("pgbench_works_with_scripts_of_its_own", drivers::pgbench),
     ("pgbenchs_own_bank_in_a_database", drivers::pgbench_bank),
+    ("pgbenchs_bank_loses_nothing_with_its_primary", bank::survives),
+    ("statements_are_answered_as_by_postgresql", differential::run),
     ("sqllogictest_scripts_outlive_a_node", logic::scripts_outlive_a_node),
     ("demo_kill_and_second_act", demos::kill),
     ("demo_stop", demos::stop),

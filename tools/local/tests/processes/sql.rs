@@ -90,7 +90,7 @@ fn works(cluster: &Cluster) {
         ("SELEC 1", "42601"),
         ("SELECT 1 / 0", "22012"),
         ("CREATE TABLE people (id int PRIMARY KEY)", "42P07"),
-        ("CREATE TABLE heap (id int)", "0A000"),
+        ("CREATE TABLE heap (id int) WITH (partitions = 2)", "0A000"),
         ("DROP TABLE nothing", "42P01"),
     ] {
         assert_eq!(refused(one, statement), code, "{statement}");

@@ -60,10 +60,12 @@ impl Aside {
         Ok(())
     }
 
-    /// The entries that are in tails of this node, by themselves.
+    /// The entries that are in tails of this node, by themselves, and the last of those of which only rows
+    /// are.
     pub fn tails(&self, node: NodeId, partition: PartitionId) -> impl Iterator<Item = Position> {
         let of_both = self.entries.iter().filter(move |(of, id, _)| (*of, *id) == (node, partition));
-        of_both.map(|(_, _, at)| *at)
+        let rows = self.of_rows.iter().filter(move |of| (of.node, of.partition) == (node, partition));
+        of_both.map(|(_, _, at)| *at).chain(rows.map(|report| Position::new(report.term, report.to)))
     }
 
     /// Of what a node gives up, newest first, the first entry that is in none of its tails. Rows that a later
@@ -87,7 +89,8 @@ impl Aside {
             let in_rows = self.of_rows.iter().any(|report| covers(report, node, partition, known.at));
             let there =
                 self.entries.contains(&(node, partition, known.at)) || in_rows && last.iter().all(has);
-            if !known.changes.is_empty() && !there {
+            // What a primary does by itself, its successor does again.
+            if known.is_write && !known.changes.is_empty() && !there {
                 return Some(known.at);
             }
             later.extend(known.changes.iter().map(|(name, _)| name.as_str()));
@@ -148,6 +151,16 @@ mod tests {
         aside.add(&report(1, 3, Some(1)), &[], (&[row("b", 2, 2)], false)).expect("as it says");
         assert_eq!(lacks(&aside), None, "(1,1) was overwritten");
         assert!(aside.lacks(NodeId(2), P, lineage.line(P, at(1, 4))).is_some(), "another disk");
+    }
+
+    #[test]
+    fn what_no_client_has_written_is_in_no_tail() {
+        let mut lineage = Lineage::default();
+        lineage.add(&entry(at(1, 1), 0, "a", 1)).expect("follows");
+        let known = lineage.line(P, at(1, 1)).next().expect("it is there");
+        let own = Known { is_write: false, ..known.clone() };
+        let lacks = |known| Aside::default().lacks(NodeId(1), P, std::iter::once(known));
+        assert_eq!((lacks(known), lacks(&own)), (Some(at(1, 1)), None));
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub struct Look {
 
 /// A primary that a fault has taken.
 #[derive(Clone, Copy, Debug)]
-struct Taken {
+struct Takeover {
     term: Term,
     at: u64,
     /// When another came to serve.
@@ -44,7 +44,7 @@ pub struct Availability {
     /// When a copy of a partition last got a piece of its files: they take as long as the budget for them
     /// makes them take.
     pieces: BTreeMap<PartitionId, u64>,
-    taken: BTreeMap<PartitionId, Taken>,
+    taken: BTreeMap<PartitionId, Takeover>,
     failovers: Vec<u64>,
 }
 
@@ -85,7 +85,7 @@ impl Availability {
 
     /// A fault takes the primary of this term, while the others can go on without it.
     pub fn takes(&mut self, id: PartitionId, now: u64, term: Term) {
-        self.taken.insert(id, Taken { term, at: now, serves: None });
+        self.taken.insert(id, Takeover { term, at: now, serves: None });
     }
 
     /// Something else befalls a partition, or its primary is there again: how long its failover takes says

@@ -1,6 +1,8 @@
 //! A database's tables, as far as clients and checkers speak of them.
 
 use crate::rows;
+use types::data::constraint::{Action, Demand, Reference};
+use types::data::{self, Constraint};
 use types::{CatalogTable, TableId, TableState};
 
 /// What an entry does to the catalog: the table, or that its definition goes.
@@ -26,6 +28,74 @@ impl Standing {
     }
 }
 
+/// What a constraint demands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Demands {
+    /// No two rows have one mark.
+    Marks,
+    /// The row that one refers to is there in that table.
+    Parents(TableId),
+}
+
+impl Demands {
+    /// The column that it is about.
+    pub fn column(self) -> usize {
+        match self {
+            Demands::Marks => rows::MARK,
+            Demands::Parents(_) => rows::REFERS,
+        }
+    }
+}
+
+/// A constraint of a table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Kept {
+    /// Its number.
+    pub number: u32,
+    /// What it demands.
+    pub demands: Demands,
+    /// How far it is.
+    pub standing: data::Standing,
+}
+
+impl Kept {
+    /// One that every row keeps.
+    pub fn new(number: u32, demands: Demands) -> Kept {
+        Kept { number, demands, standing: data::Standing::Valid }
+    }
+
+    /// True if it demands something of what is written.
+    pub fn is_enforced(&self) -> bool {
+        self.standing != data::Standing::Dropping
+    }
+
+    fn read(constraint: &Constraint) -> Result<Kept, String> {
+        let demands = match &constraint.demand {
+            Demand::Unique(columns) if columns == &[rows::MARK] => Demands::Marks,
+            Demand::Foreign(to) if to.columns == [rows::REFERS] && to.parent_columns == [0] => {
+                Demands::Parents(to.parent)
+            }
+            other => return Err(format!("nobody has asked for {other:?}")),
+        };
+        Ok(Kept { number: constraint.number, demands, standing: constraint.standing })
+    }
+
+    fn definition(&self) -> Constraint {
+        let demand = match self.demands {
+            Demands::Marks => Demand::Unique(vec![rows::MARK]),
+            Demands::Parents(parent) => Demand::Foreign(Reference {
+                columns: vec![rows::REFERS],
+                parent,
+                parent_columns: vec![0],
+                on_delete: Action::None,
+                on_update: Action::None,
+                deferred: None,
+            }),
+        };
+        Constraint::new(self.number, &format!("c{}", self.number), demand).turned(self.standing)
+    }
+}
+
 /// A table's definition, as far as it matters here.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Table {
@@ -39,13 +109,15 @@ pub struct Table {
     pub more: u32,
     /// How far it is.
     pub standing: Standing,
+    /// Its constraints.
+    pub keeps: Vec<Kept>,
 }
 
 impl Table {
     /// From a row of the catalog: its key without the space, and its value. The error is a sentence.
     pub fn read(key: &[u8], value: &[u8]) -> Result<Table, String> {
         let (state, table) = CatalogTable::decode(key, value)?;
-        let columns = (table.schema.columns().len(), rows::schema().columns().len());
+        let columns = (table.schema.columns().len(), rows::table_schema(1, 0).columns().len());
         let more = columns.0.saturating_sub(columns.1) as u32;
         let standing = match (state, table.fills) {
             (TableState::Live, None) => Standing::Live,
@@ -54,7 +126,14 @@ impl Table {
             (TableState::Dropping, _) => Standing::Dropped,
             (state, fills) => return Err(format!("table {} is {state:?} and fills {fills:?}", table.id)),
         };
-        Ok(Table { id: table.id, name: table.name, version: table.schema.version(), more, standing })
+        let version = table.schema.version();
+        let keeps = table.schema.constraints().iter().map(Kept::read).collect::<Result<_, _>>()?;
+        Ok(Table { id: table.id, name: table.name, version, more, standing, keeps })
+    }
+
+    /// Those of its constraints that demand something of what is written.
+    pub fn enforced(&self) -> impl Iterator<Item = &Kept> {
+        self.keeps.iter().filter(|kept| kept.is_enforced())
     }
 
     /// True if nobody writes it.
@@ -64,7 +143,9 @@ impl Table {
 
     /// As clients send it. One that was dropped is sent by nobody.
     pub fn definition(&self) -> CatalogTable {
-        let schema = rows::table_schema(self.version, self.more);
+        let constraints = self.keeps.iter().map(Kept::definition).collect();
+        let schema = rows::table_schema(self.version, self.more).with_constraints(constraints);
+        let schema = schema.expect("constraints of its own columns");
         let mut table = CatalogTable::new(self.id, &self.name, schema, 0);
         match self.standing {
             Standing::Live | Standing::Dropped => {}

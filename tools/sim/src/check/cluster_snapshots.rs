@@ -7,7 +7,7 @@ use types::{PartitionId, Position};
 
 /// Positions that are said to belong together.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Taken {
+pub struct CompleteSnapshot {
     /// When the first partition was asked, virtual microseconds.
     pub began: u64,
     /// Where each stood.
@@ -17,7 +17,7 @@ pub struct Taken {
 /// Checks one point. Partitions of which `counts` says no are skipped: acknowledged writes of theirs were
 /// lost.
 pub fn check(
-    taken: &Taken,
+    taken: &CompleteSnapshot,
     operations: &[Operation],
     counts: &dyn Fn(PartitionId) -> bool,
 ) -> Result<(), String> {
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_write_without_one_that_was_told_before_is_rejected() {
-        let taken = Taken { began: 100, at: [(A, at(5)), (B, at(9))].into() };
+        let taken = CompleteSnapshot { began: 100, at: [(A, at(5)), (B, at(9))].into() };
         let all = |_: PartitionId| true;
         let x = write(A, 6, 150, 200);
         assert!(check(&taken, &[x.clone(), write(B, 9, 210, 220)], &all).is_err());
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_write_that_was_told_before_all_is_missed() {
-        let taken = Taken { began: 100, at: [(A, at(5))].into() };
+        let taken = CompleteSnapshot { began: 100, at: [(A, at(5))].into() };
         assert!(check(&taken, &[write(A, 6, 10, 90)], &|_| true).is_err());
     }
 }

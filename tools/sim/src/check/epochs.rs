@@ -1,8 +1,8 @@
 //! I10, R1, R6, F05: epochs grow by one, sets change only as they may, and whoever leads was counted before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use types::config::Cause;
-use types::{Epoch, Member, PartitionId, PartitionRecord, Term};
+use types::{Epoch, Lsn, Member, NodeId, PartitionId, PartitionRecord, Term};
 
 /// A suspicion is a reason to seal for so long, microseconds.
 const FRESH: u64 = 3_000_000;
@@ -15,6 +15,12 @@ pub struct Epochs {
     suspected: BTreeMap<(PartitionId, Member), u64>,
     changes: BTreeMap<PartitionId, u64>,
     doubled: u64,
+    /// The newest epoch of each partition that a node ever kept, and so may have acted in.
+    heard: BTreeMap<(PartitionId, NodeId), Epoch>,
+    /// Who was not asked when the records were last made anew.
+    without: BTreeSet<NodeId>,
+    /// What the primary of each configuration knew to be committed when that was written.
+    committed: BTreeMap<(PartitionId, Epoch), Lsn>,
 }
 
 impl Epochs {
@@ -59,11 +65,32 @@ impl Epochs {
         self.suspected.insert((partition, primary), now);
     }
 
+    /// A configuration is being written whose primary knows so much to be committed.
+    pub fn note_committed(&mut self, (partition, epoch): (PartitionId, Epoch), committed: Lsn) {
+        self.committed.insert((partition, epoch), committed);
+    }
+
+    /// True if this was committed before `holds` became true of the partition's configurations, of the newest
+    /// of which it is: it may still be told.
+    pub fn was_committed(
+        &self,
+        (partition, lsn): (PartitionId, Lsn),
+        holds: impl Fn(&PartitionRecord) -> bool,
+    ) -> bool {
+        let all = self.all.range((partition, Epoch::ZERO)..=(partition, Epoch(u64::MAX)));
+        let first = all.rev().take_while(|(_, record)| holds(record)).last();
+        let committed = first.and_then(|(epoch, _)| self.committed.get(epoch));
+        committed.is_some_and(|committed| lsn <= *committed)
+    }
+
     /// A configuration was written.
     pub fn written(&mut self, now: u64, record: PartitionRecord) -> Result<(), String> {
         let id = record.id;
         let verdict = match self.newest.get(&id) {
             None => Ok(()),
+            Some(old) if record.cause == Cause::Rebuilt && record.term.began() == record.epoch => {
+                self.check_rebuilt(old, &record)
+            }
             Some(old) => check(old, &record).and_then(|()| self.check_seal(now, old, &record)),
         };
         if let Some(old) = self.newest.get(&id).filter(|old| old.term != record.term) {
@@ -73,6 +100,53 @@ impl Epochs {
         self.all.insert((id, record.epoch), record.clone());
         self.newest.insert(id, record);
         verdict
+    }
+
+    /// A node keeps the record of this epoch, before it acts in it.
+    pub fn heard(&mut self, node: NodeId, partition: PartitionId, epoch: Epoch) {
+        let heard = self.heard.entry((partition, node)).or_insert(epoch);
+        *heard = epoch.max(*heard);
+    }
+
+    /// The records are made anew, and these nodes are not asked.
+    pub fn go_without(&mut self, nodes: BTreeSet<NodeId>) {
+        self.without = nodes;
+    }
+
+    /// The configuration that this one follows, if it was written.
+    pub fn before(&self, record: &PartitionRecord) -> Option<&PartitionRecord> {
+        let follows = record.before.as_ref().filter(|_| record.cause == Cause::Rebuilt);
+        let epoch = follows.map_or(Epoch(record.epoch.0.saturating_sub(1)), |before| before.epoch);
+        self.get(record.id, epoch)
+    }
+
+    /// PR-107: a record that was made anew follows the newest that anybody who was there may have acted in,
+    /// counts the same members but for who was not, unless nobody would be left, and lies beyond all epochs.
+    fn check_rebuilt(&self, newest: &PartitionRecord, new: &PartitionRecord) -> Result<(), String> {
+        let id = new.id;
+        new.validate()?;
+        let Some(old) = self.before(new) else {
+            return Err(format!("{id}: {} was made anew of a record that was never written", new.epoch));
+        };
+        let of_node = (id, NodeId(0))..=(id, NodeId(u32::MAX));
+        let heard = self.heard.range(of_node).filter(|((_, node), _)| !self.without.contains(node));
+        let heard = heard.map(|(_, epoch)| *epoch).max().unwrap_or(Epoch::ZERO);
+        if old.epoch < heard {
+            return Err(format!("{id}: {} follows {}, and {heard} was acted in", new.epoch, old.epoch));
+        }
+        if new.epoch <= newest.epoch {
+            return Err(format!("{id}: {} is no later than {}", new.epoch, newest.epoch));
+        }
+        let (mut now, mut then) = (new.in_sync.clone(), old.in_sync.clone());
+        if then.iter().any(|member| !self.without.contains(&member.node)) {
+            then.retain(|member| !self.without.contains(&member.node));
+        }
+        now.sort();
+        then.sort();
+        match now == then && then.contains(&new.primary) {
+            true => Ok(()),
+            false => Err(format!("{id}: {} counts others than {}", new.epoch, old.epoch)),
+        }
     }
 
     /// N6: the controller's own silence is no reason to seal.
@@ -132,6 +206,7 @@ fn check(old: &PartitionRecord, new: &PartitionRecord) -> Result<(), String> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use types::config::PreviousTerm;
     use types::{Incarnation, LogKind, NodeId, Policy, ProposalId, StoreId, TableId, Term};
 
     pub(crate) fn member(node: u32) -> Member {
@@ -140,22 +215,16 @@ pub(crate) mod tests {
 
     pub(crate) fn record(epoch: u64, term: u64, in_sync: &[u32]) -> PartitionRecord {
         PartitionRecord {
-            format: 1,
-            id: PartitionId(64),
-            table: TableId(1),
-            epoch: Epoch(epoch),
-            primary: member(in_sync[0]),
             term: Term(term),
-            in_sync: in_sync.iter().map(|node| member(*node)).collect(),
-            catching_up: Vec::new(),
-            policy: Policy::preset("durable", 3, LogKind::Disk).expect("a preset"),
-            next_policy: None,
             proposal: ProposalId(epoch),
             cause: Cause::Restarted,
-            before: None,
-            failover: None,
-            lossy: false,
-            unknown: Default::default(),
+            ..PartitionRecord::new(
+                PartitionId(64),
+                TableId(1),
+                Epoch(epoch),
+                in_sync.iter().map(|node| member(*node)).collect(),
+                Policy::preset("durable", 3, LogKind::Disk).expect("a preset"),
+            )
         }
     }
 
@@ -200,6 +269,44 @@ pub(crate) mod tests {
         let mut epochs = begin();
         epochs.suspected(5, PartitionId(64), member(1));
         assert!(epochs.written(FRESH + 6, seal()).is_err(), "long ago");
+    }
+
+    #[test]
+    fn pr107_records_that_are_remade_follow_the_newest_that_anybody_heard_of() {
+        let remade = |before: u64, epoch: u64, in_sync: &[u32]| PartitionRecord {
+            cause: Cause::Rebuilt,
+            before: Some(PreviousTerm {
+                epoch: Epoch(before),
+                term: Term(1),
+                primary: member(1),
+                handed_over: false,
+                in_sync: vec![member(1), member(2)],
+            }),
+            ..record(epoch, epoch, in_sync)
+        };
+        let without = |node: Option<u32>, heard: u64, record_after| {
+            let mut epochs = Epochs::default();
+            epochs.go_without(node.map(NodeId).into_iter().collect());
+            epochs.written(0, record(1, 1, &[1, 2, 3])).expect("the first");
+            epochs.written(0, record(2, 1, &[1, 2])).expect("an eviction");
+            epochs.written(0, record(3, 1, &[1])).expect("another one");
+            epochs.heard(NodeId(1), PartitionId(64), Epoch(heard));
+            epochs.heard(NodeId(2), PartitionId(64), Epoch(2));
+            epochs.written(1, record_after)
+        };
+        let written = |heard: u64, record_after| without(None, heard, record_after);
+        let far = 1 << 32;
+        written(2, remade(2, far, &[1, 2])).expect("nobody has heard of the last one");
+        written(3, remade(2, far, &[1, 2])).expect_err("somebody acts in the last one");
+        written(2, remade(2, far, &[1])).expect_err("a member is left out");
+        written(2, remade(2, far, &[1, 2, 3])).expect_err("one counts that was evicted");
+        written(2, remade(2, 3, &[1, 2])).expect_err("that epoch was there");
+        written(2, remade(7, far, &[1, 2])).expect_err("nobody wrote that one");
+        let of_two = PartitionRecord { primary: member(2), ..remade(2, far, &[2]) };
+        without(Some(1), 3, of_two.clone()).expect("who acted in the last one is not there");
+        without(Some(2), 3, of_two.clone()).expect_err("who acted in the last one is there");
+        without(Some(1), 3, remade(2, far, &[1, 2])).expect_err("who is not there counts");
+        without(Some(1), 3, remade(3, far, &[1])).expect("nobody else does");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use types::{Epoch, Lsn, PartitionId, Position, SessionId};
-use wire::request::Snapshot;
+use wire::request::ReadSnapshot;
 
 /// What a write does to one row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,7 +109,7 @@ pub enum Action {
         /// At most so many.
         limit: u32,
         /// In which state.
-        at: Snapshot,
+        at: ReadSnapshot,
         /// At any replica.
         any: Option<Bound>,
     },
@@ -118,7 +118,7 @@ pub enum Action {
         /// Which.
         range: KeyRange,
         /// In which state.
-        at: Snapshot,
+        at: ReadSnapshot,
         /// At any replica.
         any: Option<Bound>,
     },
@@ -131,7 +131,7 @@ pub enum Action {
         /// At most so many.
         limit: u32,
         /// In which state.
-        at: Snapshot,
+        at: ReadSnapshot,
         /// At any replica.
         any: Option<Bound>,
     },
@@ -167,10 +167,9 @@ impl Action {
     /// The state that a read looks at, where it says.
     pub fn snapshot(&self) -> Option<Position> {
         match self {
-            Action::GetAt(at) | Action::Find { at: Snapshot::At(at), .. } => Some(*at),
-            Action::Scan { at: Snapshot::At(at), .. } | Action::Count { at: Snapshot::At(at), .. } => {
-                Some(*at)
-            }
+            Action::GetAt(at) | Action::Find { at: ReadSnapshot::At(at), .. } => Some(*at),
+            Action::Scan { at: ReadSnapshot::At(at), .. }
+            | Action::Count { at: ReadSnapshot::At(at), .. } => Some(*at),
             _ => None,
         }
     }

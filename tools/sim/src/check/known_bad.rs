@@ -1,11 +1,11 @@
 //! Histories each of which breaks one promise: the checker of that one rejects it, and no other does.
 
-use super::cluster_snapshots::Taken;
+use super::cluster_snapshots::CompleteSnapshot;
 use super::epochs::tests::{member, record};
 use super::history::{Action, Answer, Operation};
 use super::jobs::JobAnswer;
 use super::lineage::tests::{P, at, entry};
-use super::{Checks, Told};
+use super::{Checks, ClientAnswers};
 use std::collections::BTreeSet;
 use types::{Epoch, JobId, Lsn, PartitionRecord, Position};
 use wire::Entry;
@@ -42,7 +42,7 @@ fn broken(
     lost: &[Position],
 ) -> Vec<String> {
     let lost: Vec<_> = lost.iter().map(|at| (P, *at)).collect();
-    checks.finish(100, Told { operations, jobs, lost: &lost, tables: &[] });
+    checks.finish(100, ClientAnswers { operations, jobs, lost: &lost, tables: &[] });
     let ids: BTreeSet<String> = checks.violations().iter().map(|violation| violation.id.clone()).collect();
     ids.into_iter().collect()
 }
@@ -106,9 +106,9 @@ fn pr82_a_record_of_a_job_that_is_gone() {
 }
 
 #[test]
-fn pr80_a_point_without_what_was_acknowledged_before_it() {
+fn pr80_a_cluster_snapshot_without_what_was_acknowledged_before_it() {
     let (mut checks, _) = of_log(&["a", "a"]);
-    let taken = Taken { began: 50, at: [(P, at(1, 1))].into() };
+    let taken = CompleteSnapshot { began: 50, at: [(P, at(1, 1))].into() };
     let all = [put("a", 1, (1, 10)), put("a", 2, (20, 30))];
     checks.cluster_snapshots(100, &[taken], &all);
     assert_eq!(checks.violations().len(), 1);

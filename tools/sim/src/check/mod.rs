@@ -61,7 +61,7 @@ pub mod wanted;
 
 use history::Operation;
 use std::collections::{BTreeMap, BTreeSet};
-use tables::{TableOperation, Told as TableTold};
+use tables::{TableAnswer, TableOperation};
 use types::config::{FailoverRecord, TailReport};
 use types::engine::Version;
 use types::{Member, PartitionId, Position};
@@ -85,7 +85,7 @@ pub struct Violation {
 
 /// What clients were told in the whole of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Told<'a> {
+pub struct ClientAnswers<'a> {
     /// Operations that ended.
     pub operations: &'a [Operation],
     /// Ends of jobs.
@@ -249,7 +249,7 @@ impl Checks {
     pub fn cluster_snapshots(
         &mut self,
         now: u64,
-        taken: &[cluster_snapshots::Taken],
+        taken: &[cluster_snapshots::CompleteSnapshot],
         operations: &[Operation],
     ) {
         let counts = |partition: PartitionId| self.survival.lossy(partition).is_none();
@@ -260,14 +260,14 @@ impl Checks {
     }
 
     /// Looks at the whole history.
-    pub fn finish(&mut self, now: u64, told: Told<'_>) {
+    pub fn finish(&mut self, now: u64, told: ClientAnswers<'_>) {
         if !self.violations.is_empty() {
             return;
         }
         let acknowledged: BTreeSet<(PartitionId, Position)> =
             told.operations.iter().filter_map(|op| Some((op.partition, op.acknowledged()?))).collect();
         let of_tables = told.tables.iter().filter_map(|op| match op.told {
-            TableTold::Done(at) => Some((self.lineage.database()?, at)),
+            TableAnswer::Done(at) => Some((self.lineage.database()?, at)),
             _ => None,
         });
         let acknowledged = acknowledged.into_iter().chain(of_tables).collect();
@@ -281,7 +281,7 @@ impl Checks {
         }
     }
 
-    fn finish_partition(&mut self, now: u64, partition: PartitionId, tip: Position, told: Told<'_>) {
+    fn finish_partition(&mut self, now: u64, partition: PartitionId, tip: Position, told: ClientAnswers<'_>) {
         let of_here = told.operations.iter().filter(|op| op.partition == partition);
         let operations: Vec<&Operation> = of_here.collect();
         let mut line: Vec<_> = self.lineage.line(partition, tip).collect();

@@ -4,7 +4,7 @@ use crate::check::history::{Action, Answer, KeyRange, Operation, RowChange};
 use crate::check::linear::Step;
 use crate::check::ranges;
 use std::collections::{BTreeMap, BTreeSet};
-use wire::request::Snapshot;
+use wire::request::ReadSnapshot;
 
 /// The steps on each register. Where a loss was reported, what is lost counts as never having been.
 pub fn steps<'a>(
@@ -44,7 +44,7 @@ fn values(operation: &Operation) -> Vec<(&str, Option<u64>)> {
                 batch.ops.iter().filter(|(change, key)| *change != RowChange::Keep && is_register(key));
             written.map(|(_, key)| (key.as_str(), Some(batch.value))).collect()
         }
-        (Action::Scan { range, at: Snapshot::Newest | Snapshot::Begin, any: None, .. }, told) => {
+        (Action::Scan { range, at: ReadSnapshot::Newest | ReadSnapshot::Begin, any: None, .. }, told) => {
             scanned(range, told)
         }
         _ => Vec::new(),

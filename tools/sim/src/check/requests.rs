@@ -4,7 +4,7 @@ use crate::check::staleness::AnyRead;
 use crate::network::Conn;
 use std::collections::BTreeMap;
 use types::{PartitionId, Term};
-use wire::request::Snapshot;
+use wire::request::ReadSnapshot;
 use wire::{Op, ReadLevel, Request};
 
 /// A request that a node has.
@@ -43,7 +43,7 @@ impl Requests {
             },
             any: match request.read {
                 ReadLevel::Any { max_lag_ms, .. } => {
-                    let named = matches!(request.op.snapshot(), Snapshot::At(_));
+                    let named = matches!(request.op.snapshot(), ReadSnapshot::At(_));
                     Some(AnyRead { received: now, max_lag_ms: if named { u64::MAX } else { max_lag_ms } })
                 }
                 ReadLevel::Primary => None,

@@ -71,6 +71,8 @@ pub struct Survival {
     lossy: BTreeMap<PartitionId, LossyFailover>,
     /// When an operator last forced a promotion, and its term.
     forced: BTreeMap<PartitionId, (u64, Term)>,
+    /// When the records were made anew without a node, and without which.
+    left_out: BTreeMap<PartitionId, Vec<(u64, NodeId)>>,
 }
 
 impl Survival {
@@ -105,6 +107,23 @@ impl Survival {
     /// An operator had another lead, and was told what that may lose.
     pub fn forced(&mut self, time: u64, partition: PartitionId, term: Term) {
         self.forced.insert(partition, (time, term));
+    }
+
+    /// The records were made anew without this node, as an operator wanted.
+    pub fn left_out(&mut self, time: u64, partition: PartitionId, node: NodeId) {
+        self.left_out.entry(partition).or_default().push((time, node));
+    }
+
+    /// True if it was acknowledged by nobody but a node that an operator then went on without.
+    fn was_left_out(&self, one: &Acknowledged) -> bool {
+        let policies = || std::iter::once(&one.record.policy).chain(&one.record.next_policy);
+        let all = || one.record.in_sync.iter().chain([&one.record.primary]);
+        let alone = |node: NodeId| match policies().any(rests_on_primary) {
+            true => one.record.primary.node == node,
+            false => all().all(|member| member.node == node),
+        };
+        let left_out = self.left_out.get(&one.record.id).into_iter().flatten();
+        left_out.into_iter().any(|(at, node)| one.time <= *at && alone(*node))
     }
 
     /// True if it was acknowledged after an operator had another lead, by an old primary that was alone in
@@ -198,7 +217,7 @@ impl Survival {
         if !record.lossy {
             return Err(format!("{what} and is not in the log of {}, which names no loss", record.epoch));
         }
-        if self.forced.get(&record.id).is_some_and(|(at, _)| one.time <= *at) {
+        if self.forced.get(&record.id).is_some_and(|(at, _)| one.time <= *at) || self.was_left_out(one) {
             return Ok(());
         }
         let policies = || std::iter::once(&one.record.policy).chain(&one.record.next_policy);
@@ -330,6 +349,26 @@ mod tests {
         survival
             .serves(30, &lineage(), Some(&left), &after(true), at(2, 2))
             .expect("the last of the set forgot it");
+    }
+
+    #[test]
+    fn what_a_node_acknowledged_alone_may_go_when_an_operator_goes_on_without_it() {
+        let alone = |name: &str, nodes: &[u32]| {
+            let record = record(1, 1, nodes);
+            let policy = Policy::preset(name, 3, LogKind::Disk).expect("a preset");
+            PartitionRecord { policy, ..record }
+        };
+        let lost = |node: u32, record: &PartitionRecord, lossy: bool| {
+            let mut survival = Survival::default();
+            survival.acknowledged(10, at(1, 2), record);
+            survival.left_out(20, record.id, NodeId(node));
+            survival.serves(30, &lineage(), None, &after(lossy), at(2, 2)).map(|()| survival.lost().len())
+        };
+        assert_eq!(lost(1, &alone("durable", &[1]), true), Ok(1));
+        assert!(lost(1, &alone("durable", &[1]), false).is_err(), "the record names no loss");
+        assert!(lost(2, &alone("durable", &[1]), true).is_err(), "another one was left out");
+        assert!(lost(1, &alone("durable", &[1, 2]), true).is_err(), "a member that was there had it");
+        assert_eq!(lost(1, &alone("async", &[1, 2]), true), Ok(1), "it rested on the one alone");
     }
 
     #[test]

@@ -20,7 +20,7 @@ const DEADLINE: u64 = 4_000_000;
 /// Of a thousand requests so many are sent a second time at once, on another connection.
 const TWICE: u64 = 120;
 /// Of a thousand steps so many send something again that was answered.
-const AGAIN: u64 = 40;
+const RESENDS_PER_THOUSAND: u64 = 40;
 /// Of a thousand steps so many ask a partition that does not exist.
 const NOWHERE: u64 = 10;
 /// Answered writes that are remembered, to be sent again.
@@ -278,7 +278,7 @@ impl Adversary {
     /// Sends what was answered once more, in whatever session that was, and asks a partition that does not
     /// exist.
     fn provoke(&mut self) {
-        let again = self.operations.random().chance(AGAIN);
+        let again = self.operations.random().chance(RESENDS_PER_THOUSAND);
         let nowhere = self.operations.random().chance(NOWHERE);
         let up: Vec<Conn> = self
             .links

@@ -16,7 +16,7 @@ use wire::{Message, Reply};
 /// An attempt without an answer is given up after this.
 const ATTEMPT: Micros = Micros::from_millis(400);
 /// Refusals that may pass are reported after this.
-const PATIENCE: Micros = Micros::from_millis(1_500);
+const REFUSAL_TIMEOUT: Micros = Micros::from_millis(1_500);
 /// A caller waits no longer, microseconds.
 const DEADLINE_US: u64 = 4_000_000;
 /// The connections of the core are the first ones to each node.
@@ -105,7 +105,7 @@ impl Native {
         let config = CoreConfig {
             window: 1 + random.below(4) as usize,
             attempt_timeout: ATTEMPT,
-            patience: PATIENCE,
+            patience: REFUSAL_TIMEOUT,
             idle: Micros::from_millis(idle),
             seed: random.next(),
         };

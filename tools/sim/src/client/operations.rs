@@ -8,7 +8,7 @@ use crate::rows;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use types::{Epoch, IndexState, Lsn, PartitionId, Position, TableId, Term};
-use wire::request::Snapshot;
+use wire::request::ReadSnapshot;
 use wire::{Body, Op, Outcome, ReadLevel, RowOp};
 
 /// What a read found, and the snapshot that it was made at.
@@ -200,11 +200,11 @@ impl Operations {
                 Op::Write { ops: vec![op], mark: None, since: Some(*since) }
             }
             Action::Get(kept) => {
-                let at = if *kept { Snapshot::Begin } else { Snapshot::Newest };
+                let at = if *kept { ReadSnapshot::Begin } else { ReadSnapshot::Newest };
                 Op::Get { key: key(), at }
             }
-            Action::GetAt(at) => Op::Get { key: key(), at: Snapshot::At(*at) },
-            Action::GetAny(_) => Op::Get { key: key(), at: Snapshot::Newest },
+            Action::GetAt(at) => Op::Get { key: key(), at: ReadSnapshot::At(*at) },
+            Action::GetAny(_) => Op::Get { key: key(), at: ReadSnapshot::Newest },
             Action::TermEnd(at) => Op::TermEnd { term: at.term },
             action => wide::asks(action, self.typed).expect("every other one is a client's alone"),
         };

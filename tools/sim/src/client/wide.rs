@@ -9,7 +9,7 @@ use crate::rows;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use types::{FeedId, Lsn, PartitionId, Position, Term};
-use wire::request::{FeedMark, Snapshot};
+use wire::request::{FeedMark, ReadSnapshot};
 use wire::{Op, RowOp};
 
 /// Of a thousand operations so many are of these.
@@ -130,11 +130,11 @@ impl Wide {
         Some(IndexRange { index, name, from, to })
     }
 
-    fn snapshot(&mut self, partition: PartitionId) -> Snapshot {
+    fn snapshot(&mut self, partition: PartitionId) -> ReadSnapshot {
         match (self.random.below(10), self.seen.get(&partition)) {
-            (0..2, Some(at)) => Snapshot::At(*at),
-            (2..5, _) => Snapshot::Begin,
-            _ => Snapshot::Newest,
+            (0..2, Some(at)) => ReadSnapshot::At(*at),
+            (2..5, _) => ReadSnapshot::Begin,
+            _ => ReadSnapshot::Newest,
         }
     }
 
@@ -204,7 +204,7 @@ impl Wide {
             && !next.is_empty()
         {
             let range = IndexRange { from: next.clone(), ..range.clone() };
-            let (limit, at, any) = (*limit, Snapshot::At(at), *any);
+            let (limit, at, any) = (*limit, ReadSnapshot::At(at), *any);
             self.pages.insert(partition, Action::Find { range, limit, at, any });
         }
         if let (Action::Scan { range, limit, any, .. }, Answer::Rows { rows, more: true, .. }) =
@@ -212,7 +212,7 @@ impl Wide {
             && let Some((last, ..)) = rows.last()
         {
             let range = KeyRange { from: last.clone(), behind: true, to: range.to.clone() };
-            let (limit, at, any) = (*limit, Snapshot::At(at), *any);
+            let (limit, at, any) = (*limit, ReadSnapshot::At(at), *any);
             self.pages.insert(partition, Action::Scan { range, limit, at, any });
         }
     }
@@ -273,11 +273,11 @@ mod tests {
     fn a_page_goes_on_where_the_last_one_ended_at_its_state() {
         let mut wide = Wide::new(0, &WidePlan::all(1), false);
         let range = KeyRange { from: "".into(), behind: false, to: "m".into() };
-        let action = Action::Scan { range, limit: 1, at: Snapshot::Newest, any: None };
+        let action = Action::Scan { range, limit: 1, at: ReadSnapshot::Newest, any: None };
         let rows = vec![("a".to_string(), Lsn(2), 1)];
         let told = Answer::Rows { rows, more: true, at: Lsn(7), epoch: Epoch(3) };
         wide.heard(P, &action, &told);
-        let at = Snapshot::At(Position::new(Term(3), Lsn(7)));
+        let at = ReadSnapshot::At(Position::new(Term(3), Lsn(7)));
         let range = KeyRange { from: "a".into(), behind: true, to: "m".into() };
         assert_eq!(wide.pages[&P], Action::Scan { range, limit: 1, at, any: None });
         let Some(Op::Scan { from, to, .. }) = asks(&wide.pages[&P], false) else { panic!("a scan") };

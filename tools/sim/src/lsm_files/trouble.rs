@@ -15,10 +15,10 @@ type Pattern = u64;
 
 /// The trouble of one node. The engines of a node share it.
 #[derive(Default)]
-pub struct Trouble(Mutex<State>);
+pub struct Trouble(Mutex<TroubleState>);
 
 #[derive(Default)]
-struct State {
+struct TroubleState {
     calls: u32,
     full: Pattern,
     few_files: Pattern,
@@ -33,7 +33,7 @@ struct State {
 }
 
 impl Trouble {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, TroubleState> {
         // A panic of a state machine is caught by the world, which is then over.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -78,6 +78,11 @@ impl Logs {
         Ok(Some(Begun { refused }))
     }
 
+    /// True if the disk is to sync what was written.
+    pub fn is_syncing(&self) -> bool {
+        self.writing.is_some()
+    }
+
     /// Makes durable what was written, and does what can be done behind it. An error is the end of the
     /// process.
     pub fn sync(&mut self) -> Result<Vec<(PartitionId, Durable<Position>)>, LogError> {

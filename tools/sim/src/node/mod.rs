@@ -9,6 +9,7 @@ pub mod reports;
 pub mod second;
 pub mod standing;
 pub mod starts;
+pub mod storage;
 pub mod turn;
 pub mod watched;
 
@@ -21,16 +22,18 @@ pub use reports::Reports;
 pub use second::{Second, SecondDirectory};
 pub use standing::Standing;
 pub use starts::Starts;
+pub use storage::Storage;
 pub use turn::Turn;
 pub use watched::Watched;
 
 use crate::clock::Clock;
 use crate::disk::Disk;
-use driver::HeldOutputs;
+use driver::Kept;
 use driver::progress::makes_progress;
 use replica::{Host, LeaseManager, Settings};
+use std::collections::BTreeSet;
 use std::io;
-use types::{Incarnation, Member, Micros, NodeId, StoreId};
+use types::{Incarnation, Member, Micros, NodeId, PartitionId, StoreId};
 
 /// A machine: it outlives its processes.
 pub struct Machine {
@@ -46,6 +49,13 @@ pub struct Machine {
     pub clock: Clock,
     /// When processes start.
     pub starts: Starts,
+    /// The replicas with a log on the disk that were made here and not removed: their directories say so,
+    /// whatever became of the log.
+    pub made: BTreeSet<PartitionId>,
+    /// The cluster's records, as far as it was told (PR-107). They are durable at once.
+    pub kept: Kept,
+    /// How often it was asked for them.
+    pub asked: u32,
     /// The running process.
     pub process: Option<Process>,
     /// Whether it goes on.
@@ -62,12 +72,17 @@ pub struct Process {
     pub host: Host<LeaseManager>,
     /// Their logs.
     pub logs: Logs,
-    /// What replicas ask for while a tail finds no room.
-    pub held: HeldOutputs,
+    /// What wants something of its disk beside the logs.
+    pub storage: Storage,
     /// Its connections.
     pub links: Links,
     /// True if the log had been shut down properly.
     pub clean_start: bool,
+    /// A number for each life on this disk, this one's last (PR-145).
+    pub starts: Vec<u64>,
+    /// It talks to other nodes (PR-157). Where the disk is the node's newest that may be before a controller
+    /// has let it in: what it says then is true all the same.
+    pub let_in: bool,
     /// What it tells the controllers.
     pub reports: Reports,
     /// What they told it.
@@ -88,6 +103,9 @@ impl Machine {
             second: SecondDirectory::default(),
             clock,
             starts: Starts::default(),
+            made: BTreeSet::new(),
+            kept: Kept::default(),
+            asked: 0,
             process: None,
             standing: Standing::default(),
         }

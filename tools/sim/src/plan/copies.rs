@@ -22,13 +22,13 @@ pub struct CopyPlan {
 }
 
 impl CopyPlan {
-    /// What a seed has. A planted run comes back as it can, and keeps no log for those that are away.
-    pub fn new(seed: u64, planted: bool) -> CopyPlan {
+    /// What a seed has. A biased run comes back as it can, and keeps no log for those that are away.
+    pub fn new(seed: u64, biased: bool) -> CopyPlan {
         let mut shipping = Stream::new(seed, Concern::Shape, 2);
         let ships = (0..2).filter(|_| shipping.chance(600)).collect();
         let ship_bytes_per_second = *shipping.pick(&[0, 6_000, 30_000]).expect("not empty");
         let mut failback = Stream::new(seed, Concern::Shape, 4);
-        let failback_full = !planted && failback.chance(150);
+        let failback_full = !biased && failback.chance(150);
         let failback_log_bytes = *failback.pick(&[0, 600, 4 << 20]).expect("not empty");
         let failback_keep_bytes = *failback.pick(&[0, 0, 2_000, 20_000]).expect("not empty");
         CopyPlan {
@@ -36,7 +36,7 @@ impl CopyPlan {
             ship_bytes_per_second,
             failback_full,
             failback_log_bytes,
-            failback_keep_bytes: if planted { 0 } else { failback_keep_bytes },
+            failback_keep_bytes: if biased { 0 } else { failback_keep_bytes },
             tail_bytes: 1 << 20,
         }
     }

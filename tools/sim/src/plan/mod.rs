@@ -2,6 +2,7 @@
 
 pub mod copies;
 pub mod databases;
+pub mod flushes;
 pub mod own;
 pub mod profiles;
 pub mod wide;
@@ -10,6 +11,7 @@ pub mod workload;
 use crate::faults::Fault;
 use crate::random::{Concern, Stream};
 use copies::CopyPlan;
+use flushes::FlushPlan;
 use own::OwnFaults;
 use std::collections::BTreeSet;
 use types::{EngineKind, Finding, LogKind, PartitionId, Policy, TableId};
@@ -90,13 +92,15 @@ pub struct RunPlan {
     pub directories: bool,
     /// Faults that strike beside the others.
     pub own: OwnFaults,
+    /// When engines are written to disk.
+    pub flushes: FlushPlan,
 }
 
 /// The most nodes of a plan.
 pub const MOST_NODES: u32 = 64;
 
 impl RunPlan {
-    /// The plan of a seed. A planted run may be biased towards what brings the plant to light: see
+    /// The plan of a seed. A biased run may be biased towards what brings the plant to light: see
     /// [`crate::plants`].
     pub fn new(seed: u64, operations: u64, profile: Option<Finding>) -> RunPlan {
         let mut random = Stream::new(seed, Concern::Shape, 0);
@@ -117,22 +121,23 @@ impl RunPlan {
         let clients = 3 + random.below(5) as u32;
         let recoverable = random.chance(800);
         let think_us = random.between(500_000, 1_500_000);
-        let planted = profile.is_some();
+        let biased = profile.is_some();
         let mut plan = RunPlan {
             nodes,
             controllers,
             tables,
-            workload: WorkloadPlan::new(seed, clients, operations, planted),
+            workload: WorkloadPlan::new(seed, clients, operations, biased),
             faults,
             recoverable,
             think_us,
-            copies: CopyPlan::new(seed, planted),
-            joins: match !planted && [4, 6, 14, 17, 22].contains(&(seed % 23)) {
+            copies: CopyPlan::new(seed, biased),
+            joins: match !biased && [4, 6, 14, 17, 22].contains(&(seed % 23)) {
                 true => 1 + (seed / 23 % 2) as u32,
                 false => 0,
             },
-            directories: !planted && [1, 3, 9, 14].contains(&(seed % 17)),
-            own: if planted { OwnFaults::default() } else { OwnFaults::new(seed) },
+            directories: !biased && [1, 3, 9, 14].contains(&(seed % 17)),
+            own: if biased { OwnFaults::default() } else { OwnFaults::new(seed) },
+            flushes: if biased { FlushPlan::BY_LOT } else { FlushPlan::new(seed) },
         };
         match profile {
             Some(finding) => profiles::bias(&mut plan, finding, seed, &mut random),

@@ -11,22 +11,37 @@ pub struct OwnFaults {
     pub faults: BTreeSet<Fault>,
     /// About how long until the next, microseconds.
     pub think_us: u64,
+    /// Whoever makes the records anew goes on without a node that is down.
+    pub leaves_out: bool,
 }
 
 impl OwnFaults {
     /// Those of a seed: by its number, so that most seeds have none.
     pub fn new(seed: u64) -> OwnFaults {
-        use Fault::{FewLogFiles, LogCut, MetaFull, MetaSyncFails, ReadFails};
+        use Fault::{FewLogFiles, GiveUp, GoBack, LogCut, MetaFull, MetaSyncFails, ReadFails};
         let faults: &[Fault] = match seed % 29 {
+            2 => &[GiveUp],
+            22 => &[GoBack],
             3 => &[ReadFails, MetaFull],
             8 => &[FewLogFiles, MetaSyncFails],
             12 => &[LogCut],
+            16 => &[GiveUp, MetaFull],
             17 => &[ReadFails, MetaSyncFails],
             21 => &[FewLogFiles],
             25 => &[LogCut, MetaFull],
             _ => &[],
         };
+        let mut faults: BTreeSet<Fault> = faults.iter().copied().collect();
+        // None of the seeds that found something before there were these faults has one of the remainders.
+        if [13, 22, 24, 28, 45].contains(&(seed % 47)) {
+            faults.insert(Fault::Rivals);
+        }
+        // What nodes keep does not go back with a disk that does.
+        if [27, 29, 37, 39].contains(&(seed % 43)) && !faults.contains(&GoBack) {
+            faults.insert(Fault::RecordsLost);
+        }
+        let leaves_out = faults.contains(&Fault::RecordsLost) && (seed / 43).is_multiple_of(3);
         let think_us = Stream::new(seed, Concern::OwnFaults, 0).between(600_000, 1_800_000);
-        OwnFaults { faults: faults.iter().copied().collect(), think_us }
+        OwnFaults { faults, think_us, leaves_out }
     }
 }

@@ -6,10 +6,12 @@
 
 use crate::faults::Fault;
 use crate::plan::RunPlan;
+use crate::plan::own::OwnFaults;
 use crate::plan::wide::WidePlan;
 use crate::random::Stream;
 use Fault::*;
 use Finding::*;
+use std::collections::BTreeSet;
 use types::{Finding, LogKind};
 
 /// Biases a plan towards what brings this finding to light.
@@ -18,6 +20,10 @@ pub fn bias(plan: &mut RunPlan, finding: Finding, seed: u64, random: &mut Stream
     let profile = known.expect("every finding has a profile");
     plan.faults = profile.always.iter().copied().collect();
     plan.faults.extend(profile.perhaps.iter().filter(|_| random.chance(500)));
+    let own: BTreeSet<Fault> = plan.faults.extract_if(.., |fault| fault.is_own()).collect();
+    if !own.is_empty() {
+        plan.own = OwnFaults { faults: own, ..OwnFaults::new(seed) };
+    }
     plan.nodes = *random.pick(profile.nodes).expect("not empty");
     plan.controllers = *random.pick(profile.controllers).expect("not empty");
     plan.tables.truncate(profile.tables);
@@ -311,11 +317,19 @@ const PROFILES: [Profile; Finding::ALL.len()] = [
     Profile { wide: true, ..usual(Pr111, &[SlowDisk], &[Clog, Crash]) },
     Profile { wide: true, ..usual(Pr112, &[SlowDisk], &[Clog, Crash]) },
     Profile { wide: true, indexes: true, ..usual(Pr113, &[SlowDisk], &[Clog, Crash]) },
+    Profile {
+        rules: &[DURABLE, SYNC],
+        floor: MinInSync::StrictTwo,
+        nodes: &[3],
+        think_ms: (100, 300),
+        ..crowded(usual(Pr117, &[Full, Crash, Isolate], &[Rot, ReadFlip]))
+    },
     tables(usual(Pr120, &[Crash], &[Isolate, SlowDisk])),
     tables(usual(Pr121, &[Crash], &[Isolate, SlowDisk])),
     tables(usual(Pr122, &[Crash], &[Isolate, SlowDisk])),
     tables(usual(Pr123, &[Crash], &[Isolate, SlowDisk])),
     tables(usual(Pr124, &[SlowDisk], &[Crash, Clog])),
+    Profile { rules: &[DURABLE, SYNC], ..crowded(usual(Pr145, &[GoBack, Crash, Isolate], &[Power, Pause])) },
     tables(usual(Pr150, &[SlowDisk], &[Clog, Crash])),
     trees(usual(Le01, &[Crash, Power], &[Restart, SlowDisk])),
     trees(crowded(usual(Le02, &[StuckDisk, Crash], &[Power, Pause]))),
@@ -332,4 +346,5 @@ const PROFILES: [Profile; Finding::ALL.len()] = [
         rules: &[DURABLE, SEMI],
         ..trees(crowded(usual(Le12, &[LsmSyncFails, Power, Isolate], &[PowerAll, Pause])))
     },
+    Profile { wide: true, indexes: true, ..trees(crowded(usual(Le13, &[SlowDisk], &[Clog, Crash]))) },
 ];

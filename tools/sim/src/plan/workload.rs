@@ -29,20 +29,20 @@ pub struct WorkloadPlan {
 }
 
 impl WorkloadPlan {
-    /// What a seed has. A planted run has no more than its profile says: what once found something without
+    /// What a seed has. A biased run has no more than its profile says: what once found something without
     /// the rest still does.
-    pub fn new(seed: u64, clients: u32, operations: u64, planted: bool) -> WorkloadPlan {
-        let wide = WidePlan::new(seed).filter(|_| !planted);
+    pub fn new(seed: u64, clients: u32, operations: u64, biased: bool) -> WorkloadPlan {
+        let wide = WidePlan::new(seed).filter(|_| !biased);
         let mut forced = Stream::new(seed, Concern::Operator, 0);
         WorkloadPlan {
             clients,
             operations,
             indexes: Stream::new(seed, Concern::Shape, 3).chance(350),
-            cluster_snapshots: !planted && seed % 11 == 4,
-            factors: !planted && [7, 8, 12, 15].contains(&(seed % 19)),
-            loads: !planted && seed % 6 == 1,
-            jobs: !planted && [1, 6].contains(&(seed % 7)),
-            forces: !planted && (forced.chance(30) || wide.is_some() && forced.chance(150)),
+            cluster_snapshots: !biased && seed % 11 == 4,
+            factors: !biased && [7, 8, 12, 15].contains(&(seed % 19)),
+            loads: !biased && seed % 6 == 1,
+            jobs: !biased && [1, 6].contains(&(seed % 7)),
+            forces: !biased && (forced.chance(30) || wide.is_some() && forced.chance(150)),
             table_clients: 0,
             wide,
         }

@@ -2,13 +2,13 @@
 //! reads them, by a catalog that others change meanwhile.
 
 use super::numbers::Numbers;
-use crate::check::catalog::{Standing, Table};
+use crate::check::catalog::{Demands, Kept, Standing, Table};
 use crate::check::history::{Bound, KeyRange, RowChange};
-use crate::check::tables::{Asked, Part, Shown, TableChange, Told, Transaction, What};
+use crate::check::tables::{Asked, Part, Shown, TableAnswer, TableChange, Transaction, What};
 use crate::random::Stream;
 use crate::rows::MOST_COLUMNS;
 use types::{Lsn, Position, TableId, Term};
-use wire::request::Snapshot;
+use wire::request::ReadSnapshot;
 
 /// Names of tables: few, so that they are taken.
 const NAMES: [&str; 5] = ["accounts", "branches", "history", "orders", "tellers"];
@@ -78,17 +78,17 @@ impl Choices {
             return self.changing(value, numbers);
         }
         match self.tables.is_empty() {
-            true => Asked::Catalog(Snapshot::Newest),
+            true => Asked::Catalog(ReadSnapshot::Newest),
             false if choice < 66 => self.writing(value),
             false => self.reading(),
         }
     }
 
-    fn snapshot(&mut self) -> Snapshot {
+    fn snapshot(&mut self) -> ReadSnapshot {
         match (self.random.below(10), self.seen) {
-            (0..2, Some(at)) => Snapshot::At(at),
-            (2..5, _) => Snapshot::Begin,
-            _ => Snapshot::Newest,
+            (0..2, Some(at)) => ReadSnapshot::At(at),
+            (2..5, _) => ReadSnapshot::Begin,
+            _ => ReadSnapshot::Newest,
         }
     }
 
@@ -133,14 +133,18 @@ impl Choices {
                 let others = |part: &Part| part.table != table.id;
                 (vec![drop], parts.into_iter().filter(others).collect())
             }
-            60..72 => {
+            60..68 => {
                 let name = self.random.pick(&NAMES).expect("not empty").to_string();
                 self.altered(&table, numbers, |table| table.name = name)
             }
-            72..82 => self.altered(&table, numbers, |table| table.more = MOST_COLUMNS.min(table.more + 1)),
+            68..75 => self.altered(&table, numbers, |table| table.more = MOST_COLUMNS.min(table.more + 1)),
             // Its last column would go, and rows that are there could not be read.
-            82..86 => self.altered(&table, numbers, |table| table.more = table.more.saturating_sub(1)),
-            86..96 if table.standing == Standing::Live => {
+            75..78 => self.altered(&table, numbers, |table| table.more = table.more.saturating_sub(1)),
+            78..88 => {
+                let keeps = self.constrained(&table, numbers);
+                self.altered(&table, numbers, |table| table.keeps = keeps)
+            }
+            88..96 if table.standing == Standing::Live => {
                 self.refill = Some(Refill::Hold(table.clone()));
                 self.altered(&table, numbers, |table| table.standing = Standing::Held)
             }
@@ -152,7 +156,11 @@ impl Choices {
     fn created(&mut self, name: &str, numbers: &mut Numbers, rows: bool) -> (Vec<TableChange>, Vec<Part>) {
         let id = TableId(numbers.take().expect("there are enough"));
         let more = self.random.below(2) as u32;
-        let table = Table { id, name: name.into(), version: 1, more, standing: Standing::Live };
+        let (standing, keeps) = (Standing::Live, Vec::new());
+        let mut table = Table { id, name: name.into(), version: 1, more, standing, keeps };
+        if self.random.chance(500) {
+            table.keeps = self.constrained(&table, numbers);
+        }
         let mut parts = Vec::new();
         if rows {
             let ops = self.ops();
@@ -160,6 +168,20 @@ impl Choices {
             parts.push(Part { table: id, version: 1, more, ops, seen: Vec::new() });
         }
         (vec![TableChange::Create(table)], parts)
+    }
+
+    /// The constraints of a table with one more, or without one of them.
+    fn constrained(&mut self, table: &Table, numbers: &mut Numbers) -> Vec<Kept> {
+        let mut keeps = table.keeps.clone();
+        if !keeps.is_empty() && self.random.chance(400) {
+            keeps.remove(self.random.below(keeps.len() as u64) as usize);
+            return keeps;
+        }
+        // Of its own rows, now and then.
+        let parent = self.table().filter(|_| self.random.chance(900)).map_or(table.id, |table| table.id);
+        let demands = if self.random.chance(500) { Demands::Marks } else { Demands::Parents(parent) };
+        keeps.push(Kept::new(numbers.take().expect("there are enough"), demands));
+        keeps
     }
 
     /// A table becomes another one, under a version that no table had.
@@ -245,7 +267,7 @@ impl Choices {
             Refill::Hold(old) => {
                 let id = TableId(numbers.take().expect("there are enough"));
                 let standing = Standing::Filling(old.id);
-                let new = Table { id, version: 1, standing, ..old.clone() };
+                let new = Table { id, version: 1, standing, keeps: Vec::new(), ..old.clone() };
                 self.refill = Some(Refill::Make(old, new.clone()));
                 Choices::write(value, vec![TableChange::Create(new)], Vec::new())
             }
@@ -253,7 +275,7 @@ impl Choices {
                 let range = KeyRange { from: String::new(), behind: false, to: String::new() };
                 let (table, version, what) = (old.id, old.version, What::Rows(range, 1_000));
                 self.refill = Some(Refill::Read(old, new));
-                Asked::Read { table, version, what, at: Snapshot::Newest, any: None }
+                Asked::Read { table, version, what, at: ReadSnapshot::Newest, any: None }
             }
             Refill::Copy(old, new, keys) => {
                 let ops = keys.into_iter().map(|key| (RowChange::Put, key)).collect();
@@ -273,23 +295,23 @@ impl Choices {
     }
 
     /// What it was told of an operation.
-    pub fn heard(&mut self, asked: &Asked, told: &Told) {
+    pub fn heard(&mut self, asked: &Asked, told: &TableAnswer) {
         match told {
-            Told::Done(at) => {
+            TableAnswer::Done(at) => {
                 self.token = self.token.max(at.lsn);
                 if let Asked::Write(write) = asked {
                     write.changes.iter().for_each(|change| self.changed(change));
                 }
             }
-            Told::Shown(Shown::Stale, ..) => (self.looks, self.refill) = (true, None),
-            Told::Shown(shown, at, epoch) => {
+            TableAnswer::Shown(Shown::Stale, ..) => (self.looks, self.refill) = (true, None),
+            TableAnswer::Shown(shown, at, epoch) => {
                 if asked.bound().is_none() {
                     self.seen = Some(Position::new(Term::of(*epoch), *at));
                 }
                 self.token = self.token.max(*at);
                 self.shown(asked, shown);
             }
-            Told::Refused(..) | Told::NotDone | Told::Unknown => {
+            TableAnswer::Refused(..) | TableAnswer::NotDone | TableAnswer::Unknown => {
                 (self.looks, self.refill) = (true, None);
             }
         }
@@ -321,7 +343,7 @@ impl Choices {
                 let gone = before.into_iter().filter(|table| !self.tables.contains(table)).collect();
                 self.keep_older(gone);
                 // What an earlier state had is old news.
-                self.looks = matches!(at, Snapshot::At(_)) && self.random.chance(500);
+                self.looks = matches!(at, ReadSnapshot::At(_)) && self.random.chance(500);
             }
             (_, Shown::Rows(rows, _)) => {
                 if let Some(Refill::Read(old, new)) = self.refill.take_if(|refill| {

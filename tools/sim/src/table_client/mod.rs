@@ -7,7 +7,7 @@ mod numbers;
 use crate::check::catalog::Table;
 use crate::check::history::RowChange;
 use crate::check::tables::{
-    Asked, Part, Refused, Shown, TableChange, TableOperation, Told, Transaction, What,
+    Asked, Part, Refused, Shown, TableAnswer, TableChange, TableOperation, Transaction, What,
 };
 use crate::client::{ClientEffect, LinkNews};
 use crate::network::{Conn, Endpoint};
@@ -18,13 +18,15 @@ use bytes::Bytes;
 use choices::Choices;
 use numbers::Numbers;
 use std::collections::BTreeMap;
-use types::{PartitionId, SessionId, TableId};
+use types::{FeedId, JobId, PartitionId, SessionId, TableId};
+use wire::job::JobRecord;
+use wire::request::FeedMark;
 use wire::{Body, Message, Op, Outcome, ReadLevel, RecordText, Reply, Request, RowOp, Status, TablePart};
 
 /// An attempt without an answer is given up after this.
 const ATTEMPT: u64 = 400_000;
 /// What is not decided by then is given up.
-const PATIENCE: u64 = 4_000_000;
+const OPERATION_TIMEOUT_US: u64 = 4_000_000;
 
 /// What is being asked.
 #[derive(Debug)]
@@ -145,8 +147,8 @@ impl TableClient {
         let asked = self.choices.next(value, &mut self.numbers);
         self.next_at = now + self.choices.random().between(15_000, 200_000);
         let operation =
-            TableOperation { asked, session: None, invoked: now, completed: 0, told: Told::Unknown };
-        let deadline = now + PATIENCE;
+            TableOperation { asked, session: None, invoked: now, completed: 0, told: TableAnswer::Unknown };
+        let deadline = now + OPERATION_TIMEOUT_US;
         self.open = Some(Open { operation, deadline, flight: None, retry_at: now, sent: false });
     }
 
@@ -154,14 +156,14 @@ impl TableClient {
     pub fn give_up(&mut self, now: u64) {
         let Some(open) = &self.open else { return };
         let writes = matches!(open.operation.asked, Asked::Write(_));
-        let told = if writes && open.sent { Told::Unknown } else { Told::NotDone };
+        let told = if writes && open.sent { TableAnswer::Unknown } else { TableAnswer::NotDone };
         if writes {
             self.session = Session { id: None, next: 1 };
         }
         self.end(now, told);
     }
 
-    fn end(&mut self, now: u64, told: Told) {
+    fn end(&mut self, now: u64, told: TableAnswer) {
         let Some(open) = self.open.take() else { return };
         self.choices.heard(&open.operation.asked, &told);
         self.history.push(TableOperation { completed: now, told, ..open.operation });
@@ -212,32 +214,32 @@ impl TableClient {
                 self.session = Session { id: Some(SessionId(reply.position())), next: 1 };
                 return;
             }
-            (Status::Ok, true) => Told::Done(reply.position()),
-            (Status::Refused(outcome), true) => match refused(*outcome) {
-                Some(why) => Told::Refused(why, reply.lsn),
+            (Status::Ok, true) => TableAnswer::Done(reply.position()),
+            (Status::Refused(outcome), true) => match refused(outcome_of(*outcome, &reply.body)) {
+                Some(why) => TableAnswer::Refused(why, reply.lsn),
                 None => return self.lies(now, reply),
             },
             (Status::Ok, false) => match shown(&open.operation.asked, &reply.body) {
-                Ok(shown) => Told::Shown(shown, reply.lsn, reply.epoch),
+                Ok(shown) => TableAnswer::Shown(shown, reply.lsn, reply.epoch),
                 Err(_) => return self.lies(now, reply),
             },
-            (Status::Stale(_), false) => Told::Shown(Shown::Stale, reply.lsn, reply.epoch),
+            (Status::Stale(_), false) => TableAnswer::Shown(Shown::Stale, reply.lsn, reply.epoch),
             (Status::Bad(_) | Status::Expected(_) | Status::Unknown(_), true) => {
                 let sent = open.sent && !matches!(reply.status, Status::Bad(_));
                 self.session = Session { id: None, next: 1 };
                 match sent {
-                    true => Told::Unknown,
-                    false => Told::NotDone,
+                    true => TableAnswer::Unknown,
+                    false => TableAnswer::NotDone,
                 }
             }
-            (Status::Bad(_) | Status::TooOld(_), false) => Told::NotDone,
+            (Status::Bad(_) | Status::TooOld(_), false) => TableAnswer::NotDone,
             (status, _) => {
                 self.route.turn += u32::from(!matches!(status, Status::NotYet(_)));
                 open.retry_at = now + wait;
                 return;
             }
         };
-        if matches!(told, Told::Done(_) | Told::Refused(..)) {
+        if matches!(told, TableAnswer::Done(_) | TableAnswer::Refused(..)) {
             self.session.next += 1;
         }
         self.end(now, told);
@@ -246,7 +248,15 @@ impl TableClient {
     fn lies(&mut self, now: u64, reply: &Reply) {
         let asked = self.open.as_ref().map(|open| &open.operation.asked);
         self.fault = Some(format!("{asked:?} was answered with {reply:?}"));
-        self.end(now, Told::Unknown);
+        self.end(now, TableAnswer::Unknown);
+    }
+}
+
+/// Why a write is refused; the record of a job says it itself.
+fn outcome_of(outcome: Outcome, body: &Body) -> Outcome {
+    match (outcome, body) {
+        (Outcome::Stopped, Body::Job(done)) => done.refused.map_or(outcome, |refused| refused.outcome),
+        _ => outcome,
     }
 }
 
@@ -256,6 +266,7 @@ fn refused(outcome: Outcome) -> Option<Refused> {
         Outcome::Changed => Some(Refused::Changed),
         Outcome::Stale => Some(Refused::Stale),
         Outcome::NameTaken => Some(Refused::NameTaken),
+        Outcome::Violates => Some(Refused::Violates),
         _ => None,
     }
 }
@@ -272,8 +283,7 @@ fn request(id: u64, route: &Route, session: &Session, open: &mut Open) -> Reques
             let own = write.parts.first().filter(|_| write.alone);
             let request = match own {
                 Some(part) => {
-                    let op = Op::Write { ops: ops(part, write.value), mark: None, since: write.since };
-                    Request { table: part.table, schema: part.version, ..of_database(op) }
+                    Request { table: part.table, schema: part.version, ..of_database(alone(write, part)) }
                 }
                 None => of_database(transact(write)),
             };
@@ -296,6 +306,21 @@ fn request(id: u64, route: &Route, session: &Session, open: &mut Open) -> Reques
             Request { table: *table, schema: *version, read: any.unwrap_or_default(), ..of_database(op) }
         }
     }
+}
+
+/// A write of one table's rows: by itself, as what a feed brings (PR-180), or, where it is of one row, as a
+/// record of a job (PR-181).
+fn alone(write: &Transaction, part: &Part) -> Op {
+    let (value, mut ops) = (write.value, ops(part, write.value));
+    let rests = write.since.is_some() || !part.seen.is_empty();
+    if let (1, false, 0) = (ops.len(), rests, value % 2) {
+        let op = ops.pop().expect("one");
+        let records = vec![JobRecord { number: 1, op }];
+        // A name that no other has: of the client, and of its operation.
+        return Op::Job { job: JobId::new(1 + (value >> 32), value), after: 0, records };
+    }
+    let mark = (value % 3 == 0).then_some(FeedMark { feed: FeedId(value % 5), position: value });
+    Op::Write { ops, mark, since: write.since }
 }
 
 fn transact(write: &Transaction) -> Op {

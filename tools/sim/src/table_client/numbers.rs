@@ -5,9 +5,9 @@ use crate::network::Conn;
 use wire::control::{Admin, AdminAnswer, AdminCommand};
 
 /// So many are asked for at once.
-const AT_ONCE: u32 = 6;
+const NUMBERS_ASKED: u32 = 9;
 /// An answer is waited for so long, virtual microseconds.
-const PATIENCE: u64 = 700_000;
+const ANSWER_TIMEOUT_US: u64 = 700_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Link {
@@ -42,17 +42,17 @@ impl Numbers {
 
     /// True if there are enough for the longest of what is asked at once.
     pub fn are_enough(&self) -> bool {
-        self.left.len() >= 2
+        self.left.len() >= 3
     }
 
     /// All that were given out: the first of each lot, and how many that has.
     pub fn given(&self) -> impl Iterator<Item = (u32, u32)> {
-        self.given.iter().map(|first| (*first, AT_ONCE))
+        self.given.iter().map(|first| (*first, NUMBERS_ASKED))
     }
 
     /// Asks for more if need be.
     pub fn step(&mut self, now: u64) -> Option<ClientEffect> {
-        let waits_long = self.waits_since.is_some_and(|since| now >= since + PATIENCE);
+        let waits_long = self.waits_since.is_some_and(|since| now >= since + ANSWER_TIMEOUT_US);
         match self.link {
             Some(Link::Up(conn)) if waits_long => {
                 self.linked(LinkNews::Broken(conn));
@@ -61,7 +61,7 @@ impl Numbers {
             Some(Link::Up(conn)) if self.waits_since.is_none() && !self.are_enough() => {
                 self.asked += 1;
                 self.waits_since = Some(now);
-                let command = AdminCommand::Numbers(AT_ONCE);
+                let command = AdminCommand::Numbers(NUMBERS_ASKED);
                 Some(ClientEffect::Ask(conn, Box::new(Admin { id: self.asked, command })))
             }
             None if !self.are_enough() => {
@@ -92,11 +92,11 @@ impl Numbers {
         }
         let first = answer.result.as_ref().ok().and_then(|text| text.parse::<u32>().ok());
         let Some(first) = first else {
-            self.waits_since = Some(now.saturating_sub(PATIENCE));
+            self.waits_since = Some(now.saturating_sub(ANSWER_TIMEOUT_US));
             return;
         };
         self.waits_since = None;
         self.given.push(first);
-        self.left.extend((first..first + AT_ONCE).rev());
+        self.left.extend((first..first + NUMBERS_ASKED).rev());
     }
 }

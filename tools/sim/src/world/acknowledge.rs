@@ -39,17 +39,26 @@ impl World {
             return;
         }
         let at = reply.position();
-        let too_few = record.in_sync.len() < usize::from(record.policy.min_in_sync);
-        if record.policy.below == Below::Strict && too_few {
+        // Who asks again is told what was committed before.
+        let told_again = |holds: &dyn Fn(&PartitionRecord) -> bool| {
+            self.checks.epochs.was_committed((record.id, reply.lsn), holds)
+        };
+        let too_few = |record: &PartitionRecord| {
+            let few = record.in_sync.len() < usize::from(record.policy.min_in_sync);
+            record.policy.below == Below::Strict && few
+        };
+        if too_few(&record) && !told_again(&too_few) {
             let sentence =
                 format!("{} {at} is acknowledged with {} members", record.id, record.in_sync.len());
             return self.checks.fault("I1", self.now(), format!("PR-21: {sentence}"));
         }
         let policies: Vec<Policy> =
             std::iter::once(&record.policy).chain(&record.next_policy).cloned().collect();
-        // What committed before the next policy was recorded, and was told when it was secured, need not be
-        // what the next one wants: the entry that brings it in sees to that.
-        let policies = if tells_what_is_secured(&asked, reply) { &policies[..1] } else { &policies[..] };
+        // What committed before the next policy was recorded, and is told again, or when it was secured, need
+        // not be what the next one wants: the entry that brings it in sees to that.
+        let before = tells_what_is_secured(&asked, reply)
+            || told_again(&|other| other.next_policy == record.next_policy);
+        let policies = if before { &policies[..1] } else { &policies[..] };
         for policy in policies {
             if let Some(sentence) = self.not_covered(&record, policy, at) {
                 return self.checks.fault("I1", self.now(), sentence);

@@ -4,7 +4,7 @@
 use super::{Phase, World};
 use crate::check::availability::Look;
 use crate::faults::Fault;
-use crate::network::Endpoint;
+use crate::network::{Endpoint, Lane};
 use types::policy::Below;
 use types::{Member, PartitionId, PartitionRecord};
 
@@ -98,10 +98,12 @@ impl World {
         }
     }
 
-    /// True if a member of the set stands still although it is heard: it takes longer to give that up than
-    /// one that is silent.
+    /// True if a member of the set stands still although it is heard, or is heard late: it takes longer to
+    /// give that up than one that is silent.
     fn waits_for_slow(&self, record: &PartitionRecord) -> bool {
-        record.in_sync.iter().any(|member| {
+        let counts = |end: Endpoint| record.in_sync.iter().any(|member| Endpoint::Node(member.node.0) == end);
+        let late = self.network.clogged().any(|(from, to)| counts(from) && counts(to));
+        late || record.in_sync.iter().any(|member| {
             let machine = self.machine(member.node.0);
             machine.process.is_some()
                 && (machine.standing.is_stalled() || machine.health.is_stuck(self.now()))
@@ -116,14 +118,20 @@ impl World {
         replica.is_some_and(|replica| replica.engine().pending_load().is_some())
     }
 
-    /// True if the primary is there again, reaches all members, and serves: whatever else is wrong with it.
+    /// True if the primary is there again, reaches all members that count, and serves: whatever else is wrong
+    /// with it, and although a copy that does not count is cut off.
+    /// One whose heartbeats alone reach them is missed by nobody, and must tell a controller that it cannot
+    /// go on: if it reaches none, it leads on.
     fn goes_on_serving(&self, record: &PartitionRecord) -> bool {
         let node = Endpoint::Node(record.primary.node.0);
-        let counts = |end: Endpoint| record.members().any(|member| Endpoint::Node(member.node.0) == end);
+        let counts = |end: Endpoint| record.in_sync.iter().any(|member| Endpoint::Node(member.node.0) == end);
         let concerns = |(from, to)| from == node && counts(to) || to == node && counts(from);
         let reaches = !self.network.troubled().any(concerns);
+        let is_heard = !self.network.troubled_on(Lane::Heartbeat).any(concerns);
+        let mut controllers = (0..self.plan.controllers).map(Endpoint::Controller);
+        let is_alone = !controllers.any(|other| self.network.reachable(node, other, Lane::Control));
         let goes_on = self.machine(record.primary.node.0).standing.goes_on();
-        goes_on && reaches && self.is_serving(record)
+        goes_on && (reaches || is_heard && is_alone) && self.is_serving(record)
     }
 
     /// A fault befalls a node, or everything: how long failovers under way take says nothing any more.

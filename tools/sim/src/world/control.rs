@@ -5,6 +5,7 @@ use super::cluster_records::ClusterRecords;
 use super::controllers::Controllers;
 use super::metastore::Meta;
 use super::operator::{Operator, Want};
+use super::rebuild::Rebuilding;
 use super::{Event, Phase, World};
 use crate::network::{Conn, Endpoint, Lane};
 use controller::{ConnId, Input, Output, Tag, Txn, TxnError, TxnOutcome};
@@ -22,6 +23,7 @@ pub(super) struct ControlPlane {
     pub meta: Meta,
     pub operator: Operator,
     pub records: ClusterRecords,
+    pub rebuilding: Rebuilding,
 }
 
 impl World {
@@ -55,7 +57,7 @@ impl World {
         }
     }
 
-    fn think(&mut self, id: u32, input: Input) {
+    pub(super) fn think(&mut self, id: u32, input: Input) {
         let now = self.now();
         let (incarnation, outputs) = match self.control.controllers.think(id, now, input) {
             Ok(Some(asked)) => asked,
@@ -66,7 +68,7 @@ impl World {
             match output {
                 Output::Txn { tag, txn } => self.submit(id, incarnation, tag, txn),
                 Output::Send { conn, message } => self.send(conn.0, false, message),
-                Output::Close { conn } => self.break_conn(conn.0, false),
+                Output::Close { conn } => self.close_conn(conn.0, false),
             }
         }
     }
@@ -99,7 +101,7 @@ impl World {
     fn submit(&mut self, id: u32, incarnation: u64, tag: Tag, txn: Txn) {
         let wait = 50 + self.schedule.timing().below(self.control.meta.slow_us());
         let txn = Box::new(txn);
-        if self.schedule.timing().chance(self.control.meta.lost()) {
+        if self.schedule.timing().chance(self.control.meta.unheard()) {
             self.injected("meta-lost");
             let unknown = Box::new(Err(TxnError::Unknown));
             let told_at = 20_000 + self.schedule.timing().below(100_000);
@@ -116,6 +118,11 @@ impl World {
     }
 
     pub(super) fn meta_txn(&mut self, id: u32, incarnation: u64, tag: Tag, txn: Txn, told: bool) {
+        let rebuilding = &self.control.rebuilding;
+        if rebuilding.is_under_way() || rebuilding.is_of_before(incarnation) {
+            // The metastore that it was meant for is gone, and so is who asked.
+            return;
+        }
         if self.control.meta.is_down(self.now()) {
             let unknown = Box::new(Err(TxnError::Unknown));
             let wait = 50_000 + self.schedule.timing().below(200_000);
@@ -136,7 +143,7 @@ impl World {
     }
 
     /// Shows the checkers every record that was written.
-    fn note_changes(&mut self) {
+    pub(super) fn note_changes(&mut self) {
         for (key, text) in self.control.meta.news() {
             if let Some(node) = key.strip_prefix("node/").and_then(|name| name.parse().ok()) {
                 self.note_node(node, text.as_ref());

@@ -24,7 +24,7 @@ impl World {
         let told = !process.links.controllers().is_empty();
         for id in process.heard.without_place(if told { &moved } else { &[] }, now) {
             let Some(process) = &self.machine(node).process else { return };
-            let writing = process.held.holds(id) || process.logs.is_writing(id);
+            let writing = process.storage.held.holds(id) || process.logs.is_writing(id);
             match next_step(process.host.replica(id), writing) {
                 Leave::Decommission => self.input(node, |host, now, out| host.decommission(now, id, out)),
                 Leave::Remove => self.drop_replica(node, id),
@@ -47,6 +47,7 @@ impl World {
         self.trace.note(self.now(), format_args!("n{node} removes its replica of p{}", id.0));
         self.injected("replica-left");
         self.checks.storage.removed(types::NodeId(node), id);
+        self.machine_mut(node).made.remove(&id);
         // What is in a directory that is lost is found when that comes back.
         let directory_of = self.machine(node).second.directory_of(id);
         self.machine_mut(node).second.leave(id);

@@ -2,8 +2,9 @@
 //! all.
 
 use super::lsm::place;
-use super::machines::{End, last};
+use super::machines::last;
 use super::{Event, Phase, World};
+use crate::check::wanted::rests_on_primary;
 use crate::event::Cure;
 use crate::network::{Endpoint, Lane};
 use crate::node::{FIRST, PartFiles, SECOND, Second, SnapshotFile};
@@ -32,7 +33,7 @@ impl World {
         let leads_alone = |record: &&PartitionRecord| {
             let machine = self.machine(record.primary.node.0);
             let there = machine.second.replicas().contains(&record.id) && machine.second.is_there();
-            record.policy.rests_on().is_primary() && there && machine.member() == Some(record.primary)
+            rests_on_primary(&record.policy) && there && machine.member() == Some(record.primary)
         };
         let Some(node) = self.checks.epochs.records().find(leads_alone).map(|record| record.primary.node.0)
         else {
@@ -107,6 +108,10 @@ impl World {
                 let empty = Box::new(MemoryEngine::volatile_with(rules));
                 drop(host.lose(now, id, empty, REASON.into(), out));
             });
+            // The log alone does not bring it back any more.
+            if let Some(member) = self.machine(node).member() {
+                self.machines.processes_mut().for_each(|other| other.watched.gives_up_log(id, member));
+            }
         }
         self.note_damage(node);
         true
@@ -182,7 +187,10 @@ impl World {
         let Some(process) = self.machine(node).process.as_ref().filter(|_| self.plan.directories) else {
             return;
         };
-        for id in process.host.storage_lost() {
+        let clock = self.machine(node).clock.read(self.now()).mono;
+        let mut lost = process.host.storage_lost();
+        lost.retain(|id| !process.storage.waiting.rests(*id, clock));
+        for id in lost {
             let machine = self.machine_mut(node);
             let disk = machine.disk.clone();
             // What an earlier copy left there is gone before the place is this replica's.
@@ -191,10 +199,16 @@ impl World {
             left.for_each(|name| drop(disk.remove(&name)));
             machine.second.leave(id);
             self.machines.files_mut().remove(place(node, FIRST, id));
-            let Ok((engine, _)) = self.open_engine(node, FIRST, id) else {
-                self.end(node, End::Crash);
-                return self.start_later(node, 300_000);
+            let engine = match self.open_engine(node, FIRST, id) {
+                Ok((engine, _)) => engine,
+                Err(why) => {
+                    self.finds_no_room(node, id, None, &why);
+                    continue;
+                }
             };
+            if let Some(process) = self.machine_mut(node).process.as_mut() {
+                process.storage.found_room(id);
+            }
             self.trace.note(self.now(), format_args!("n{node} has another place for p{}", id.0));
             self.input(node, |host, now, out| host.relocate(now, id, engine, out));
             self.injected("rehoused");

@@ -1,29 +1,21 @@
 //! The disk's side of a node: group commit, marks when idle, components, entries read back, tails set aside.
 
 use super::machines::End;
-use super::{Event, World};
+use super::{Event, TAILS, World};
 use crate::disk::Disk;
-use driver::tail_file::{Place, TailFile, place};
+use crate::node::{Machine, Process};
+use driver::held::Next;
+use driver::tail_file::{Place, place};
 use replica::{Leases, Output, ReadFor};
-use std::collections::BTreeSet;
 use std::io;
 use types::config::TailReport;
 use types::engine::Version;
-use types::{EngineError, Lsn, Micros, PartitionId};
+use types::{Lsn, Micros, PartitionId};
 use wire::log::Record;
 use wire::{Entry, Message};
 
 /// How long a log is idle before its mark is written.
 const IDLE: u64 = 5_000;
-/// Names of tails begin so.
-const TAILS: &str = "tails/";
-
-/// The reports of all tails on a disk, as far as they can be read.
-pub(super) fn tails_on(disk: &Disk) -> Vec<TailReport> {
-    let read = |name: String| Some(TailFile::decode(disk.read(&name).ok()?.into())?.report);
-    disk.names(TAILS).into_iter().filter_map(read).collect()
-}
-
 impl World {
     /// Takes a change of a log: at once for a main-memory table, with the turn's submission for the disk.
     pub(super) fn log(&mut self, node: u32, op: Record) {
@@ -106,7 +98,7 @@ impl World {
         }
     }
 
-    /// Makes components of some partitions.
+    /// Looks for logs that are too long, and has engines written to disk.
     pub(super) fn checkpoint(&mut self, node: u32, incarnation: u64) {
         if self.machine(node).incarnation() != Some(incarnation) {
             return;
@@ -117,52 +109,30 @@ impl World {
             return;
         }
         let random = self.schedule.timing().next();
-        let lsm = |id: &PartitionId| self.plan.is_lsm(*id);
-        let Some(process) = &self.machine(node).process else { return };
-        let ids: Vec<PartitionId> = process.host.replicas().map(|replica| replica.id()).collect();
-        let files: BTreeSet<PartitionId> = ids.iter().copied().filter(lsm).collect();
-        let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-        let mut made = Vec::new();
-        let mut begun = Vec::new();
-        for (turn, id) in ids.into_iter().enumerate() {
-            if random >> turn & 1 == 0 || process.logs.is_in_memory(id) {
-                continue;
-            }
-            if files.contains(&id) {
-                begun.push(id);
-                continue;
-            }
-            // A full disk is no reason to stop: the log below is kept for longer.
-            if let Some(Ok(position)) = process.host.replica_mut(id).map(|replica| replica.checkpoint()) {
-                made.push((id, position));
-            }
+        let plan = self.plan.flushes;
+        let Some(Process { host, logs, storage, .. }) = self.machine_mut(node).process.as_mut() else {
+            return;
+        };
+        // Whatever holds back a full log makes room in it.
+        if plan.log_bytes.is_some() || logs.is_full() {
+            storage.look(host, logs);
         }
-        for (id, position) in made {
-            self.trace.note(self.now(), format_args!("n{node} makes a component of p{} at {position}", id.0));
-        }
+        let ids = host.replicas().map(|replica| replica.id()).enumerate();
+        let drawn =
+            ids.filter(|(turn, id)| plan.by_lot && random >> turn & 1 == 1 && !logs.is_in_memory(*id));
+        drawn.for_each(|(_, id)| storage.checkpoints.soon(id));
+        self.write_engines(node);
         self.look_at(node);
-        begun.into_iter().for_each(|id| self.begin_checkpoint(node, id));
     }
 
     /// Makes a component of a partition because a member asked for it.
     pub(super) fn flush_engine(&mut self, node: u32, incarnation: u64, partition: PartitionId) {
         let usable = self.machine(node).incarnation() == Some(incarnation)
             && !self.machine(node).health.is_stuck(self.now());
-        if usable && self.plan.is_lsm(partition) {
-            return self.begin_checkpoint(node, partition);
-        }
         let Some(process) = self.machine_mut(node).process.as_mut().filter(|_| usable) else { return };
-        let made = process.host.replica_mut(partition).map(|replica| replica.checkpoint());
-        match made {
-            Some(Ok(position)) => {
-                let what = format_args!("n{node} was asked for a component of p{}: {position}", partition.0);
-                self.trace.note(self.now(), what);
-            }
-            Some(Err(EngineError::Corrupt(why))) => {
-                self.input(node, |host, now, out| host.fail(now, partition, why, out));
-            }
-            _ => {}
-        }
+        process.storage.checkpoints.soon(partition);
+        self.trace.note(self.now(), format_args!("n{node} is asked for a component of p{}", partition.0));
+        self.write_engines(node);
         self.look_at(node);
     }
 
@@ -197,12 +167,12 @@ impl World {
     ) {
         let (now, partition) = (Micros(self.now()), report.partition);
         self.fill_for_tail(node);
-        let written = self.write_tail(node, &report, &entries, &rows);
+        let written = write_tail(&self.machine(node).disk, &report, (&entries, &rows));
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
         match written {
             Ok(report) => self.is_set_aside(node, &report, &entries, &rows),
             Err(error) if wal::is_full(&error) => {
-                process.held.begin(partition, Output::SetAside { report, entries, rows }, now);
+                process.storage.held.begin(partition, Output::SetAside { report, entries, rows }, now);
                 self.trace.note(now.0, format_args!("n{node} {partition} waits for room for a tail"));
                 self.injected("tail-waits");
             }
@@ -213,13 +183,13 @@ impl World {
     /// Tries again what found no room, and goes on with what came after it.
     pub(super) fn retry_held(&mut self, node: u32, incarnation: u64) {
         let now = Micros(self.now());
-        let due = self.machine(node).process.iter().flat_map(|process| process.held.due(now));
+        let due = self.machine(node).process.iter().flat_map(|process| process.storage.held.due(now));
         for id in due.collect::<Vec<_>>() {
             while self.go_on_held(node, incarnation, id, now) {}
         }
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
         // Who waits cannot lead: whoever can is to miss this node's heartbeats.
-        for id in process.held.partitions() {
+        for id in process.storage.held.partitions() {
             process.host.leases().lead(id, None);
         }
         self.submit_log(node);
@@ -227,12 +197,18 @@ impl World {
 
     /// The next of what a partition waits with. False if it waits on, or that was all.
     fn go_on_held(&mut self, node: u32, incarnation: u64, id: PartitionId, now: Micros) -> bool {
-        let process = self.machine_mut(node).process.as_mut();
-        let Some(process) = process.filter(|process| process.incarnation == incarnation) else {
-            return false;
-        };
-        match process.held.take_next(id) {
-            None => {
+        let Machine { disk, process, .. } = self.machine_mut(node);
+        let process = process.as_mut().filter(|process| process.incarnation == incarnation);
+        let Some(process) = process else { return false };
+        let next = process.storage.held.go_on(id, now, |report, entries, rows| {
+            match write_tail(disk, report, (entries, rows)) {
+                Ok(report) => Ok(Some(report)),
+                Err(error) if wal::is_full(&error) => Ok(None),
+                Err(error) => Err(error),
+            }
+        });
+        match next {
+            Ok(Next::Free) => {
                 let replica = process.host.replica(id).filter(|replica| !replica.is_damaged());
                 let record = replica.and_then(|replica| replica.record());
                 let term = record.filter(|record| record.primary == process.member).map(|record| record.term);
@@ -241,45 +217,18 @@ impl World {
                 }
                 false
             }
-            Some(Output::SetAside { report, entries, rows }) => {
-                let written = self.write_tail(node, &report, &entries, &rows);
-                let Some(process) = self.machine_mut(node).process.as_mut() else { return false };
-                match written {
-                    Ok(report) => self.is_set_aside(node, &report, &entries, &rows),
-                    Err(error) if wal::is_full(&error) => {
-                        process.held.put_back(id, Output::SetAside { report, entries, rows }, now);
-                        return false;
-                    }
-                    Err(_) => self.disk_failed(node),
-                }
+            Ok(Next::Waits) => false,
+            Ok(Next::SetAside(report, entries, rows)) => {
+                self.is_set_aside(node, &report, &entries, &rows);
                 true
             }
-            Some(output) => {
+            Ok(Next::Carry(output)) => {
                 self.carry(node, incarnation, output);
                 true
             }
-        }
-    }
-
-    fn write_tail(
-        &mut self,
-        node: u32,
-        report: &TailReport,
-        entries: &[Entry],
-        rows: &[Version],
-    ) -> io::Result<TailReport> {
-        let disk = &self.machine(node).disk;
-        let look = |name: &str| match disk.read(&format!("{TAILS}{name}")) {
-            Ok(bytes) => Ok(Some(bytes.into())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            // What is there and cannot be read is another tail's.
-            Err(_) => Ok::<_, io::Error>(Some(Default::default())),
-        };
-        match place(report.clone(), entries, rows, look)? {
-            Place::Known(known) => Ok(known),
-            Place::New(report, bytes) => {
-                disk.replace(&format!("{TAILS}{}", report.file), &bytes)?;
-                Ok(report)
+            Err(_) => {
+                self.disk_failed(node);
+                false
             }
         }
     }
@@ -296,6 +245,27 @@ impl World {
         let conns: Vec<_> = process.links.controllers();
         for conn in conns {
             self.send(conn, true, Message::TailSetAside(report.clone()));
+        }
+    }
+}
+
+/// Writes a tail to its file, and gives the report under which it is there.
+fn write_tail(
+    disk: &Disk,
+    report: &TailReport,
+    (entries, rows): (&[Entry], &[Version]),
+) -> io::Result<TailReport> {
+    let look = |name: &str| match disk.read(&format!("{TAILS}{name}")) {
+        Ok(bytes) => Ok(Some(bytes.into())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        // What is there and cannot be read is another tail's.
+        Err(_) => Ok::<_, io::Error>(Some(Default::default())),
+    };
+    match place(report.clone(), entries, rows, look)? {
+        Place::Known(known) => Ok(known),
+        Place::New(report, bytes) => {
+            disk.replace(&format!("{TAILS}{}", report.file), &bytes)?;
+            Ok(report)
         }
     }
 }

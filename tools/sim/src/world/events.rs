@@ -42,7 +42,7 @@ impl World {
             Event::Arrive { conn, forth, message } => self.arrive(conn, forth, *message),
             Event::Break { conn, if_cut } => self.break_conn(conn, if_cut),
             Event::Dial { from, to, lane } => self.dial(from, to, lane),
-            Event::Start { node } => self.start(node),
+            Event::Start { node } => self.start_in_time(node),
             Event::Tick { node, incarnation } => self.tick(node, incarnation),
             Event::Flush { node, incarnation } => self.flush(node, incarnation),
             Event::Status { node, incarnation } => self.status(node, incarnation),
@@ -80,6 +80,7 @@ impl World {
             Event::Force(step) => self.force(step),
             Event::InjectFault => self.inject(),
             Event::InjectOwn => self.inject_own(),
+            Event::Rebuild => self.rebuild_on(),
             Event::Cure(cure) => self.cure(cure),
             Event::Inspect => self.inspect(),
         }

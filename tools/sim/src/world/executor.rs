@@ -1,9 +1,10 @@
 //! A node's executor: inputs go to the replicas, and what they ask is done in order, as a real node does it.
 
+use super::machines::End;
 use super::{Event, World};
 use crate::network::{Conn, Endpoint};
 use driver::admission::{self, Admission};
-use replica::{ClientRef, Host, LeaseManager, Output};
+use replica::{ClientRef, Host, LeaseManager, Notice, Output};
 use types::{Member, Micros, Now, PartitionId, PartitionRecord};
 use wire::control::{ClusterMap, NodeStatus, Propose};
 use wire::{Message, PeerMessage, Reply, Request, Status};
@@ -40,9 +41,16 @@ impl World {
         if self.machine(node).incarnation() != Some(incarnation) {
             return;
         }
-        self.input(node, |host, now, out| host.flush(now, out));
-        if let Some(process) = self.machine_mut(node).process.as_mut() {
-            process.turn.flushed();
+        self.input(node, |host, now, out| {
+            host.aggregate(now, out);
+            host.flush(now, out);
+        });
+        let Some(process) = self.machine_mut(node).process.as_mut() else { return };
+        process.turn.flushed();
+        // As in a node: what is done in slices goes on in the next turn.
+        if process.host.aggregates() && process.turn.want_flush() {
+            let wait = 5 + self.schedule.timing().below(60);
+            self.after(wait, Event::Flush { node, incarnation });
         }
     }
 
@@ -50,7 +58,7 @@ impl World {
         for output in out.drain(..) {
             let process = self.machine_mut(node).process.as_mut();
             let Some(process) = process.filter(|process| process.incarnation == incarnation) else { return };
-            if let Some(output) = process.held.hold(output) {
+            if let Some(output) = process.storage.held.hold(output) {
                 self.carry(node, incarnation, output);
             }
         }
@@ -96,12 +104,10 @@ impl World {
                 self.after(wait, Event::Component { node, incarnation, partition });
             }
             Output::Notice { partition, what } => {
-                for (words, name) in
-                    [("comes back by the log", "back-by-log"), ("the log alone would", "back-by-choice")]
-                {
-                    if what.contains(words) {
-                        self.injected(name);
-                    }
+                match what {
+                    Notice::BackByLog { .. } => self.injected("back-by-log"),
+                    Notice::BackByFiles { .. } => self.injected("back-by-choice"),
+                    Notice::Other(_) => {}
                 }
                 self.trace.note(self.now(), format_args!("n{node} p{}: {what}", partition.0));
             }
@@ -215,6 +221,9 @@ impl World {
             let at = format!("{from} sends n{node} what no node may send: {reason}");
             return self.checks.fault("I12", now, at);
         }
+        if !self.keep(node, from, conn, &message) {
+            return;
+        }
         match message {
             Message::Heartbeat(heartbeat) => {
                 let clock = self.machine(node).clock.read(now).mono;
@@ -229,6 +238,9 @@ impl World {
                 process.host.leases().on_answer(clock, &answer);
             }
             Message::ClusterMap(cluster_map) => {
+                if let Some(process) = self.machine_mut(node).process.as_mut() {
+                    process.let_in = true;
+                }
                 let removed = self.learn_nodes(node, &cluster_map);
                 self.learn_tables(node, &cluster_map);
                 if !removed {
@@ -237,6 +249,10 @@ impl World {
             }
             Message::Proposed(proposed) => {
                 self.input(node, |host, now, out| host.proposed(now, &proposed, out))
+            }
+            Message::RegisterRefused(refused) if refused.for_good => {
+                self.trace.note(self.now(), format_args!("n{node} is refused: {}", refused.why));
+                self.end(node, End::Crash);
             }
             Message::Advise(advise) => self.input(node, |host, now, out| host.advise(now, advise, out)),
             Message::Request(request) => self.request(node, conn, request),
@@ -249,12 +265,13 @@ impl World {
         }
     }
 
-    fn request(&mut self, node: u32, conn: Conn, request: Request) {
+    /// A request reaches a node.
+    pub(super) fn request(&mut self, node: u32, conn: Conn, request: Request) {
         self.checks.requests.received(self.schedule.now(), conn, &request);
         let to = ClientRef { connection: conn, request: request.id };
         let (id, Some(process)) = (request.partition, &self.machine(node).process) else { return };
         let record = process.host.replica(id).and_then(|replica| replica.record());
-        let (held, full) = (process.held.holds(id), process.logs.is_full().then_some("its log"));
+        let (held, full) = (process.storage.held.holds(id), process.logs.is_full().then_some("its log"));
         let Some(status) = admission::of_client(&request, process.member, record, held, full) else {
             return self.input(node, |host, now, out| host.request(now, to, request, out));
         };
@@ -271,11 +288,18 @@ impl World {
             self.checks.availability.gets_piece(id, now);
         }
         let Some(process) = &self.machine(node).process else { return };
-        let (held, full) = (process.held.holds(id), process.logs.is_full());
+        let (held, full) = (process.storage.held.holds(id), process.logs.is_full());
         match admission::of_peer(&message, process.member, held, full) {
             Admission::Given => self.input(node, |host, now, out| host.peer(now, message, out)),
             Admission::Lost => {}
             Admission::Refused(to, refused) => {
+                self.injected("append-busy");
+                self.send_peer(node, to, PeerMessage::AppendRefused(refused));
+            }
+            Admission::Heard(to, refused) => {
+                if let PeerMessage::Append(append) = &message {
+                    self.input(node, |host, now, out| host.hear_positions(now, append, out));
+                }
                 self.injected("append-busy");
                 self.send_peer(node, to, PeerMessage::AppendRefused(refused));
             }
@@ -288,14 +312,20 @@ impl World {
                 Ok(record) => record,
                 Err(reason) => return self.checks.fault("I10", self.now(), reason),
             };
-            let (id, log) = (record.id, record.policy.log);
-            let mut known = true;
-            let again = record.clone();
-            self.input(node, |host, now, out| known = host.configure(now, record, out));
-            if !known {
-                self.new_replica(node, id, log);
-                self.input(node, |host, now, out| known = host.configure(now, again, out));
-            }
+            self.adopt(node, record);
+        }
+    }
+
+    /// Tells the replica of its configuration, and makes one where this node has none.
+    pub(super) fn adopt(&mut self, node: u32, record: PartitionRecord) {
+        let mut known = true;
+        let again = record.clone();
+        self.input(node, |host, now, out| known = host.configure(now, record, out));
+        if !known {
+            self.new_replica(node, &again);
+            self.input(node, |host, now, out| {
+                host.configure(now, again, out);
+            });
         }
     }
 
@@ -327,6 +357,8 @@ impl World {
             self.input(node, |host, now, out| host.tick(now, out));
             self.retry_held(node, incarnation);
             self.relocate(node);
+            self.make_waiting(node);
+            self.go_on_with_checkpoint(node, incarnation);
         }
     }
 
@@ -347,7 +379,9 @@ impl World {
             member: process.member,
             hears,
             replicas: process.host.status(clock),
-            full: process.logs.is_full() || !process.held.is_empty(),
+            full: process.logs.is_full()
+                || !process.storage.held.is_empty()
+                || !process.storage.waiting.is_empty(),
             tails: process.reports.tails().to_vec(),
             ..NodeStatus::default()
         };

@@ -20,7 +20,7 @@ impl World {
             {
                 process.watched.gives_up_log(refused.partition, refused.from);
             }
-            PeerMessage::Report(report) => {
+            PeerMessage::LogReport(report) => {
                 process.watched.gives_up_log(report.partition, report.from);
             }
             _ => {}

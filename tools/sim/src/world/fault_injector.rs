@@ -83,6 +83,10 @@ impl World {
             Fault::ReadFails
             | Fault::FewLogFiles
             | Fault::LogCut
+            | Fault::GiveUp
+            | Fault::GoBack
+            | Fault::RecordsLost
+            | Fault::Rivals
             | Fault::MetaFull
             | Fault::MetaSyncFails => unreachable!("{fault} has a rhythm of its own"),
         }
@@ -354,7 +358,7 @@ impl World {
     }
 
     /// Another policy for a table, of those that its log allows.
-    fn alteration(&mut self) -> Option<AdminCommand> {
+    pub(super) fn alteration(&mut self) -> Option<AdminCommand> {
         let random = self.faults.random();
         let table = random.pick(&self.plan.tables)?;
         let names: &[&str] = match table.log {
@@ -387,6 +391,7 @@ impl World {
             Cure::Fast(node) => self.machine_mut(node).health.speed_up(),
             Cure::Room(node) => self.machine(node).disk.set_trouble(|trouble| trouble.full = false),
             Cure::Reads(node) => self.machine(node).disk.set_trouble(|trouble| trouble.fail_reads = 0),
+            Cure::OldDisk(node) => self.replace_old_disk(node),
             Cure::LogFiles(node) => self.machine(node).disk.set_trouble(|trouble| trouble.no_files = 0),
             Cure::MetaRoom => self.control.meta.fill(false),
             Cure::Trees(node) => {
@@ -440,6 +445,9 @@ impl World {
     pub(super) fn may_lose_disk(&self, node: u32) -> bool {
         if !self.plan.recoverable {
             return true;
+        }
+        if self.control.rebuilding.is_under_way() {
+            return false;
         }
         let others_sound =
             self.machines.iter().all(|machine| machine.id == node || !machine.health.is_impaired());

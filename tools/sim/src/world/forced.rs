@@ -20,7 +20,7 @@ const PAUSES: u64 = 4_000_000;
 /// When it should be alone, and has had a while to acknowledge something.
 const ALONE: u64 = 3_500_000;
 /// Between two attempts of the operator, and to look whether the old primary knows.
-const LOOKS: u64 = 400_000;
+const OPERATOR_POLL_US: u64 = 400_000;
 /// How long it is cut off from the others.
 const AWAY: u64 = 2_500_000;
 
@@ -64,7 +64,7 @@ impl World {
         };
         let records: Vec<PartitionRecord> = self.checks.epochs.records().filter(fits).cloned().collect();
         let Some(record) = self.faults.forced.random().pick(&records).cloned() else {
-            return self.after(LOOKS, Event::Force(ForceStep::Begin));
+            return self.after(OPERATOR_POLL_US, Event::Force(ForceStep::Begin));
         };
         let primary = record.primary.node.0;
         self.faults.forced.begin();
@@ -77,7 +77,7 @@ impl World {
         if self.faults.forced.random().chance(650) {
             let incarnation = self.machine(primary).incarnation().unwrap_or_default();
             let flush = Event::Component { node: primary, incarnation, partition: record.id };
-            self.after(ALONE - LOOKS, flush);
+            self.after(ALONE - OPERATOR_POLL_US, flush);
         }
         self.after(ALONE, Event::Force(ForceStep::Cut(record.id, primary)));
     }
@@ -102,8 +102,8 @@ impl World {
             }
         }
         self.faults.forced.cut_off(node);
-        self.after(PAUSES - ALONE + LOOKS, Event::Force(ForceStep::Force(partition, node)));
-        self.after(AWAY + LOOKS, Event::Force(ForceStep::Return(partition, node)));
+        self.after(PAUSES - ALONE + OPERATOR_POLL_US, Event::Force(ForceStep::Force(partition, node)));
+        self.after(AWAY + OPERATOR_POLL_US, Event::Force(ForceStep::Return(partition, node)));
     }
 
     fn others_of(&self, node: u32) -> Vec<Endpoint> {
@@ -126,7 +126,7 @@ impl World {
         let named = self.faults.forced.random().chance(500);
         let named = self.faults.forced.random().pick(&others).copied().filter(|_| named);
         self.ask(AdminCommand::Force { partition, node: named.map(NodeId) });
-        self.after(LOOKS, Event::Force(ForceStep::Force(partition, node)));
+        self.after(OPERATOR_POLL_US, Event::Force(ForceStep::Force(partition, node)));
     }
 
     /// A record was written.
@@ -149,7 +149,7 @@ impl World {
             record.is_none_or(|record| record.term >= newest.term || record.primary.node.0 != node)
         });
         if !knows && self.stage.phase() == Phase::Faults {
-            return self.after(LOOKS, Event::Force(ForceStep::Return(partition, node)));
+            return self.after(OPERATOR_POLL_US, Event::Force(ForceStep::Return(partition, node)));
         }
         self.faults.forced.is_back(node);
         let here = Endpoint::Node(node);

@@ -59,9 +59,10 @@ impl World {
         let Some(process) = self.machine(node).process.as_ref().filter(|_| self.plan.workload.indexes) else {
             return;
         };
-        // Rows of a load can be read when it is published, and not before.
+        // Rows of a load can be read when it is published, and not before. A database has its own checker.
         let sound = |replica: &&replica::Replica| {
-            let whole = replica.engine().pending_load().is_none();
+            let whole =
+                replica.engine().pending_load().is_none() && !self.checks.lineage.has_tables(replica.id());
             let read = unread.contains(&replica.id());
             whole && read && !replica.is_damaged() && !process.reports.damaged().contains(&replica.id())
         };

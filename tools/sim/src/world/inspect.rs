@@ -42,6 +42,11 @@ impl World {
         self.note_members(&record);
         self.note_forced(&record);
         self.note_sealed(&record);
+        let process = self.machine(record.primary.node.0).process.as_ref();
+        let leads = process.filter(|process| process.member == record.primary);
+        let replica = leads.and_then(|process| process.host.replica(record.id));
+        let committed = replica.map_or(Lsn::ZERO, |replica| replica.marks().committed());
+        self.checks.epochs.note_committed((record.id, record.epoch), committed);
         let verdict = self.checks.epochs.written(self.now(), record);
         self.checks.expect("I10", self.now(), verdict);
     }
@@ -235,7 +240,7 @@ impl World {
         self.look_at_files(node);
         let now = self.now();
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-        if let Err(sentence) = process.host.validate() {
+        if let Err(sentence) = process.host.validate().and_then(|()| process.storage.validate()) {
             return self.checks.fault("R7", now, format!("n{node}: {sentence}"));
         }
         let mut news = Vec::new();
@@ -279,7 +284,7 @@ impl World {
         self.checks.availability.serves(record.id, self.now(), record.term);
         let written = self.checks.epochs.get(record.id, record.term.began()).cloned();
         let written = written.unwrap_or_else(|| record.clone());
-        let last = self.checks.epochs.get(record.id, types::Epoch(written.epoch.0.saturating_sub(1)));
+        let last = self.checks.epochs.before(&written);
         let verdict = self.checks.survival.serves(self.now(), &self.checks.lineage, last, &written, tip);
         self.checks.expect("I1", self.now(), verdict);
         self.checks.tip(record.id, tip);
@@ -339,7 +344,7 @@ impl World {
             };
             // A log that is about to begin again has said so to the disk already: it does so before anything
             // that follows.
-            if process.logs.begins_again(id) || process.held.holds(id) {
+            if process.logs.begins_again(id) || process.storage.held.holds(id) {
                 continue;
             }
             let persisted = replica.engine().persisted();
@@ -418,13 +423,18 @@ impl World {
 
     /// A partition that everybody forgot, of main memory or with a member whose disk is gone, stays closed
     /// until an operator speaks (PR-17), and so does one whose set shrank to a member whose disk was lost
-    /// just then.
+    /// just then, or rotted, or of which nobody has a whole log.
     pub(super) fn is_closed_for_good(&self, record: &PartitionRecord) -> bool {
         let faulted = |member: &types::Member| {
             let machine = self.machine(member.node.0);
-            machine.health.is_impaired() && machine.has_ended(member)
+            // What rots silently may be found while the process runs.
+            let finds = || {
+                let process = machine.process.as_ref();
+                process.is_some_and(|process| process.reports.damaged().contains(&record.id))
+            };
+            machine.health.is_impaired() && (machine.has_ended(member) || finds())
         };
-        if record.in_sync.iter().all(faulted) {
+        if record.in_sync.iter().all(faulted) || self.has_no_whole_log(record) {
             return true;
         }
         let present = |member: &types::Member| self.machine(member.node.0).member();
@@ -433,6 +443,29 @@ impl World {
         let waits = record.policy.log == LogKind::Memory
             || !survives_restart(&record.policy) && record.in_sync.iter().any(replaced);
         waits && record.in_sync.iter().all(forgotten)
+    }
+
+    /// True if the end of every log that the set has was torn in a crash, so that it fences nothing (PR-18),
+    /// and what the others had is lost with their disks. Where acknowledgements rest on the primary alone
+    /// that is given up after a while (PR-141).
+    fn has_no_whole_log(&self, record: &PartitionRecord) -> bool {
+        let replica = |member: &Member| {
+            let process = self.machine(member.node.0).process.as_ref()?;
+            let here = process.host.replica(record.id).filter(|_| process.member.same_store(member));
+            here.filter(|replica| !replica.is_damaged()).map(|replica| (process.clean_start, replica))
+        };
+        let lost = |member: &&Member| {
+            let machine = self.machine(member.node.0);
+            machine.process.is_some()
+                && machine.health.is_impaired()
+                && machine.has_ended(member)
+                && replica(member).is_none()
+        };
+        let torn = |member: &Member| {
+            replica(member).is_some_and(|(clean, replica)| !clean && replica.log().is_torn())
+        };
+        let (gone, there): (Vec<&Member>, Vec<&Member>) = record.in_sync.iter().partition(lost);
+        !gone.is_empty() && !rests_on_primary(&record.policy) && there.into_iter().all(torn)
     }
 
     /// Partitions that no healing opens again.

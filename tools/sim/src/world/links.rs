@@ -7,7 +7,7 @@ use wire::Message;
 use wire::control::Register;
 
 /// How long somebody waits before connecting again.
-const AGAIN: u64 = 50_000;
+const RECONNECT_DELAY_US: u64 = 50_000;
 /// One of so many messages goes through the codec.
 const CODEC_EVERY: u64 = 16;
 
@@ -26,7 +26,8 @@ impl World {
             return;
         }
         let incarnation = self.incarnation_at(to).filter(|_| self.network.reachable(from.0, to, lane));
-        let Some(incarnation) = incarnation.filter(|_| !self.is_paused(to)) else {
+        let talk = [from.0, to].into_iter().all(|end| self.talks(end, lane));
+        let Some(incarnation) = incarnation.filter(|_| talk && !self.is_paused(to)) else {
             return self.dial_failed(from, to, lane);
         };
         if self.is_linked(from.0, to, incarnation, lane) {
@@ -52,6 +53,13 @@ impl World {
         open.is_some_and(|open| open.from == (to, incarnation) || open.to == (to, incarnation))
     }
 
+    /// True unless that is a node that no controller has let in yet, and others are to talk to it.
+    fn talks(&self, endpoint: Endpoint, lane: Lane) -> bool {
+        let Endpoint::Node(node) = endpoint else { return true };
+        let process = self.machine(node).process.as_ref();
+        !matches!(lane, Lane::Peer | Lane::Heartbeat) || process.is_some_and(|process| process.let_in)
+    }
+
     fn is_paused(&self, endpoint: Endpoint) -> bool {
         matches!(endpoint, Endpoint::Node(node) if self.machine(node).standing.is_paused())
     }
@@ -59,7 +67,7 @@ impl World {
     fn dial_failed(&mut self, from: (Endpoint, u64), to: Endpoint, lane: Lane) {
         match (from.0, lane) {
             (Endpoint::Node(_), _) => {
-                let wait = AGAIN + self.schedule.timing().below(AGAIN);
+                let wait = RECONNECT_DELAY_US + self.schedule.timing().below(RECONNECT_DELAY_US);
                 self.after(wait, Event::Dial { from, to, lane });
             }
             (Endpoint::Client(_), _) => self.client_linked(from.0, to, slot_of(lane), LinkNews::Failed),
@@ -101,6 +109,7 @@ impl World {
             addresses,
             zone: String::new(),
             damaged: process.reports.damaged().to_vec(),
+            starts: process.starts.clone().into(),
         };
         let mut tell: Vec<Message> =
             process.reports.tails().iter().cloned().map(Message::TailSetAside).collect();
@@ -139,6 +148,12 @@ impl World {
         }
     }
 
+    /// One end closes a connection: what it has said on it arrives before.
+    pub(super) fn close_conn(&mut self, conn: Conn, forth: bool) {
+        let arrived = self.network.arrives(conn, forth).max(self.now());
+        self.at(arrived + 1, Event::Break { conn, if_cut: false });
+    }
+
     pub(super) fn break_conn(&mut self, conn: Conn, if_cut: bool) {
         let ends = self.network.get(conn).map(|open| [open.from, open.to]);
         let both_live = ends.is_some_and(|ends| {
@@ -171,13 +186,13 @@ impl World {
                 let Some(process) = self.machine_mut(node).process.as_mut() else { return };
                 process.links.unlink(peer, lane, conn);
                 if dialler {
-                    self.after(AGAIN, Event::Dial { from: (at, incarnation), to: other, lane });
+                    self.after(RECONNECT_DELAY_US, Event::Dial { from: (at, incarnation), to: other, lane });
                 }
             }
             (Endpoint::Node(node), Endpoint::Controller(id)) => {
                 let Some(process) = self.machine_mut(node).process.as_mut() else { return };
                 process.links.unlink_controller(id);
-                self.after(AGAIN, Event::Dial { from: (at, incarnation), to: other, lane });
+                self.after(RECONNECT_DELAY_US, Event::Dial { from: (at, incarnation), to: other, lane });
             }
             (Endpoint::Controller(id), _) => self.controller_process_disconnected(id, conn),
             (Endpoint::Client(_), _) => {

@@ -6,6 +6,7 @@ use crate::event::{Cure, Event};
 use crate::faults::Fault;
 use crate::lsm_files::{NewJob, Place};
 use crate::node::{PartFiles, SECOND, SnapshotFile};
+use driver::directories::FailedWrite;
 use engine::MemoryEngine;
 use std::sync::Arc;
 use test_engines::PartsEngine;
@@ -128,46 +129,77 @@ impl World {
     }
 
     fn engine_failed(&mut self, node: u32, id: PartitionId) {
-        let machine = self.machine(node);
-        let in_second = machine.second.directory_of(id) == Some(SECOND);
-        if in_second && self.may_lose_disk(node) && self.lose_second(node) {
+        let second = self.machine(node).second.directory_of(id).filter(|directory| *directory == SECOND);
+        if let FailedWrite::LosesDirectory(_) = FailedWrite::of(second)
+            && self.may_lose_disk(node)
+            && self.lose_second(node)
+        {
             return self.injected("lsm-directory-given-up");
         }
         self.end(node, End::Crash);
         self.start_later(node, 300_000);
     }
 
-    /// Begins to write an LSM engine to disk.
-    pub(super) fn begin_checkpoint(&mut self, node: u32, partition: PartitionId) {
-        self.checkpointing(node, partition, |replica| replica.begin_checkpoint(&unasked()));
-    }
-
-    /// Goes on with it.
-    pub(super) fn go_on_checkpoint(&mut self, node: u32, incarnation: u64, partition: PartitionId) {
-        if self.machine(node).incarnation() == Some(incarnation) {
-            self.checkpointing(node, partition, |replica| replica.engine_mut().go_on_checkpoint());
+    /// Writes the engines that are due to disk, one after the other, until one goes on beside other work.
+    pub(super) fn write_engines(&mut self, node: u32) {
+        loop {
+            let Some(process) = self.machine_mut(node).process.as_mut() else { return };
+            let Some(id) = process.storage.checkpoints.take_next() else { return };
+            let lsm = self.plan.is_lsm(id);
+            // The engine in memory writes its file at once: beside other work it would use a thread.
+            self.write_engine(node, id, |replica| match lsm {
+                true => replica.begin_checkpoint(&unasked()),
+                false => replica.checkpoint().map(|_| Checkpoint::Idle),
+            });
         }
     }
 
-    fn checkpointing(
+    /// Goes on with the one that is being written, whoever has done its job, as a turn of a real node does.
+    pub(super) fn go_on_with_checkpoint(&mut self, node: u32, incarnation: u64) {
+        let process = self.machine(node).process.as_ref();
+        if let Some(id) = process.and_then(|process| process.storage.checkpoints.under_way()) {
+            self.go_on_checkpoint(node, incarnation, id);
+        }
+    }
+
+    /// Goes on with the one that is being written, if it is this one, and with those that are due behind it.
+    pub(super) fn go_on_checkpoint(&mut self, node: u32, incarnation: u64, partition: PartitionId) {
+        let process = self.machine(node).process.as_ref();
+        let under_way = process.and_then(|process| process.storage.checkpoints.under_way());
+        if self.machine(node).incarnation() == Some(incarnation) && under_way == Some(partition) {
+            self.write_engine(node, partition, |replica| replica.engine_mut().go_on_checkpoint());
+            self.write_engines(node);
+        }
+    }
+
+    fn write_engine(
         &mut self,
         node: u32,
         partition: PartitionId,
         act: impl FnOnce(&mut replica::Replica) -> Result<Checkpoint, EngineError>,
     ) {
+        let lsm = self.plan.is_lsm(partition);
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
+        let (incarnation, checkpoints) = (process.incarnation, &mut process.storage.checkpoints);
+        checkpoints.ended(partition);
         let Some(replica) = process.host.replica_mut(partition) else { return };
         let before = replica.engine().persisted();
         let outcome = act(replica);
         let now = replica.engine().persisted();
+        if let Ok(Checkpoint::Ready | Checkpoint::Waiting) = outcome {
+            checkpoints.begin(partition);
+        }
         if now != before {
             self.trace
                 .note(self.now(), format_args!("n{node} makes a component of p{} at {now}", partition.0));
-            self.injected("lsm-checkpoint");
+            self.injected(if lsm { "lsm-checkpoint" } else { "checkpoint" });
         }
         match outcome {
+            Ok(Checkpoint::Ready) => self.after(1, Event::GoOn { node, incarnation, partition }),
             // It is as it was, and the log keeps what the files lack.
             Ok(_) | Err(EngineError::Full(_)) => {}
+            // A disk of the engine in memory that has no room, or fails for now: the log is kept for longer.
+            Err(EngineError::Io(_)) if !lsm => {}
             Err(EngineError::Io(error)) => {
                 self.trace.note(self.now(), format_args!("n{node} p{}: {error}", partition.0));
                 self.engine_failed(node, partition);

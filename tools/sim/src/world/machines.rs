@@ -1,19 +1,28 @@
 //! Nodes start, recover what their disk has, and die.
 
-use super::disks::tails_on;
-use super::{Event, World};
+use super::{Event, TAILS, World};
 use crate::check::ends::Last;
+use crate::disk::Disk;
 use crate::network::{Endpoint, Lane};
 use crate::node::{
-    FIRST, Heard, Links, Logs, Process, Reports, SECOND, SecondDirectory, Turn, Watched, lease_manager,
+    FIRST, Heard, Links, Logs, Machine, Process, Reports, SECOND, SecondDirectory, Storage, Turn, Watched,
+    lease_manager,
 };
-use driver::HeldOutputs;
+use driver::directories::{self, Candidate, STEP_BYTES};
 use driver::recovery::{self, InLog, OpenEngine, Reopened};
+use driver::tail_file::TailFile;
 use engine::MemoryEngine;
 use replica::{Host, Replica};
 use std::collections::BTreeSet;
-use types::{Engine, LogKind, PartitionId, Rules};
+use types::config::TailReport;
+use types::{Engine, LogKind, PartitionId, PartitionRecord, Rules};
 use wal::{Log, RecoveredPartition};
+
+/// The reports of all tails on a disk, as far as they can be read.
+fn tails_on(disk: &Disk) -> Vec<TailReport> {
+    let read = |name: String| Some(TailFile::decode(disk.read(&name).ok()?.into())?.report);
+    disk.names(TAILS).into_iter().filter_map(read).collect()
+}
 
 /// How a process ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,12 +44,22 @@ fn log_options(rules: Rules) -> wal::Options {
 }
 
 impl World {
+    /// It is time for a node's process to start. Who is to be down as long as there are no records is started
+    /// later.
+    pub(super) fn start_in_time(&mut self, node: u32) {
+        match self.control.rebuilding.leaves_out(node) {
+            true => self.after(100_000, Event::Start { node }),
+            false => self.start(node),
+        }
+    }
+
     /// Starts a node's process on what its disk has.
-    pub(super) fn start(&mut self, node: u32) {
+    fn start(&mut self, node: u32) {
         let now = self.now();
         let (rules, settings) = (self.settings.rules, self.settings.clone());
         let keep = !rules.restarts_lead_nothing();
         let fresh_store = self.schedule.timing().next() >> 8;
+        let flush_bytes = self.plan.flushes.log_bytes;
         let machine = self.machine_mut(node);
         machine.starts.begin();
         machine.health.tell_syncs(machine.disk.syncs().1);
@@ -58,7 +77,8 @@ impl World {
             Ok(opened) => opened,
             Err(reason) => return self.start_failed(node, &reason),
         };
-        let lost = recovery::distrusted(self.with_files(node), &found.partitions, found.unknown_damaged);
+        let had = self.replicas_of(node, found.unknown_damaged);
+        let lost = recovery::distrusted(had, &found.partitions, found.unknown_damaged);
         if !lost.is_empty()
             && let Err(error) = log.distrust(&lost)
         {
@@ -67,15 +87,19 @@ impl World {
         let machine = self.machine_mut(node);
         let (clock, tails) = (machine.clock.read(now).mono, tails_on(&machine.disk));
         let leases = lease_manager(member, &settings, clock);
+        let let_in = !machine.disk.is_older();
+        let starts = machine.disk.begin_incarnation(now << 8 | u64::from(node));
         let incarnation = self.counts.next_process();
         let mut process = Process {
             incarnation,
             member,
             host: Host::new(member, settings.clone(), leases),
             logs: Logs::new(log),
-            held: HeldOutputs::default(),
+            storage: Storage::new(flush_bytes, log_options(rules).max_bytes),
             links: Links::default(),
             clean_start: found.clean_shutdown,
+            starts,
+            let_in,
             reports: Reports::new(tails),
             heard: Heard::default(),
             turn: Turn::new(now),
@@ -104,9 +128,8 @@ impl World {
         let (wait, dead) =
             (200_000 + self.schedule.timing().below(200_000), self.stage.phase() == super::Phase::Healed);
         // What is only wanted for now is no reason to give a disk up.
-        let passes = self.machines.files_mut().trouble(node).is_passing();
+        let passes = self.is_short(node);
         let machine = self.machine_mut(node);
-        let passes = passes || machine.disk.trouble().no_files != 0;
         let hopeless = !passes && machine.starts.fail();
         if hopeless && !dead && !self.may_lose_disk(node) {
             // Nothing to be done with this disk, and no good copy elsewhere yet: the operator waits.
@@ -146,6 +169,16 @@ impl World {
         Ok(replica)
     }
 
+    /// The partitions that have files in some directory; where the log may have lost some, all that were made
+    /// here.
+    fn replicas_of(&self, node: u32, doubtful: bool) -> BTreeSet<PartitionId> {
+        let mut had = self.with_files(node);
+        if doubtful {
+            had.extend(&self.machine(node).made);
+        }
+        had
+    }
+
     /// The partitions that have files in some directory.
     fn with_files(&self, node: u32) -> BTreeSet<PartitionId> {
         let disk = &self.machine(node).disk;
@@ -160,7 +193,7 @@ impl World {
     /// Partitions that have files, and that the log knows nothing of: its owner lost the log, or it was never
     /// synced.
     fn recover_unlogged(&mut self, node: u32, process: &mut Process, doubtful: bool) -> Result<(), String> {
-        for id in self.with_files(node) {
+        for id in self.replicas_of(node, doubtful) {
             let directory_of = self.machine(node).second.directory_of(id);
             let Some(directory_of) = directory_of.filter(|_| !process.host.has(id)) else { continue };
             let Ok((engine, broken)) = self.open_engine(node, directory_of, id) else { continue };
@@ -173,14 +206,37 @@ impl World {
         Ok(())
     }
 
-    /// A replica of a partition that this node has nothing of.
-    pub(super) fn new_replica(&mut self, node: u32, id: PartitionId, log: LogKind) {
-        let rules = self.settings.rules;
-        let second = self.plan.directories && log == LogKind::Disk && (id.0 + node) % 2 == 1;
-        let machine = self.machine_mut(node);
-        if second && machine.second.is_there() {
-            machine.second.house(id);
+    /// True if this node is refused room or files for now, and for nothing worse.
+    pub(super) fn is_short(&mut self, node: u32) -> bool {
+        let passing = self.machines.files_mut().trouble(node).is_passing();
+        passing || self.machine(node).disk.trouble().no_files != 0
+    }
+
+    /// True if a new replica's files go into the second directory. What else lies in the first one takes more
+    /// or less room.
+    fn choose_second(&self, node: u32, id: PartitionId) -> bool {
+        let Machine { second, process, .. } = self.machine(node);
+        if !self.plan.directories || !second.is_there() {
+            return false;
         }
+        let all = process.as_ref().map_or(0, |process| {
+            let on_disk = |replica: &&Replica| !process.logs.is_in_memory(replica.id());
+            process.host.replicas().filter(on_disk).count()
+        });
+        let inside = second.replicas().len();
+        let candidate = |id, bytes, replicas| Candidate { id, bytes, free: u64::MAX, replicas };
+        let beside = u64::from((id.0 + node) % 2) * STEP_BYTES;
+        let both = [candidate(None, beside, all.saturating_sub(inside)), candidate(Some(()), 0, inside)];
+        directories::choose(both, 0).is_some()
+    }
+
+    /// A replica of a partition that this node has nothing of. Without room for it, it is tried again.
+    pub(super) fn new_replica(&mut self, node: u32, record: &PartitionRecord) {
+        let (rules, id, log) = (self.settings.rules, record.id, record.policy.log);
+        if log == LogKind::Disk && self.choose_second(node, id) {
+            self.machine_mut(node).second.house(id);
+        }
+        let machine = self.machine_mut(node);
         let directory_of = machine.second.directory_of(id).unwrap_or(FIRST);
         if machine.process.is_none() {
             return;
@@ -189,15 +245,16 @@ impl World {
             LogKind::Memory => Box::new(MemoryEngine::volatile_with(rules)),
             LogKind::Disk => match self.open_engine(node, directory_of, id) {
                 Ok((engine, _)) => engine,
-                Err(_) => {
-                    self.end(node, End::Crash);
-                    return self.start_later(node, 300_000);
-                }
+                Err(why) => return self.finds_no_room(node, id, Some(record), &why),
             },
         };
-        let Some(process) = self.machine_mut(node).process.as_mut() else { return };
+        let machine = self.machine_mut(node);
+        let Some(process) = machine.process.as_mut() else { return };
+        process.storage.found_room(id);
         if log == LogKind::Memory {
             process.logs.keep_in_memory(id);
+        } else {
+            machine.made.insert(id);
         }
         let engine = OpenEngine { engine, broken: None, storage_lost: false };
         let read = |_| Err("a new replica has no log");
@@ -205,6 +262,47 @@ impl World {
             Ok(opened) => process.host.add(opened.replica),
             Err(_) => self.end(node, End::Crash),
         }
+    }
+
+    /// The files of a replica cannot be made. That is tried again if nothing but room is wanting (F20), and
+    /// else the end of the process. `record`: of one that is not there yet.
+    pub(super) fn finds_no_room(
+        &mut self,
+        node: u32,
+        id: PartitionId,
+        record: Option<&PartitionRecord>,
+        why: &str,
+    ) {
+        let now = self.now();
+        if !self.is_short(node) {
+            self.end(node, End::Crash);
+            return self.start_later(node, 300_000);
+        }
+        let machine = self.machine_mut(node);
+        let clock = machine.clock.read(now).mono;
+        let Some(process) = machine.process.as_mut() else { return };
+        let news = match record {
+            Some(record) => process.storage.wait(record.clone(), clock),
+            None => process.storage.waiting.add(id, clock),
+        };
+        if news {
+            self.trace.note(now, format_args!("n{node} finds no room for p{}: {why}", id.0));
+            self.injected("replica-waits");
+        }
+    }
+
+    /// Tries again to make replicas that found no room and are still wanted here.
+    pub(super) fn make_waiting(&mut self, node: u32) {
+        let now = self.now();
+        let machine = self.machine_mut(node);
+        let clock = machine.clock.read(now).mono;
+        let Some(process) = machine.process.as_mut() else { return };
+        if process.storage.waiting.is_empty() {
+            return;
+        }
+        let lost = process.host.storage_lost();
+        let due = process.storage.due(&process.member, &lost, clock);
+        due.into_iter().for_each(|record| self.adopt(node, record));
     }
 
     fn started(&mut self, node: u32, incarnation: u64) {
@@ -244,14 +342,17 @@ impl World {
         machine.starts.ended(now);
         self.disturbs(Some(node));
         let (incarnation, member) = (process.incarnation, process.member);
-        self.checks.ends.ended(member, process.host.replicas().map(last));
+        // On an older copy of its disk it has the name of a life that was another one's, and nobody heard it.
+        if process.let_in {
+            self.checks.ends.ended(member, process.host.replicas().map(last));
+        }
         let machine = self.machine_mut(node);
         if how == End::Power {
             machine.disk.lose_power();
         }
         if how == End::Clean {
             // A log that has failed cannot be shut down.
-            let _ = process.logs.shutdown(now, process.held.is_empty());
+            let _ = process.logs.shutdown(now, process.storage.held.is_empty());
         } else {
             if self.machines.files_mut().stop(node) {
                 self.injected("lsm-job-cut");
@@ -282,6 +383,9 @@ impl World {
         let machine = self.machine_mut(node);
         machine.disk.wipe();
         machine.second = SecondDirectory::default();
+        machine.kept = Default::default();
+        machine.asked = 0;
+        machine.made.clear();
         machine.starts.renew();
         let id = types::NodeId(node);
         self.checks.storage.wiped(id);

@@ -1,8 +1,11 @@
 //! The metastore: one journal on one simulated disk, which may be out of reach, slow, or lose its answers.
 
 use crate::disk::Disk;
+use controller::rebuild::Rebuilt;
 use controller::{Txn, TxnError, TxnOutcome};
-use metastore::{Changes, Embedded, MetaError, Metastore};
+use metastore::embedded::journal;
+use metastore::table::Table;
+use metastore::{Changes, Embedded, MetaError, Metastore, RecordsSnapshot};
 use std::collections::BTreeSet;
 use std::io;
 use wire::RecordText;
@@ -19,9 +22,11 @@ pub(super) struct Meta {
     /// What a transaction takes at most.
     slow_us: u64,
     /// Answers that are lost, per thousand.
-    lost: u64,
+    unheard: u64,
     /// Its machine went down, and the journal could not be opened again yet.
     closed: bool,
+    /// Its disk is gone.
+    lost: bool,
     /// Up to this revision the checkers have seen what was written.
     seen: u64,
     /// The keys that were there then.
@@ -63,7 +68,8 @@ impl Meta {
         let store =
             Embedded::open(Journal { disk: disk.clone() }).expect("an empty disk holds an empty store");
         let keys = BTreeSet::new();
-        Meta { disk, store, down_until: 0, slow_us: TXN_US, lost: 0, closed: false, seen: 0, keys }
+        let (slow_us, seen) = (TXN_US, 0);
+        Meta { disk, store, down_until: 0, slow_us, unheard: 0, closed: false, lost: false, seen, keys }
     }
 
     /// True if it answers nothing now.
@@ -74,7 +80,7 @@ impl Meta {
     /// True if it answers everything, quickly.
     pub fn is_well(&self, now: u64) -> bool {
         let is_sound = self.disk.trouble() == Default::default();
-        !self.is_down(now) && self.slow_us == TXN_US && self.lost == 0 && is_sound
+        !self.is_down(now) && self.slow_us == TXN_US && self.unheard == 0 && is_sound && !self.lost
     }
 
     /// Its disk is full, or not any more.
@@ -95,7 +101,7 @@ impl Meta {
     /// Opens the journal again, if the store has failed and that works now. The error says that it is
     /// damaged.
     fn reopen(&mut self) -> Result<(), String> {
-        if !self.has_failed() {
+        if self.lost || !self.has_failed() {
             return Ok(());
         }
         match Embedded::open(Journal { disk: self.disk.clone() }) {
@@ -106,14 +112,37 @@ impl Meta {
         Ok(())
     }
 
+    /// Its disk is gone, with all records.
+    pub fn lose(&mut self) {
+        self.disk.wipe();
+        (self.lost, self.closed) = (true, true);
+    }
+
+    /// It begins with records that were made anew.
+    pub fn restore(&mut self, rebuilt: &Rebuilt) {
+        let entry = |(key, value): &(controller::Key, Vec<u8>)| controller::Entry {
+            key: key.to_string(),
+            revision: rebuilt.revision,
+            value: value.clone(),
+        };
+        let entries = rebuilt.entries.iter().map(entry).collect();
+        let table = Table::restore(RecordsSnapshot { revision: rebuilt.revision, entries });
+        self.disk.wipe();
+        self.disk.replace(JOURNAL, &journal::fresh(&table)).expect("an empty disk has room");
+        self.store = Embedded::open(Journal { disk: self.disk.clone() }).expect("it was just written");
+        (self.lost, self.closed) = (false, false);
+        // Nobody may have heard of the records that were made before these: then both begin alike.
+        self.seen = 0;
+    }
+
     /// What a transaction takes at most.
     pub fn slow_us(&self) -> u64 {
         self.slow_us
     }
 
     /// Answers that are lost, per thousand.
-    pub fn lost(&self) -> u64 {
-        self.lost
+    pub fn unheard(&self) -> u64 {
+        self.unheard
     }
 
     /// It answers nothing until then; with `power` its machine loses power too, and is started again.
@@ -128,9 +157,9 @@ impl Meta {
     }
 
     /// Other weather; what is not named stays.
-    pub fn weather(&mut self, slow_us: Option<u64>, lost: Option<u64>) {
+    pub fn weather(&mut self, slow_us: Option<u64>, unheard: Option<u64>) {
         self.slow_us = slow_us.unwrap_or(self.slow_us);
-        self.lost = lost.unwrap_or(self.lost);
+        self.unheard = unheard.unwrap_or(self.unheard);
     }
 
     /// Transactions are quick again, and answered.

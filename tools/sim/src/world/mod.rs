@@ -29,6 +29,8 @@
 //! | `forced` | an operator forces a promotion |
 //! | `indexes` | indexes are wanted, and compared with the rows |
 //! | `tables` | what replicas of a database have |
+//! | `rebuild` | the controllers' disk is lost, and the records are made anew |
+//! | `rivals` | operators who want different things |
 //! | `online` | copies and nodes come and go |
 //! | `phases` | setting up, faults, healing, converging |
 //! | `staleness` | how old reads at any replica are |
@@ -64,6 +66,8 @@ mod online;
 mod operator;
 mod own_faults;
 mod phases;
+mod rebuild;
+mod rivals;
 mod schedule;
 mod soundness;
 mod stage;
@@ -75,7 +79,7 @@ mod workload;
 pub use stage::Phase;
 
 use crate::check::tables::told::check_numbers;
-use crate::check::{Checks, Told};
+use crate::check::{Checks, ClientAnswers};
 use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::event::Event;
@@ -94,10 +98,13 @@ use fleet::Fleet;
 use metastore::Meta;
 use operator::Operator;
 use schedule::Schedule;
-use stage::Stage;
+use stage::RunStage;
 use std::collections::BTreeMap;
 use types::{Micros, Rules};
 use workload::Workload;
+
+/// Names of tails on a disk begin so.
+const TAILS: &str = "tails/";
 
 /// The whole of a run: its parts, which know nothing of each other.
 pub struct World {
@@ -108,7 +115,7 @@ pub struct World {
     /// When what happens.
     schedule: Schedule,
     /// What stage it is in.
-    stage: Stage,
+    stage: RunStage,
     /// What happened, in words and numbers.
     trace: Trace,
     /// Who watches.
@@ -141,7 +148,7 @@ impl World {
         World {
             settings: settings(&plan, rules),
             schedule: Schedule::new(Stream::new(seed, Concern::Timing, 0)),
-            stage: Stage::new(),
+            stage: RunStage::new(),
             trace: Trace::new(verbose),
             checks,
             counts: Counts::default(),
@@ -152,6 +159,7 @@ impl World {
                 meta: Meta::new(Disk::new(Stream::new(seed, Concern::Disk, 1000))),
                 operator: Operator::default(),
                 records: ClusterRecords::new(plan.nodes),
+                rebuilding: Default::default(),
             },
             clients,
             faults: Faults::new(seed),
@@ -173,7 +181,8 @@ impl World {
         let (now, operations) = (self.now(), self.clients.operations());
         let (jobs, lost) = (self.clients.told_of_jobs(), self.clients.told_lost());
         let tables = self.clients.table_operations();
-        self.checks.finish(now, Told { operations: &operations, jobs, lost: &lost, tables: &tables });
+        self.checks
+            .finish(now, ClientAnswers { operations: &operations, jobs, lost: &lost, tables: &tables });
         let verdict = check_numbers(self.clients.numbers());
         self.checks.expect("PR-120", now, verdict);
         self.checks.cluster_snapshots(now, self.clients.taken(), &operations);

@@ -167,9 +167,11 @@ impl World {
         if !closed.is_empty() {
             return None;
         }
-        // What lies on a node whose disk hangs for good does not move, and whoever is to have it waits for
-        // that.
-        let hangs = self.machines.iter().any(|machine| machine.health.hangs());
+        // What lies on a node whose disk hangs for good, or that is dead, does not move, and whoever is to
+        // have it waits for that.
+        let dead = |node: &NodeId| self.machine(node.0).starts.is_dead();
+        let wanted = || self.control.records.tables().flat_map(|table| table.placement.iter().flatten());
+        let hangs = self.machines.iter().any(|machine| machine.health.hangs()) || wanted().any(dead);
         // A node that is to lead nothing for a while is given nothing meanwhile.
         let takes = |node: &&NodeRecord| able.contains(&node.id) && !node.is_marked(NodeRecord::DRAINING);
         let joining = |node: &&NodeRecord| takes(node) && node.is_marked(NodeRecord::JOINING);
@@ -180,8 +182,21 @@ impl World {
         let most =
             self.control.records.tables().map(|table| usize::from(table.policy.factor)).max().unwrap_or(0);
         let rest = self.control.records.nodes().filter(takes).filter(|node| !decommission(node)).count();
-        let node = self.control.records.nodes().find(decommission).filter(|_| rest >= most)?;
+        let leaves = |node: &&NodeRecord| decommission(node) && !self.waits_for_hung(node.id);
+        let node = self.control.records.nodes().find(leaves).filter(|_| rest >= most)?;
         Some(format!("{} has not left: {}", node.id, self.held_by(node.id)))
+    }
+
+    /// True if a partition of this node is wanted on another one too, that stays and whose disk hangs for
+    /// good. A primary gives such a copy up after fifteen seconds, again and again, and brings no other one
+    /// level meanwhile (F19): until spares are there takes longer than anybody waits here (PR-158).
+    fn waits_for_hung(&self, node: NodeId) -> bool {
+        let hangs =
+            |other: &NodeId| self.machine(other.0).health.hangs() && !self.is_decommissioning(other.0);
+        self.checks.epochs.records().filter(|record| record.member_on(node).is_some()).any(|record| {
+            let Some(table) = self.control.records.table(record.table) else { return false };
+            table.placement[(record.id.0 - table.first_partition.0) as usize].iter().any(hangs)
+        })
     }
 
     fn held_by(&self, node: NodeId) -> String {

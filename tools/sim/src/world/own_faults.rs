@@ -1,10 +1,16 @@
-//! Faults with a rhythm of their own: files that cannot be read or opened, or were cut, and the metastore's
-//! disk.
+//! Faults with a rhythm of their own: files that cannot be read or opened, or were cut, the metastore's disk,
+//! and replicas that an operator gives up.
 
 use super::machines::End;
 use super::{Event, Phase, World};
 use crate::event::Cure;
 use crate::faults::Fault;
+use crate::network::Conn;
+use types::PartitionRecord;
+use wire::{Op, Request};
+
+/// Where nobody listens.
+const NOBODY: Conn = Conn::MAX;
 
 impl World {
     /// The next of them, if the seed has some.
@@ -38,6 +44,10 @@ impl World {
             Fault::ReadFails => self.fail_reads(node, us),
             Fault::FewLogFiles => self.take_log_files(node, us),
             Fault::LogCut => self.cut_log(node, us),
+            Fault::GiveUp => self.give_up(node),
+            Fault::GoBack => self.go_back(node, us),
+            Fault::RecordsLost => self.lose_records(node),
+            Fault::Rivals => self.ask_twice(),
             Fault::MetaFull => {
                 self.control.meta.fill(true);
                 self.after(us, Event::Cure(Cure::MetaRoom));
@@ -78,6 +88,55 @@ impl World {
         self.machine(node).disk.set_trouble(|trouble| trouble.no_files = refused);
         self.after(us, Event::Cure(Cure::LogFiles(node)));
         true
+    }
+
+    /// An operator has a replica here given up that does not lead: what the primary of its partition has is
+    /// known to be good, or so the operator believes.
+    fn give_up(&mut self, node: u32) -> bool {
+        let has_one = |record: &&PartitionRecord| {
+            let member = record.members().any(|member| member.node.0 == node);
+            member && record.primary.node.0 != node && self.is_serving(record)
+        };
+        let records: Vec<PartitionRecord> = self.checks.epochs.records().filter(has_one).cloned().collect();
+        let Some(record) = self.faults.own().pick(&records).cloned() else { return false };
+        if self.machine(node).process.is_none() {
+            return false;
+        }
+        self.faults_soundly(node);
+        let why = "an operator does not trust it".to_string();
+        let op = Op::GiveUp { source: record.primary.node, why };
+        let request = Request { id: self.now(), ..Request::new(record.table, 0, record.id, op) };
+        self.request(node, NOBODY, request);
+        true
+    }
+
+    /// A node's disk is copied while nobody uses it. When it fails the next time, the node comes back on the
+    /// copy; after a while somebody notices, and it gets an empty one (PR-145).
+    fn go_back(&mut self, node: u32, us: u64) -> bool {
+        if self.machines.files_mut().has_trees(node) {
+            return false;
+        }
+        self.end(node, End::Power);
+        let disk = self.machine(node).disk.clone();
+        let goes_back = disk.go_back();
+        if goes_back {
+            self.faults(node);
+            self.checks.storage.wiped(types::NodeId(node));
+            self.after(us + 2_000_000, Event::Cure(Cure::OldDisk(node)));
+        } else {
+            disk.copy();
+        }
+        self.start_later(node, us / 10);
+        if goes_back {
+            self.injected("went-back");
+        }
+        true
+    }
+
+    /// Somebody has noticed that a node runs on an older copy of its disk.
+    pub(super) fn replace_old_disk(&mut self, node: u32) {
+        self.replace_disk(node);
+        self.start_later(node, 100_000);
     }
 
     /// A file of the log loses its end.

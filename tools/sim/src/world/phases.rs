@@ -2,6 +2,7 @@
 
 use super::workload::Workload;
 use super::{Event, Phase, World};
+use crate::check::wanted::rests_on_primary;
 use types::policy::Below;
 use types::{LogKind, PartitionId};
 
@@ -89,7 +90,8 @@ impl World {
     fn heal(&mut self) {
         self.stage.begin(Phase::Healed, self.now());
         self.disturbs(None);
-        let dead = self.left_dead();
+        // An operator who makes the records anew waits for all.
+        let dead = self.left_dead().filter(|_| !self.control.rebuilding.is_under_way());
         let stuck = self.faults.random().chance(350);
         self.trace.note(self.now(), format_args!("phase: healed, dead {dead:?}, stuck {stuck}"));
         self.plan.faults.clear();
@@ -100,6 +102,7 @@ impl World {
         let now = self.now();
         for node in 1..=self.plan.nodes {
             let machine = self.machine_mut(node);
+            let stood = machine.health.is_stuck(now);
             machine.health.heal(now);
             machine.clock.set_rate(now, 0);
             machine.disk.set_trouble(|trouble| *trouble = Default::default());
@@ -113,6 +116,9 @@ impl World {
                 self.machine_mut(node).starts.dies();
                 continue;
             }
+            if stood {
+                self.end_sync(node);
+            }
             if paused {
                 self.cure(crate::event::Cure::Resume(node));
             }
@@ -124,6 +130,16 @@ impl World {
             }
         }
         self.clients.go_on(AFTERWARDS);
+    }
+
+    /// A disk that did nothing goes on: what it was to sync is synced now, and not when it would have been.
+    fn end_sync(&mut self, node: u32) {
+        let machine = self.machine(node);
+        let process = machine.process.as_ref().filter(|_| !machine.health.hangs());
+        if let Some(process) = process.filter(|process| process.logs.is_syncing()) {
+            let incarnation = process.incarnation;
+            self.after(1_000, Event::Synced { node, incarnation });
+        }
     }
 
     /// A node that the others can do without, or none.
@@ -140,7 +156,7 @@ impl World {
                     let machine = self.machine(member.node.0);
                     machine.id != node && machine.member() == Some(*member) && !machine.health.is_impaired()
                 });
-            let alone = record.policy.rests_on().is_primary() && record.primary.node.0 == node;
+            let alone = rests_on_primary(&record.policy) && record.primary.node.0 == node;
             let enough =
                 record.policy.below == Below::Available || others >= u32::from(record.policy.min_in_sync);
             enough && !alone && (!holds || rest_is_sound) && record.policy.log == LogKind::Disk
@@ -158,7 +174,8 @@ impl World {
             self.stage.begin(Phase::Done, self.now());
             self.trace.note(self.now(), format_args!("phase: converged"));
             self.clients.abandon(self.schedule.now());
-            let failovers = self.records("failover/");
+            let mut failovers = self.records("failover/");
+            failovers.extend(self.control.rebuilding.failovers().iter().cloned());
             self.checks.failovers(&failovers);
             self.check_forced();
             return;

@@ -6,6 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::policy::Below;
 use types::{Member, PartitionRecord};
 
+/// Who can be reached again is heard within this: it is dialled again, its heartbeats come, and whoever hears
+/// them tells the controllers. Microseconds.
+const HEARD_US: u64 = 250_000;
+
 /// What is wrong with something, as far as anybody was told.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
@@ -13,8 +17,17 @@ struct Seen {
     unsound: u64,
     /// When a fault last befell it. Microseconds.
     hit: u64,
-    /// When it was last seen to be sound. Microseconds.
+    /// When it was last seen to be sound, and had been for as long as it takes to be heard. Microseconds.
     sound: u64,
+}
+
+impl Seen {
+    /// It is sound, or was until now.
+    fn is_sound(&mut self, now: u64) {
+        if now - self.unsound >= HEARD_US {
+            self.sound = now;
+        }
+    }
 }
 
 /// When what last was in trouble.
@@ -31,10 +44,10 @@ impl Soundness {
     pub fn hits(&mut self, node: u32, now: u64) {
         let was_sound = self.sound.remove(&node);
         let seen = self.nodes.entry(node).or_default();
-        (seen.unsound, seen.hit) = (now, now);
         if was_sound {
-            seen.sound = now;
+            seen.is_sound(now);
         }
+        (seen.unsound, seen.hit) = (now, now);
     }
 
     /// A fault strikes what all nodes share.
@@ -48,7 +61,7 @@ impl Soundness {
             self.nodes.entry(node).or_default().unsound = now;
         }
         for node in &sound {
-            self.nodes.entry(*node).or_default().sound = now;
+            self.nodes.entry(*node).or_default().is_sound(now);
         }
         if !shared {
             self.shared = now;
@@ -67,7 +80,7 @@ impl Soundness {
         now - seen.unsound.max(self.shared)
     }
 
-    /// When this node was last seen to be sound. Microseconds.
+    /// When this node was last seen to be sound, so that it was heard. Microseconds.
     pub fn last_sound(&self, node: u32) -> u64 {
         self.nodes.get(&node).map_or(0, |seen| seen.sound)
     }
@@ -96,7 +109,8 @@ impl World {
         let health = &machine.health;
         let is_quick = !health.is_impaired() && !health.is_stuck(self.now()) && health.is_quick();
         let has_room = machine.disk.trouble() == Default::default() && !process.logs.is_full();
-        let in_place = machine.second.is_there() && process.held.is_empty() && !machine.starts.is_removed();
+        let in_place =
+            machine.second.is_there() && process.storage.held.is_empty() && !machine.starts.is_removed();
         let trees = !self.machines.files().is_troubled(node);
         machine.standing.goes_on() && machine.clock.is_even() && is_quick && has_room && in_place && trees
     }

@@ -15,15 +15,15 @@ pub enum Phase {
 
 /// The stage, which only ever goes on to a later one.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub(super) struct RunStage {
     phase: Phase,
     began: u64,
 }
 
-impl Stage {
+impl RunStage {
     /// The first.
-    pub fn new() -> Stage {
-        Stage { phase: Phase::Setup, began: 0 }
+    pub fn new() -> RunStage {
+        RunStage { phase: Phase::Setup, began: 0 }
     }
 
     /// Which it is.

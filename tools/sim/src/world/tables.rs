@@ -1,5 +1,5 @@
 //! What replicas of a database have: rows of tables that their own catalog has, and in the end what the log
-//! says (PR-120 to PR-124).
+//! says (PR-120 to PR-124); no duplicate and no orphan (PR-150, PR-151).
 
 use super::World;
 use crate::check::tables::model::Model;

@@ -3,7 +3,7 @@
 
 use crate::check::history::{Answer, Operation};
 use crate::check::lineage::Change;
-use crate::check::{cluster_snapshots::Taken, jobs::JobAnswer, tables::TableOperation};
+use crate::check::{cluster_snapshots::CompleteSnapshot, jobs::JobAnswer, tables::TableOperation};
 use crate::client::adversary::Adversary;
 use crate::client::native::Native;
 use crate::client::{ClientEffect, LinkNews, RowClient};
@@ -251,7 +251,7 @@ impl Workload {
     }
 
     /// Points that were taken.
-    pub fn taken(&self) -> &[Taken] {
+    pub fn taken(&self) -> &[CompleteSnapshot] {
         self.snapshots.taken()
     }
 }

@@ -110,6 +110,9 @@ fn place(args: &SqlArgs, context: &Context) -> Result<Place, Failure> {
         }
     };
     let mut place = Place::parse(&url).map_err(Failure::usage)?;
+    if let Some(database) = &args.database {
+        place.database.clone_from(database);
+    }
     let from_environment = || std::env::var("PGPASSWORD").ok().filter(|password| !password.is_empty());
     place.password =
         place.password.or(password.filter(|password| !password.is_empty())).or_else(from_environment);

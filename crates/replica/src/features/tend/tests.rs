@@ -3,6 +3,7 @@
 use super::*;
 use crate::fake::{FakeEngine, at, member};
 use crate::features::catalog::{Refused, evaluate_parts, read_changes};
+use ::procedure::Runtime;
 use types::data::constraint::{Action, Demand, Reference};
 use types::data::{Column, ColumnType, Row, Schema, SchemaParts, Value, encode_key, encode_row};
 use types::{Epoch, Finding, LogKind, PartitionId, PartitionRecord, Policy};
@@ -17,7 +18,8 @@ const TOWN: u32 = 22;
 
 fn schema(version: u32, constraints: Vec<Constraint>) -> Schema {
     let columns = vec![Column::new("id", ColumnType::Int).not_null(), Column::new("v", ColumnType::Int)];
-    let parts = SchemaParts { columns, key: vec![0], partition_by: 1, open: false, version, constraints };
+    let parts =
+        SchemaParts { columns, key: vec![0], partition_by: 1, open: false, version, constraints, kind: None };
     Schema::from_parts(parts).expect("valid")
 }
 
@@ -99,14 +101,15 @@ impl World {
         let record =
             PartitionRecord::new(PartitionId(64), TableId(5), Epoch(1), vec![member()], policy).of_database();
         let read = read_changes(changes).expect("sound");
-        let evaluated = evaluate_parts(&self.engine, &record, self.rules, (&read, parts), None);
+        let evaluated =
+            evaluate_parts(&self.engine, &record, (self.rules, &Runtime::default()), (&read, parts), None);
         let evaluated = match evaluated.expect("no error") {
             Ok(evaluated) => evaluated,
             Err(Refused::Outcome(Outcome::Stale)) => return Err(0),
             Err(other) => panic!("{other:?}"),
         };
-        let judged = self.known.with_constraints(&self.engine, (Term(1), self.rules), evaluated);
-        let (outcome, affected, mutations) = judged.expect("no error");
+        let checked = self.known.with_constraints(&self.engine, (Term(1), self.rules), evaluated);
+        let (outcome, affected, mutations) = checked.expect("no error");
         if outcome == Outcome::Violates {
             assert!(mutations.is_empty(), "a refusal changes nothing");
             return Err(affected);

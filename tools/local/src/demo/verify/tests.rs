@@ -29,9 +29,9 @@ fn alike(rows: &[(u32, Found)]) -> Vec<Replica> {
     (1..=3).map(|node| replica(node, rows)).collect()
 }
 
-fn verdict(attempts: &[Attempt], replicas: &[Replica], reports: &Reports, promised: bool) -> Verdict {
+fn verdict(attempts: &[Attempt], replicas: &[Replica], reports: &Reports, promised: bool) -> Verification {
     let places = vec![PARTITION; 10];
-    judge(&Evidence { attempts, places: &places, replicas, reports, promised })
+    verify(&Evidence { attempts, places: &places, replicas, reports, promised })
 }
 
 /// Key 0 was loaded and written twice, key 1 only loaded.

@@ -2,25 +2,26 @@
 
 use super::replicas::Found;
 use super::told::check_numbers;
-use super::{Asked, Part, Refused, Shown, TableChange, TableOperation, Told, Transaction, What};
-use crate::check::catalog::{Standing, Table};
+use super::{Asked, Part, Refused, Shown, TableAnswer, TableChange, TableOperation, Transaction, What};
+use crate::check::catalog::{Demands, Kept, Standing, Table};
 use crate::check::history::{KeyRange, RowChange};
 use crate::check::lineage::tests::{P, at};
 use crate::check::tables::model::Model;
-use crate::check::{Checks, Told as AllTold};
+use crate::check::{Checks, ClientAnswers};
 use crate::rows;
 use std::collections::BTreeSet;
+use types::data::Standing as How;
 use types::engine::Row;
 use types::{Epoch, KeySpace, Lsn, Mutation, SessionId, TableId, TableState};
 use wire::entry::Kind;
-use wire::request::Snapshot;
+use wire::request::ReadSnapshot;
 use wire::{Effects, Entry, Header};
 
 const ONE: TableId = TableId(7);
 const TWO: TableId = TableId(8);
 
 fn table(id: TableId, name: &str, version: u32, standing: Standing) -> Table {
-    Table { id, name: name.into(), version, more: 0, standing }
+    Table { id, name: name.into(), version, more: 0, standing, keeps: Vec::new() }
 }
 
 fn live(id: TableId) -> Table {
@@ -79,7 +80,7 @@ impl Log {
     /// What is broken, if clients were told this.
     fn broken(mut self, tables: &[TableOperation]) -> Vec<String> {
         self.checks.tip(P, at(1, self.end));
-        self.checks.finish(100, AllTold { operations: &[], jobs: &[], lost: &[], tables });
+        self.checks.finish(100, ClientAnswers { operations: &[], jobs: &[], lost: &[], tables });
         let violations = self.checks.violations().iter();
         violations.map(|broken| broken.id.clone()).collect::<BTreeSet<_>>().into_iter().collect()
     }
@@ -102,18 +103,18 @@ fn write(value: u64, changes: Vec<TableChange>, parts: Vec<Part>) -> Asked {
     Asked::Write(Box::new(Transaction { value, changes, parts, since, alone }))
 }
 
-fn told(lsn: u64, asked: Asked, told: Told) -> TableOperation {
+fn told(lsn: u64, asked: Asked, told: TableAnswer) -> TableOperation {
     let session = matches!(asked, Asked::Write(_)).then_some((SessionId(at(1, 1)), lsn));
     TableOperation { asked, session, invoked: 10 * lsn, completed: 10 * lsn + 1, told }
 }
 
 fn done(lsn: u64, asked: Asked) -> TableOperation {
-    told(lsn, asked, Told::Done(at(1, lsn)))
+    told(lsn, asked, TableAnswer::Done(at(1, lsn)))
 }
 
 fn read(table: TableId, version: u32, what: What, shown: Shown, lsn: u64) -> TableOperation {
-    let asked = Asked::Read { table, version, what, at: Snapshot::Newest, any: None };
-    told(lsn, asked, Told::Shown(shown, Lsn(lsn), Epoch(1)))
+    let asked = Asked::Read { table, version, what, at: ReadSnapshot::Newest, any: None };
+    told(lsn, asked, TableAnswer::Shown(shown, Lsn(lsn), Epoch(1)))
 }
 
 fn all() -> KeyRange {
@@ -154,7 +155,7 @@ fn i9_a_transaction_that_is_there_in_one_of_its_tables() {
     let (log, made) = Log::of_two();
     let log = log.rows(vec![row(ONE, "m1", Some(2))]);
     let parts = || vec![put(ONE, 1, &["m1"]), put(TWO, 1, &["m2"])];
-    let unknown = told(2, write(2, Vec::new(), parts()), Told::Unknown);
+    let unknown = told(2, write(2, Vec::new(), parts()), TableAnswer::Unknown);
     assert_eq!(log.broken(&[made, unknown]), ["I9"]);
 }
 
@@ -164,7 +165,7 @@ fn i9_a_refused_change_of_tables_that_leaves_one() {
     let taken = table(TableId(9), "t7", 1, Standing::Live);
     let log = log.rows(vec![defined(&taken)]);
     let asked = write(2, vec![TableChange::Create(taken)], Vec::new());
-    let refused = told(2, asked, Told::Refused(Refused::NameTaken, Lsn(2)));
+    let refused = told(2, asked, TableAnswer::Refused(Refused::NameTaken, Lsn(2)));
     assert_eq!(log.broken(&[made, refused]), ["I9"]);
 }
 
@@ -209,11 +210,11 @@ fn i5_a_row_of_a_dropped_table_that_is_seen_through_the_one_of_its_name() {
 #[test]
 fn i5_a_catalog_of_another_state() {
     let (log, mut operations) = both();
-    let shown = |tables| Told::Shown(Shown::Tables(tables), Lsn(2), Epoch(1));
-    operations.push(told(2, Asked::Catalog(Snapshot::Newest), shown(vec![live(ONE)])));
+    let shown = |tables| TableAnswer::Shown(Shown::Tables(tables), Lsn(2), Epoch(1));
+    operations.push(told(2, Asked::Catalog(ReadSnapshot::Newest), shown(vec![live(ONE)])));
     assert_eq!(log.broken(&operations), ["I5"]);
     let (log, mut operations) = both();
-    operations.push(told(2, Asked::Catalog(Snapshot::Newest), shown(vec![live(ONE), live(TWO)])));
+    operations.push(told(2, Asked::Catalog(ReadSnapshot::Newest), shown(vec![live(ONE), live(TWO)])));
     assert_eq!(log.broken(&operations), [""; 0]);
 }
 
@@ -304,4 +305,127 @@ fn a_replica_that_has_something_else_than_its_log_says_is_rejected() {
     assert!(compare(&[live(ONE), live(TWO)], &rows[..1], 2).is_err(), "a row is missing");
     let other = table(TWO, "other", 1, Standing::Live);
     assert!(compare(&[live(ONE), other], &rows, 2).is_err(), "another table");
+}
+
+/// A value that two keys cannot both have in a table without duplicates.
+fn same_mark(one: &str, two: &str) -> u64 {
+    let same =
+        |value: &u64| rows::mark(one, *value).is_some_and(|mark| Some(mark) == rows::mark(two, *value));
+    (2..).find(same).expect("there are few marks")
+}
+
+/// A value with which a key's row refers to a row of another table, or to none.
+fn refers(key: &str, to: Option<&str>) -> u64 {
+    (2..).find(|value| rows::refers(key, *value).as_deref() == to).expect("some refer")
+}
+
+/// The first table with a constraint.
+fn guarded(demands: Demands) -> Table {
+    Table { keeps: vec![Kept::new(50, demands)], ..live(ONE) }
+}
+
+/// The two tables, of which the first has a constraint, and what was asked for.
+fn with_constraint(demands: Demands) -> (Log, Vec<TableOperation>) {
+    let log = Log::new().rows(vec![defined(&guarded(demands)), defined(&live(TWO))]);
+    let changes = vec![TableChange::Create(guarded(demands)), TableChange::Create(live(TWO))];
+    (log, vec![done(1, write(1, changes, Vec::new()))])
+}
+
+#[test]
+fn pr150_a_write_that_a_constraint_forbids() {
+    let marks = same_mark("m1", "m2");
+    let (log, mut operations) = with_constraint(Demands::Marks);
+    let log = log.rows(vec![row(ONE, "m1", Some(marks)), row(ONE, "m2", Some(marks))]);
+    let asked = write(marks, Vec::new(), vec![put(ONE, 1, &["m1", "m2"])]);
+    operations.push(done(2, asked.clone()));
+    assert_eq!(log.broken(&operations), ["PR-150"]);
+    let (log, mut operations) = with_constraint(Demands::Marks);
+    operations.push(told(2, asked, TableAnswer::Refused(Refused::Violates, Lsn(2))));
+    assert_eq!(log.rows(Vec::new()).broken(&operations), [""; 0], "it was refused");
+
+    let orphan = refers("m1", Some("m4"));
+    let (log, mut operations) = with_constraint(Demands::Parents(TWO));
+    operations.push(done(2, write(orphan, Vec::new(), vec![put(ONE, 1, &["m1"])])));
+    assert_eq!(log.rows(vec![row(ONE, "m1", Some(orphan))]).broken(&operations), ["PR-150"]);
+    let (log, mut operations) = with_constraint(Demands::Parents(TWO));
+    let rows = vec![row(ONE, "m1", Some(orphan)), row(TWO, "m4", Some(orphan))];
+    let parts = vec![put(ONE, 1, &["m1"]), put(TWO, 1, &["m4"])];
+    operations.push(done(2, write(orphan, Vec::new(), parts)));
+    let gone = Part { ops: vec![(RowChange::Delete, "m4".into())], ..put(TWO, 1, &[]) };
+    operations.push(done(3, write(3, Vec::new(), vec![gone])));
+    let log = log.rows(rows).rows(vec![row(TWO, "m4", None)]);
+    assert_eq!(log.broken(&operations), ["PR-150"], "what it refers to is gone");
+}
+
+#[test]
+fn pr150_a_write_that_no_constraint_forbids_and_that_is_refused() {
+    let (log, mut operations) = with_constraint(Demands::Parents(TWO));
+    let asked = write(refers("m1", None), Vec::new(), vec![put(ONE, 1, &["m1"])]);
+    operations.push(told(2, asked, TableAnswer::Refused(Refused::Violates, Lsn(2))));
+    assert_eq!(log.rows(Vec::new()).broken(&operations), ["I9"]);
+}
+
+#[test]
+fn pr152_a_constraint_that_is_valid_though_a_row_does_not_keep_it() {
+    let orphan = refers("m1", Some("m4"));
+    let settled = |standing| Kept { standing, ..Kept::new(50, Demands::Parents(TWO)) };
+    let table = |standing| Table { version: 20, keeps: vec![settled(standing)], ..live(ONE) };
+    for (how, broken) in [(How::Valid, vec!["PR-152"]), (How::Failed, vec![])] {
+        let (log, made) = Log::of_two();
+        let log = log.rows(vec![row(ONE, "m1", Some(orphan))]).rows(vec![defined(&table(How::Building))]);
+        let log = log.entry(Kind::Schema, vec![defined(&table(how))]);
+        let wrote = done(2, write(orphan, Vec::new(), vec![put(ONE, 1, &["m1"])]));
+        let change = TableChange::Alter(1, table(How::Valid));
+        let altered = done(3, write(3, vec![change], Vec::new()));
+        assert_eq!(log.broken(&[made, wrote, altered]), broken);
+    }
+}
+
+#[test]
+fn pr153_a_table_that_another_one_refers_to_is_dropped() {
+    let (log, mut operations) = with_constraint(Demands::Parents(TWO));
+    operations.push(done(2, write(2, vec![TableChange::Drop(TWO, 1)], Vec::new())));
+    let log = log.rows(vec![defined(&Table { standing: Standing::Dropped, ..live(TWO) })]);
+    assert_eq!(log.broken(&operations), ["PR-120"]);
+}
+
+#[test]
+fn a_replica_with_a_duplicate_an_orphan_or_a_wrong_index_is_rejected() {
+    let broken = |demands: Demands, rows: &[Mutation], entries: &[Vec<u8>]| {
+        let found = found(&[guarded(demands), live(TWO)], rows).expect("rows of these tables");
+        found.keeps(entries.iter().cloned().collect()).err().map(|(id, _)| id)
+    };
+    let entry = |number: u32, demands: Demands, key: &str, value| {
+        let prefix = KeySpace::Table(ONE).index_prefix(Some(number));
+        [prefix, rows::table_entry(demands.column(), key, value)].concat()
+    };
+    let (marks, parents) = (Demands::Marks, Demands::Parents(TWO));
+    let (same, orphan) = (same_mark("m1", "m2"), refers("m1", Some("m4")));
+    let one = || row(ONE, "m1", Some(same));
+    let own = entry(50, marks, "m1", same);
+    assert_eq!(broken(marks, &[one()], std::slice::from_ref(&own)), None);
+    assert_eq!(broken(marks, &[one()], &[]), Some("PR-150"), "an entry is missing");
+    assert_eq!(broken(marks, &[], std::slice::from_ref(&own)), Some("PR-150"), "an entry is of no row");
+    let other = entry(51, marks, "m1", same);
+    assert_eq!(broken(marks, &[one()], &[own.clone(), other]), Some("PR-121"), "an entry is of no index");
+    let both = [own, entry(50, marks, "m2", same)];
+    assert_eq!(broken(marks, &[one(), row(ONE, "m2", Some(same))], &both), Some("PR-150"));
+    let child = || row(ONE, "m1", Some(orphan));
+    let own = [entry(50, parents, "m1", orphan)];
+    assert_eq!(broken(parents, &[child()], &own), Some("PR-151"));
+    assert_eq!(broken(parents, &[child(), row(TWO, "m4", Some(2))], &own), None);
+}
+
+#[test]
+fn pr180_a_replica_with_the_position_of_a_feed_into_no_table_is_rejected() {
+    let found = found(&[live(TWO)], &[]).expect("rows of these tables");
+    let fed = |table: TableId| {
+        let key = KeySpace::Table(table).feed_key(types::FeedId(3));
+        Row { key, lsn: Lsn(2), value: vec![0; 8].into() }
+    };
+    assert_eq!(found.has_fed(&[fed(TWO)]), Ok(()));
+    let broken = |rows: &[Row]| found.has_fed(rows).err().map(|(id, _)| id);
+    assert_eq!(broken(&[fed(TWO), fed(ONE)]), Some("PR-180"));
+    let bare = Row { key: KeySpace::Bare.feed_key(types::FeedId(3)), ..fed(TWO) };
+    assert_eq!(broken(&[bare]), Some("PR-180"), "without a table");
 }

@@ -1,12 +1,14 @@
-//! Tables of a database, several in one partition (PR-120 to PR-124): what clients asked of them, what they
-//! were told, and what must hold of it.
+//! Tables of a database, several in one partition (PR-120 to PR-124, PR-150 to PR-153): what clients asked of
+//! them, what they were told, and what must hold of it.
 //!
 //! | file | what |
 //! | --- | --- |
 //! | `model` | the tables and their rows at every position of a log, and what a write comes to |
+//! | `keeps` | what constraints demand of rows |
 //! | `told` | what clients were told, and every entry of the log, against the model |
 //! | `replicas` | what a replica has, by itself and against the model |
 
+pub mod keeps;
 #[cfg(test)]
 mod known_bad;
 pub mod model;
@@ -16,7 +18,7 @@ pub mod told;
 use crate::check::catalog::{Standing, Table};
 use crate::check::history::{Bound, KeyRange, RowChange};
 use types::{Epoch, Lsn, Position, SessionId, TableId};
-use wire::request::Snapshot;
+use wire::request::ReadSnapshot;
 
 /// A change of tables.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -76,7 +78,7 @@ pub enum Asked {
     /// A write.
     Write(Box<Transaction>),
     /// Which tables there are.
-    Catalog(Snapshot),
+    Catalog(ReadSnapshot),
     /// What a table has.
     Read {
         /// The table.
@@ -86,7 +88,7 @@ pub enum Asked {
         /// What of it.
         what: What,
         /// In which state.
-        at: Snapshot,
+        at: ReadSnapshot,
         /// At any replica.
         any: Option<Bound>,
     },
@@ -94,9 +96,9 @@ pub enum Asked {
 
 impl Asked {
     /// The state that it looks at, if it names one.
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> ReadSnapshot {
         match self {
-            Asked::Write(_) => Snapshot::Newest,
+            Asked::Write(_) => ReadSnapshot::Newest,
             Asked::Catalog(at) | Asked::Read { at, .. } => *at,
         }
     }
@@ -121,6 +123,8 @@ pub enum Refused {
     Stale,
     /// Another table has the name.
     NameTaken,
+    /// A constraint forbids it.
+    Violates,
     /// Nobody may do that at any time.
     Never,
 }
@@ -142,7 +146,7 @@ pub enum Shown {
 
 /// What a client was told.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Told {
+pub enum TableAnswer {
     /// The write is committed at this position.
     Done(Position),
     /// It was refused, by an entry at this LSN.
@@ -167,30 +171,31 @@ pub struct TableOperation {
     /// When it ended.
     pub completed: u64,
     /// How.
-    pub told: Told,
+    pub told: TableAnswer,
 }
 
 impl TableOperation {
     /// What came of it, if that is worth being counted.
     pub fn seen(&self) -> Option<&'static str> {
         let Asked::Write(write) = &self.asked else {
-            return matches!(self.told, Told::Shown(Shown::Stale, ..)).then_some("table-read-stale");
+            return matches!(self.told, TableAnswer::Shown(Shown::Stale, ..)).then_some("table-read-stale");
         };
         let takes_place = |change: &TableChange| {
             matches!(change, TableChange::Alter(1, table) if table.standing == Standing::Live)
                 && write.changes.len() > 1
         };
         match &self.told {
-            Told::Done(_) if write.changes.iter().any(takes_place) => Some("table-refilled"),
-            Told::Done(_) if !write.changes.is_empty() => match write.parts.is_empty() {
+            TableAnswer::Done(_) if write.changes.iter().any(takes_place) => Some("table-refilled"),
+            TableAnswer::Done(_) if !write.changes.is_empty() => match write.parts.is_empty() {
                 true => Some("tables-changed"),
                 false => Some("tables-changed-with-rows"),
             },
-            Told::Done(_) if write.parts.len() > 1 => Some("tables-written"),
-            Told::Refused(Refused::Stale, _) => Some("table-write-stale"),
-            Told::Refused(Refused::Changed, _) => Some("table-row-changed"),
-            Told::Refused(Refused::NameTaken, _) => Some("table-name-taken"),
-            Told::NotDone => Some("table-write-not-done"),
+            TableAnswer::Done(_) if write.parts.len() > 1 => Some("tables-written"),
+            TableAnswer::Refused(Refused::Stale, _) => Some("table-write-stale"),
+            TableAnswer::Refused(Refused::Changed, _) => Some("table-row-changed"),
+            TableAnswer::Refused(Refused::NameTaken, _) => Some("table-name-taken"),
+            TableAnswer::Refused(Refused::Violates, _) => Some("table-constraint-kept"),
+            TableAnswer::NotDone => Some("table-write-not-done"),
             _ => None,
         }
     }

@@ -1,10 +1,12 @@
 //! The tables of a database and their rows at every position of one log, and what a write comes to there.
 
+use super::keeps::CatalogState;
 use super::{Part, Refused, TableChange, Transaction, row_name};
-use crate::check::catalog::{CatalogChange, Standing, Table};
+use crate::check::catalog::{CatalogChange, Kept, Standing, Table};
 use crate::check::history::RowChange;
 use crate::check::lineage::{Change, Known};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use types::data::Standing as How;
 use types::{Lsn, Position, TableId, Term};
 
 /// Versions along a log, oldest first; none: it was removed.
@@ -70,12 +72,20 @@ impl<'a> Model<'a> {
         self.terms.contains_key(&shown.lsn) && term.is_some_and(|term| term <= shown.term)
     }
 
+    /// Tables and rows at an LSN.
+    pub fn state(&self, at: Lsn) -> CatalogState<'a> {
+        let of = |id: TableId| (id, self.rows(id, at).map(|(key, _, value)| (key, value)).collect());
+        let tables = self.tables(at).map(|table| (table.id, table)).collect();
+        CatalogState { tables, rows: self.rows.keys().copied().map(of).collect() }
+    }
+
     /// What a write comes to in the state at an LSN: its changes of tables, by their ids, and of rows, in
-    /// order; or why it is refused.
+    /// order; or why it is refused. `strict`: constraints that some rows may not keep forbid it as well.
     pub fn comes_to(
         &self,
         write: &Transaction,
         at: Lsn,
+        strict: bool,
     ) -> Result<(Vec<CatalogChange>, Vec<Change>), Refused> {
         if write.changes.iter().any(|change| !self.is_possible(change)) {
             return Err(Refused::Never);
@@ -98,7 +108,32 @@ impl<'a> Model<'a> {
             }
             rows.extend(self.rows_after(write, part, at)?);
         }
+        if self.is_violated((&changed, &rows), at, strict) {
+            return Err(Refused::Violates);
+        }
         Ok((changed.into_iter().map(|(id, table)| (id, Some(table))).collect(), rows))
+    }
+
+    /// True if these changes at an LSN are against a constraint.
+    fn is_violated(
+        &self,
+        (tables, rows): (&BTreeMap<TableId, Table>, &[Change]),
+        at: Lsn,
+        strict: bool,
+    ) -> bool {
+        let (before, mut after) = (self.state(at), self.state(at));
+        after.tables.extend(tables.iter().map(|(id, table)| (*id, table)));
+        let mut written = BTreeSet::new();
+        for (name, value) in rows {
+            let Some((table, key)) = split(name) else { continue };
+            written.insert((table, key));
+            let rows = after.rows.entry(table).or_default();
+            match value {
+                Some(value) => rows.insert(key, *value),
+                None => rows.remove(key),
+            };
+        }
+        after.is_violated(&written, &before, strict)
     }
 
     /// True if a change can be done in some state.
@@ -131,21 +166,30 @@ impl<'a> Model<'a> {
                     if hides || to.version <= before.version || to.more < before.more {
                         return Err(Refused::Never);
                     }
-                    to.clone()
+                    Table { keeps: settled(&before.keeps, &to.keeps), ..to.clone() }
                 }
                 TableChange::Drop(id, version) => {
                     Table { standing: Standing::Dropped, ..of_version(id, *version)?.clone() }
                 }
             };
+            changed.insert(table.id, table);
+        }
+        // Behind all of them: two tables may get each other's names.
+        let shares = |table: &Table| {
             let unchanged = self.tables(at).filter(|other| !changed.contains_key(&other.id));
             let named =
                 |other: &Table| other.id != table.id && other.standing.has_name() && other.name == table.name;
-            if table.standing.has_name() && unchanged.chain(changed.values()).any(named) {
-                return Err(Refused::NameTaken);
-            }
-            changed.insert(table.id, table);
+            table.standing.has_name() && unchanged.chain(changed.values()).any(named)
+        };
+        if changed.values().any(shares) {
+            return Err(Refused::NameTaken);
         }
-        Ok(changed)
+        let mut state = CatalogState { rows: BTreeMap::new(), ..self.state(at) };
+        state.tables.extend(changed.iter().map(|(id, table)| (*id, table)));
+        match state.without_parent() {
+            Some(_) => Err(Refused::Stale),
+            None => Ok(changed),
+        }
     }
 
     /// What becomes of one table's rows.
@@ -180,6 +224,20 @@ impl<'a> Model<'a> {
         }
         Ok(changes)
     }
+}
+
+/// A table's constraints behind a change that names these: how far one is that was there before says the
+/// state, rows that were there are looked at for a new one, and one that is named no more goes.
+fn settled(before: &[Kept], named: &[Kept]) -> Vec<Kept> {
+    let find = |all: &[Kept], number: u32| all.iter().find(|kept| kept.number == number).cloned();
+    let settle = |kept: &Kept| match find(before, kept.number) {
+        Some(before) => Some(before),
+        None if kept.standing == How::Dropping => None,
+        None => Some(Kept { standing: How::Building, ..kept.clone() }),
+    };
+    let gone = before.iter().filter(|kept| find(named, kept.number).is_none());
+    let dropped = gone.map(|kept| Kept { standing: How::Dropping, ..kept.clone() });
+    named.iter().filter_map(settle).chain(dropped).collect()
 }
 
 /// The table and the key of a row's name.

@@ -1,12 +1,14 @@
 //! What a replica of a database has: every row is one of a table that its own catalog has, and can be read by
-//! that table's columns; and in the end tables and rows are those of the model.
+//! that table's columns; no constraint that is valid has an orphan or a duplicate, and its index has exactly
+//! these rows; and in the end tables and rows are those of the model.
 
+use super::keeps::CatalogState;
 use super::model::{Model, split};
 use super::row_name;
 use crate::check::catalog::{Standing, Table};
 use crate::rows;
-use std::collections::BTreeMap;
-use types::data::decode_row;
+use std::collections::{BTreeMap, BTreeSet};
+use types::data::{self, decode_row};
 use types::engine::{Engine, Row};
 use types::{EngineError, KeySpace, Lsn, ReadAt, TableId};
 
@@ -25,7 +27,65 @@ impl Found {
             engine.scan(&from, &to, at, 1 << 20, 1 << 30)
         };
         let (catalog, rows) = (scan(KeySpace::Catalog).ok()?, scan(KeySpace::Bare).ok()?);
-        Some(Found::of(&catalog, &rows))
+        let (from, to) = KeySpace::Bare.index_range(None);
+        let entries = engine.scan(&from, &to, at, 1 << 20, 1 << 30).ok()?;
+        let entries: BTreeSet<Vec<u8>> = entries.iter().map(|row| row.key.to_vec()).collect();
+        let (from, to) = KeySpace::Bare.feed_range();
+        let feeds = engine.scan(&from, &to, at, 1 << 20, 1 << 30).ok()?;
+        let read = |found: Found| found.keeps(entries).and_then(|()| found.has_fed(&feeds)).map(|()| found);
+        Some(Found::of(&catalog, &rows).and_then(read))
+    }
+
+    /// Each position of a feed is one of a table that there is (PR-180). The error is an id, and a sentence.
+    pub(super) fn has_fed(&self, feeds: &[Row]) -> Result<(), (&'static str, String)> {
+        let table = |row: &Row| {
+            let id = row.key.get(1..5).filter(|_| row.key.len() == 13)?.try_into().ok()?;
+            self.tables.get(&TableId(u32::from_be_bytes(id)))
+        };
+        match feeds.iter().find(|row| table(row).is_none()) {
+            Some(row) => Err(("PR-180", format!("{:?} is the position of a feed into no table", row.key))),
+            None => Ok(()),
+        }
+    }
+
+    /// Compares rows with the constraints of their tables, and with what lies in the indexes of those. The
+    /// error is an id, and a sentence.
+    pub(super) fn keeps(&self, mut entries: BTreeSet<Vec<u8>>) -> Result<(), (&'static str, String)> {
+        let mut state = CatalogState { tables: BTreeMap::new(), rows: BTreeMap::new() };
+        state.tables.extend(self.tables.iter().map(|(id, table)| (*id, table)));
+        for (name, (_, value)) in &self.rows {
+            let (table, key) = split(name).expect("a name of a row");
+            state.rows.entry(table).or_default().insert(key, *value);
+        }
+        if let Some(breach) = state.first_breach() {
+            return Err(breach);
+        }
+        for table in self.tables.values() {
+            let space = KeySpace::Table(table.id);
+            let all_of = |prefix: Vec<u8>| move |entry: &Vec<u8>| entry.starts_with(&prefix);
+            if table.standing == Standing::Dropped {
+                entries.extract_if(.., all_of(space.index_prefix(None))).for_each(drop);
+                continue;
+            }
+            for kept in &table.keeps {
+                let prefix = space.index_prefix(Some(kept.number));
+                let there: BTreeSet<_> = entries.extract_if(.., all_of(prefix.clone())).collect();
+                let rows = state.rows.get(&table.id).into_iter().flatten();
+                let entry = |(key, value): (&&str, &u64)| {
+                    [&prefix[..], &rows::table_entry(kept.demands.column(), key, *value)].concat()
+                };
+                let wanted: BTreeSet<_> = rows.map(entry).collect();
+                if kept.standing == data::Standing::Valid && there != wanted {
+                    let (there, wanted) = (there.len(), wanted.len());
+                    let what = format!("{kept:?} of {} has {there} entries and not {wanted}", table.id);
+                    return Err(("PR-150", format!("{what}, or others")));
+                }
+            }
+        }
+        match entries.first() {
+            Some(entry) => Err(("PR-121", format!("an entry {entry:?} is of no index"))),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn of(catalog: &[Row], stored: &[Row]) -> Result<Found, (&'static str, String)> {

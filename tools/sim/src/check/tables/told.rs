@@ -1,14 +1,16 @@
 //! What clients of a database were told, and every entry of its log, against the model: a write is done as a
 //! whole or leaves nothing, by the tables as they were just below it; reads show one table of one state.
 
+use super::keeps::CatalogState;
 use super::model::Model;
-use super::{Asked, Part, Refused, Shown, TableOperation, Told, Transaction, What};
-use crate::check::catalog::{Standing, Table};
+use super::{Asked, Part, Refused, Shown, TableAnswer, TableOperation, Transaction, What};
+use crate::check::catalog::{Kept, Standing, Table};
 use crate::check::effects::Final;
 use crate::check::lineage::Known;
 use std::collections::BTreeMap;
+use types::data::Standing as How;
 use types::{Epoch, Lsn, SessionId, Term};
-use wire::request::Snapshot;
+use wire::request::ReadSnapshot;
 
 /// A broken promise: its id, and a sentence.
 type Broken = (&'static str, String);
@@ -67,7 +69,7 @@ pub fn check(logs: &Logs<'_>, operations: &[TableOperation]) -> Result<(), Broke
             Asked::Write(_) => {
                 let made = operation.session.and_then(|session| made.get(&session));
                 answered(logs, operation, made.is_some())?;
-                if let Told::Done(at) = operation.told {
+                if let TableAnswer::Done(at) = operation.told {
                     newest.push((operation.completed, at.lsn));
                 }
             }
@@ -84,11 +86,18 @@ fn entry(
     known: &Known,
     (operation, write): (&TableOperation, &Transaction),
 ) -> Result<(), Broken> {
-    let expected = logs.model.comes_to(write, known.at.lsn.prev());
     let nothing = (Vec::new(), Vec::new());
-    let (tables, rows) = expected.as_ref().unwrap_or(&nothing);
+    let comes_to = |strict| logs.model.comes_to(write, known.at.lsn.prev(), strict);
     // What can never be done is told to whoever asks, and makes no entry.
-    if known.tables != *tables || known.changes != *rows || expected == Err(Refused::Never) {
+    let made_by = |expected: &Result<_, Refused>| {
+        let (tables, rows) = expected.as_ref().unwrap_or(&nothing);
+        known.tables == *tables && known.changes == *rows && *expected != Err(Refused::Never)
+    };
+    let mut expected = comes_to(true);
+    if expected == Err(Refused::Violates) && !made_by(&expected) {
+        expected = comes_to(false);
+    }
+    if !made_by(&expected) {
         let made = (&known.tables, &known.changes);
         let sentence =
             format!("{operation:?} should come to {expected:?} at {}, and made {made:?}", known.at);
@@ -102,11 +111,13 @@ fn entry(
     }
     // A request that was answered by a log that was lost may have come again behind that.
     let fits = match &operation.told {
-        Told::Done(at) => expected.is_ok() && *at == known.at || logs.last.lost.contains_key(at),
-        Told::Refused(why, at) => expected == Err(*why) && *at == known.at.lsn || logs.last.lossy.is_some(),
-        Told::NotDone => expected.is_err(),
-        Told::Unknown => true,
-        Told::Shown(..) => false,
+        TableAnswer::Done(at) => expected.is_ok() && *at == known.at || logs.last.lost.contains_key(at),
+        TableAnswer::Refused(why, at) => {
+            expected == Err(*why) && *at == known.at.lsn || logs.last.lossy.is_some()
+        }
+        TableAnswer::NotDone => expected.is_err(),
+        TableAnswer::Unknown => true,
+        TableAnswer::Shown(..) => false,
     };
     match fits {
         true => Ok(()),
@@ -119,13 +130,14 @@ fn blamed<T>(expected: &Result<T, Refused>, write: &Transaction, writes_held: bo
     match expected {
         Err(Refused::Stale) if writes_held => "PR-124",
         Err(Refused::Stale) => "PR-120",
+        Err(Refused::Violates) => "PR-150",
         Err(Refused::Never) if !write.changes.is_empty() => "PR-122",
         _ => "I9",
     }
 }
 
 /// An entry that no client asked for removes rows of a table that was dropped, or its definition behind the
-/// last of them.
+/// last of them; or a constraint is settled.
 fn removal(model: &Model<'_>, known: &Known) -> Result<(), Broken> {
     let below = known.at.lsn.prev();
     let dropped = |id| model.table(id, below).is_some_and(|table| table.standing == Standing::Dropped);
@@ -136,6 +148,13 @@ fn removal(model: &Model<'_>, known: &Known) -> Result<(), Broken> {
         }
     }
     for (id, table) in &known.tables {
+        if let (Some(before), Some(now)) = (model.table(*id, below), table)
+            && before.standing != Standing::Dropped
+        {
+            is_settled(&model.state(below), before, now)
+                .map_err(|why| ("PR-152", format!("{why} at {}", known.at)))?;
+            continue;
+        }
         let left = model.rows(*id, known.at.lsn).count();
         if table.is_some() || !dropped(*id) || left > 0 {
             let sentence = format!("nobody asked for {table:?} of {id} at {}, with {left} rows", known.at);
@@ -145,11 +164,37 @@ fn removal(model: &Model<'_>, known: &Known) -> Result<(), Broken> {
     Ok(())
 }
 
+/// A table differs from what it was in how far one constraint is, and that is right (PR-152). The error is a
+/// sentence.
+fn is_settled(state: &CatalogState<'_>, before: &Table, now: &Table) -> Result<(), String> {
+    let number = |kept: &Kept| (kept.number, kept.standing);
+    let is_new = |kept: &&Kept| before.keeps.iter().all(|other| number(other) != number(kept));
+    let turned: Vec<&Kept> = now.keeps.iter().filter(is_new).collect();
+    let of = |number: u32| before.keeps.iter().find(|kept| kept.number == number);
+    let gone = before.keeps.iter().filter(|kept| now.keeps.iter().all(|now| now.number != kept.number));
+    let gone: Vec<&Kept> = gone.collect();
+    let same = Table { keeps: before.keeps.clone(), ..now.clone() } == *before;
+    let right = match (&turned[..], &gone[..]) {
+        ([kept], []) => {
+            let was = of(kept.number)
+                .is_some_and(|was| was.standing == How::Building && was.demands == kept.demands);
+            let breach = state.breach(before.id, kept).is_some();
+            was && kept.standing == if breach { How::Failed } else { How::Valid }
+        }
+        ([], [kept]) => kept.standing == How::Dropping,
+        _ => false,
+    };
+    match same && right {
+        true => Ok(()),
+        false => Err(format!("{before:?} has become {now:?}")),
+    }
+}
+
 /// What a client was told of a write that has an entry in the final log, or none.
 fn answered(logs: &Logs<'_>, operation: &TableOperation, is_there: bool) -> Result<(), Broken> {
     let missing = match &operation.told {
-        Told::Done(at) => !is_there && !logs.last.lost.contains_key(at),
-        Told::Refused(..) => !is_there && logs.last.lossy.is_none(),
+        TableAnswer::Done(at) => !is_there && !logs.last.lost.contains_key(at),
+        TableAnswer::Refused(..) => !is_there && logs.last.lossy.is_none(),
         _ => false,
     };
     match missing {
@@ -160,10 +205,10 @@ fn answered(logs: &Logs<'_>, operation: &TableOperation, is_there: bool) -> Resu
 
 /// What a read found is what its table had in the state that it names.
 fn looked(logs: &Logs<'_>, operation: &TableOperation) -> Result<(), Broken> {
-    let Told::Shown(shown, at, epoch) = &operation.told else { return Ok(()) };
+    let TableAnswer::Shown(shown, at, epoch) = &operation.told else { return Ok(()) };
     let bound = operation.asked.bound();
     let wrong = match operation.asked.snapshot() {
-        Snapshot::At(asked) => asked.lsn != *at && *shown != Shown::Stale,
+        ReadSnapshot::At(asked) => asked.lsn != *at && *shown != Shown::Stale,
         _ => bound.is_some_and(|bound| *at < bound.token),
     };
     if wrong {
@@ -174,7 +219,7 @@ fn looked(logs: &Logs<'_>, operation: &TableOperation) -> Result<(), Broken> {
         return Ok(());
     }
     let at = match (shown, operation.asked.snapshot()) {
-        (Shown::Stale, Snapshot::At(asked)) => asked.lsn,
+        (Shown::Stale, ReadSnapshot::At(asked)) => asked.lsn,
         _ => *at,
     };
     let mut wrong = None;
@@ -226,8 +271,9 @@ fn shows(asked: &Asked, shown: &Shown, model: &Model<'_>, at: Lsn) -> Result<(),
 /// A primary's newest state has everything that was acknowledged before it was asked. `acknowledged` says
 /// when, and where, in order of time.
 fn is_fresh(logs: &Logs<'_>, acknowledged: &[(u64, Lsn)], operation: &TableOperation) -> Result<(), Broken> {
-    let Told::Shown(_, at, _) = &operation.told else { return Ok(()) };
-    let newest = !matches!(operation.asked.snapshot(), Snapshot::At(_)) && operation.asked.bound().is_none();
+    let TableAnswer::Shown(_, at, _) = &operation.told else { return Ok(()) };
+    let newest =
+        !matches!(operation.asked.snapshot(), ReadSnapshot::At(_)) && operation.asked.bound().is_none();
     if !newest || logs.last.lossy.is_some() {
         return Ok(());
     }

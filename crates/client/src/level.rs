@@ -1,0 +1,131 @@
+//! The catalogs of a database's partitions brought to that of its first one ([`wire::spread`]).
+
+use crate::call::Call;
+use crate::client::Client;
+use crate::database::Database;
+use crate::error::ClientError;
+use std::collections::BTreeSet;
+use types::data::Standing;
+use types::{PartitionId, Position, TableId};
+use wire::spread::{self, Tables};
+
+/// How often partitions are compared until they have the same tables, while others change these.
+const MAX_LEVELLINGS: usize = 32;
+
+/// The catalogs of all partitions of a database. The first one's was read last, so it has what others have.
+struct Catalogs {
+    others: Vec<(PartitionId, Tables)>,
+    first: Tables,
+}
+
+impl Catalogs {
+    fn others(&self) -> Vec<&Tables> {
+        self.others.iter().map(|(_, own)| own).collect()
+    }
+
+    /// What the other partitions are told, nothing of tables that the first one has lost.
+    fn calls(&self, database: &Database, lost: &BTreeSet<TableId>) -> Vec<Call> {
+        let of = |(partition, own): &(PartitionId, Tables)| {
+            let changes = spread::changes(own, &self.first, lost);
+            let call = || database.transact_in(*partition, changes.clone(), Vec::new(), None);
+            (!changes.is_empty()).then(call)
+        };
+        self.others.iter().filter_map(of).collect()
+    }
+}
+
+impl Client {
+    /// Brings the catalogs of all partitions of a database to that of its first one, whoever left them behind
+    /// (PR-170). What the first one has lost it is given back by those who have it (PR-172). Nothing is to be
+    /// done for a database of one partition.
+    pub fn level(&mut self, database: &Database) -> Result<(), ClientError> {
+        if !database.is_spread() {
+            return Ok(());
+        }
+        for _ in 0..MAX_LEVELLINGS {
+            let catalogs = self.catalogs(database)?;
+            let lost = self.lost_tables(database, &catalogs)?;
+            let numbers = || self.numbers(1);
+            let back = spread::given_back(&catalogs.others(), &catalogs.first, &lost, numbers)?;
+            let calls = match back.is_empty() {
+                true => catalogs.calls(database, &lost),
+                false => vec![database.transact(back, Vec::new(), None)],
+            };
+            if calls.is_empty() {
+                return Ok(());
+            }
+            match self.all(calls) {
+                // Somebody else was faster.
+                Ok(_) | Err(ClientError::Stale | ClientError::NameTaken) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(ClientError::Stale)
+    }
+
+    /// How far a constraint is, in each partition that has it.
+    pub fn standings(
+        &mut self,
+        database: &Database,
+        (table, number): (TableId, u32),
+    ) -> Result<Vec<Option<Standing>>, ClientError> {
+        let mut found = Vec::new();
+        for partition in database.partitions() {
+            let tables = self.tables_in(database, partition)?;
+            let constraints = tables.get(&table).map(|(_, table)| table.schema.constraints());
+            let one = constraints.unwrap_or_default().iter().find(|one| one.number == number);
+            found.push(one.map(|one| one.standing));
+        }
+        Ok(found)
+    }
+
+    fn catalogs(&mut self, database: &Database) -> Result<Catalogs, ClientError> {
+        let mut others = Vec::new();
+        for partition in database.partitions().skip(1) {
+            others.push((partition, self.tables_in(database, partition)?));
+        }
+        let first = self.tables_in(database, database.partition())?;
+        Ok(Catalogs { others, first })
+    }
+
+    /// Every table of a partition of a database, those among them whose rows are being removed. Those of the
+    /// first partition say where they are in its log ([`types::CatalogTable::seen`]).
+    fn tables_in(&mut self, database: &Database, partition: PartitionId) -> Result<Tables, ClientError> {
+        let catalog = database.catalog_in(partition);
+        let mut rows = Vec::new();
+        let mut scan = self.scan_all(&catalog);
+        for found in scan.by_ref() {
+            rows.push(found?);
+        }
+        let at = scan.state_of(partition).expect("a scan that ended without an error has its first page");
+        let mut tables = Tables::new();
+        for found in rows {
+            let (state, mut table) = database.read_row(&found.key, &found.stored)?;
+            if partition == database.partition() {
+                table.seen = Some(Position::new(at.term, found.lsn));
+            }
+            tables.insert(table.id, (state, table));
+        }
+        Ok(tables)
+    }
+
+    /// Of the tables that the first partition says nothing of those that it has lost: the entries of its log
+    /// from which they came to another partition are not there any more. All others were dropped.
+    fn lost_tables(
+        &mut self,
+        database: &Database,
+        catalogs: &Catalogs,
+    ) -> Result<BTreeSet<TableId>, ClientError> {
+        let mut lost = BTreeSet::new();
+        for table in spread::unknown(&catalogs.others(), &catalogs.first) {
+            // A write of nothing, which is refused if this state is not part of what is there.
+            let asked = table.seen.map(|seen| database.transact(Vec::new(), Vec::new(), Some(seen)));
+            match asked.map(|call| self.call(call)) {
+                Some(Ok(_)) => {}
+                None | Some(Err(ClientError::Changed)) => drop(lost.insert(table.id)),
+                Some(Err(error)) => return Err(error),
+            }
+        }
+        Ok(lost)
+    }
+}

@@ -1,0 +1,252 @@
+//! Procedures on whole clusters: made once, called where the rows are, and the same behind a failover.
+
+mod common;
+
+use client::{Client, ClientError, Database, LaneId, Procedure};
+use common::talk::{Talk, service};
+use common::{Cluster, LONG, in_sync, wait_for};
+use types::data::kind::{Language, Procedure as Definition};
+use types::data::{Column, ColumnType, Row, Schema, Value};
+use types::procedure::FailureKind;
+use wire::control::CreateTable;
+
+const TRANSFER: &str = include_str!("../../../docs/examples/transfer.wat");
+const TOTAL: &str = include_str!("../../../docs/examples/total.wat");
+const SPIN: &str = r#"(module (func (export "run") (loop $on (br $on))))"#;
+
+fn int(name: &str) -> Column {
+    Column::new(name, ColumnType::Int)
+}
+
+fn ints(numbers: &[i64]) -> Vec<Value> {
+    numbers.iter().copied().map(Value::Int).collect()
+}
+
+fn bank(client: &mut Client) -> Database {
+    let database = client.create_database(&CreateTable::database("bank", "durable")).expect("creates");
+    let schema = Schema::new(vec![int("id"), int("balance")], &["id"], 1, false).expect("valid");
+    let accounts = client.create_table_in(&database, "accounts", schema).expect("creates");
+    for id in 1..=20 {
+        let row = Row::new(ints(&[id, 100]));
+        client.call(accounts.put(&row).expect("a row")).expect("writes");
+    }
+    database
+}
+
+fn wasm(source: &str, returns: &[&str], read_only: bool) -> Definition {
+    let results = returns.iter().map(|name| int(name)).collect();
+    Definition { language: Language::Wasm, source: source.into(), results, read_only, checked: false }
+}
+
+fn transfer(client: &mut Client, database: &Database) -> Procedure {
+    let parameters = ["source", "target", "amount"].map(int);
+    client
+        .create_procedure(database, "transfer", &parameters, wasm(TRANSFER, &["left"], false))
+        .expect("made")
+}
+
+#[test]
+fn procedures_are_called_where_the_rows_are_and_survive_a_node() {
+    let mut cluster = Cluster::start();
+    let mut client = cluster.ready();
+    let database = bank(&mut client);
+    let transfer = transfer(&mut client, &database);
+    let total =
+        client.create_procedure(&database, "total", &[], wasm(TOTAL, &["total"], true)).expect("made");
+    for at in 0..100 {
+        let (source, target) = (1 + at % 20, 1 + (at * 7 + 3) % 20);
+        let _ = client.call_procedure(&transfer, ints(&[source, target, 10])).expect("it is done");
+    }
+    let summed = |client: &mut Client| client.call_procedure(&total, Vec::new()).expect("reads");
+    assert_eq!(summed(&mut client), [ints(&[2000])]);
+    let failed = client.call_procedure(&transfer, ints(&[1, 2, 100_000])).expect_err("too much");
+    assert!(matches!(&failed, ClientError::Call(why) if why.kind == FailureKind::Raised), "{failed}");
+    assert_eq!(failed.to_string(), "the call failed and nothing of it was done: there is not enough money");
+    let status = wait_for(&mut client, "all copies", |status| in_sync(status, 3));
+    let partition = status.partitions.iter().find(|record| record.id == database.partition());
+    cluster.kill(partition.expect("known").primary.node.0);
+    assert_eq!(summed(&mut client), [ints(&[2000])]);
+    let left = client.call_procedure(&transfer, ints(&[5, 6, 1])).expect("it is done");
+    assert_eq!(left.len(), 1);
+    assert_eq!(summed(&mut client), [ints(&[2000])]);
+}
+
+#[test]
+fn what_loops_is_stopped_and_who_waits_behind_it_is_served() {
+    let cluster = Cluster::start();
+    let mut client = cluster.ready();
+    let database = bank(&mut client);
+    let transfer = transfer(&mut client, &database);
+    let spin = client.create_procedure(&database, "spin", &[], wasm(SPIN, &[], false)).expect("made");
+    for _ in 0..20 {
+        let failed = client.call_procedure(&spin, Vec::new()).expect_err("it never ends");
+        assert!(matches!(&failed, ClientError::Call(why) if why.kind == FailureKind::Steps), "{failed}");
+        client.call_procedure(&transfer, ints(&[1, 2, 1])).expect("it is done");
+    }
+    let refused =
+        client.create_procedure(&database, "floats", &[], wasm("(module (func f64.nop))", &[], false));
+    assert!(refused.is_err());
+    let names: Vec<String> =
+        client.procedures_of(&database).expect("reads").iter().map(|one| one.name().into()).collect();
+    assert_eq!(names, ["spin", "transfer"]);
+    client.drop_procedure(&spin).expect("drops");
+    assert!(matches!(client.procedure(&database, "spin"), Err(ClientError::NoProcedure(_))));
+    let gone = client.call_procedure(&spin, Vec::new()).expect_err("it is gone");
+    assert!(matches!(gone, ClientError::NoProcedure(_)), "{gone}");
+}
+
+#[test]
+fn a_database_of_several_partitions_is_called_where_the_first_arguments_are() {
+    let cluster = Cluster::start();
+    let mut client = cluster.ready();
+    let mut create = CreateTable::database("wide", "durable");
+    create.partitions = 4;
+    create.schema = types::database::catalog_schema_by(&[int("w")]).expect("valid");
+    let database = client.create_database(&create).expect("creates");
+    let schema = Schema::new(vec![int("w"), int("n")], &["w"], 1, false).expect("valid");
+    let stocks = client.create_table_in(&database, "stocks", schema).expect("creates");
+    let source = r#"(module
+        (import "arg" "push w" (func $w))
+        (import "arg" "push other" (func $other))
+        (import "value" "int" (func $int (param i64)))
+        (import "table:stocks" "get" (func $get (result i32)))
+        (import "table:stocks" "put" (func $put))
+        (func (export "run")
+          (call $w) (call $int (i64.const 5)) (call $put)
+          (call $other) (drop (call $get))))"#;
+    let wrong = client.create_procedure(&database, "touch", &[], wasm("(module)", &[], false));
+    assert!(wrong.expect_err("refused").to_string().contains("by which rows of `wide` are spread"));
+    let parameters = [int("w"), int("other")];
+    let touch =
+        client.create_procedure(&database, "touch", &parameters, wasm(source, &[], false)).expect("made");
+    for w in 0..20 {
+        client.call_procedure(&touch, ints(&[w, w])).expect("it is done");
+    }
+    assert_eq!(client.count(&stocks).expect("counts"), 20);
+    assert_eq!(client.get(&stocks, &[Value::Int(7)]).expect("reads"), Some(Row::new(ints(&[7, 5]))));
+    let elsewhere = client.call_procedure(&touch, ints(&[100, 101])).expect_err("refused");
+    assert!(
+        matches!(&elsewhere, ClientError::Call(why) if why.kind == FailureKind::Elsewhere),
+        "{elsewhere}"
+    );
+    assert_eq!(client.get(&stocks, &[Value::Int(100)]).expect("reads"), None, "nothing of it was done");
+}
+
+/// What the page teaches, statement by statement: behind each stands what is said to it, if that is said.
+#[test]
+fn the_page_on_procedures_is_right() {
+    const PAGE: &str = include_str!("../../../docs/procedures.md");
+    let cluster = Cluster::start();
+    drop(cluster.ready());
+    let service = service(&cluster);
+    Talk::new(&service).good("CREATE DATABASE bank");
+    let mut bank = Talk::within(&service, "bank").unwrap_or_else(|failure| panic!("{failure:?}"));
+    let blocks = PAGE.split("```sql\n").skip(1).map(|rest| rest.split("```").next().unwrap_or_default());
+    let (mut statement, mut said, mut compared) = (String::new(), String::new(), 0);
+    for line in blocks.flat_map(str::lines) {
+        if let Some(expected) = line.strip_prefix("-- ") {
+            assert!(
+                said.starts_with(expected) || said.replace(": ", " ").starts_with(expected),
+                "{expected}: {said}"
+            );
+            compared += 1;
+            continue;
+        }
+        statement.push_str(line);
+        statement.push('\n');
+        let open = statement.matches("$$").count() % 2 == 1;
+        if line.trim_end().ends_with(';') && !open {
+            said = bank.say(&std::mem::take(&mut statement));
+        }
+    }
+    assert_eq!(compared, 4);
+}
+
+#[test]
+fn procedures_are_made_and_called_in_sql() {
+    let cluster = Cluster::start();
+    drop(cluster.ready());
+    let service = service(&cluster);
+    Talk::new(&service).good("CREATE DATABASE bank");
+    let mut bank = Talk::within(&service, "bank").unwrap_or_else(|failure| panic!("{failure:?}"));
+    bank.good("CREATE TABLE accounts (id bigint PRIMARY KEY, balance bigint)");
+    bank.good("INSERT INTO accounts VALUES (1, 100), (2, 5)");
+    let create = format!(
+        "CREATE PROCEDURE transfer(source bigint, target bigint, amount bigint) RETURNS TABLE (left_over bigint) \
+         LANGUAGE wasm AS $${TRANSFER}$$"
+    );
+    assert_eq!(bank.good(&create), "CREATE PROCEDURE");
+    assert!(bank.say(&create).starts_with("42P07"));
+    assert_eq!(bank.good(&create.replace("CREATE", "CREATE OR REPLACE")), "CREATE PROCEDURE");
+    assert_eq!(bank.good("CALL transfer(1, 2, 10 * 3)"), "70");
+    assert_eq!(bank.good("SELECT id, balance FROM accounts ORDER BY id"), "1|70\n2|35");
+    for (refused, code) in [
+        ("CALL transfer(1, 2)", "42883"),
+        ("CALL transfer(1, 2, 1000)", "P0001"),
+        ("CALL transfer(1, 2, 'x')", "22P02"),
+        ("CALL nothing()", "42883"),
+        ("BEGIN; CALL transfer(1, 2, 1)", "0A000"),
+        ("SELECT * FROM transfer", "42P01"),
+        ("CREATE PROCEDURE p() LANGUAGE basic AS 'x'", "42704"),
+        ("CREATE PROCEDURE p() LANGUAGE wasm AS '(module)'", "42P13"),
+        ("DROP PROCEDURE nothing", "42883"),
+    ] {
+        let said = bank.say(refused);
+        assert!(said.starts_with(code), "{refused}: {said}");
+        bank.say("ROLLBACK");
+    }
+    let total =
+        format!("CREATE PROCEDURE total() RETURNS TABLE (sum bigint) LANGUAGE wasm READ ONLY AS $${TOTAL}$$");
+    bank.good(&total);
+    bank.good("SET default_transaction_read_only = on");
+    assert_eq!(bank.good("CALL total()"), "105");
+    assert!(bank.say("CALL transfer(1, 2, 1)").starts_with("25006"));
+    bank.good("SET default_transaction_read_only = off");
+    assert_eq!(bank.good("DROP PROCEDURE IF EXISTS total, nothing"), "DROP PROCEDURE");
+    assert!(bank.say("CALL total()").starts_with("42883"));
+    // A table that a procedure names is gone: the call says so.
+    bank.good("DROP TABLE accounts");
+    let said = bank.say("CALL transfer(1, 2, 1)");
+    assert!(said.starts_with("42P01") && said.contains("accounts"), "{said}");
+}
+
+/// Calls are under way when the primary dies: each that was told to be done was made once, and none twice.
+#[test]
+fn calls_that_a_failover_interrupts_are_made_once() {
+    let mut cluster = Cluster::start();
+    let mut client = cluster.ready();
+    let database = client.create_database(&CreateTable::database("bank", "durable")).expect("creates");
+    let schema = Schema::new(vec![int("id"), int("n")], &["id"], 1, false).expect("valid");
+    let counters = client.create_table_in(&database, "counters", schema).expect("creates");
+    let results = vec![int("n")];
+    let (language, source) = (Language::Builtin, "count".to_string());
+    let count = Definition { language, source, results, read_only: false, checked: false };
+    let count = client.create_procedure(&database, "count", &["id", "by"].map(int), count).expect("made");
+    let status = wait_for(&mut client, "all copies", |status| in_sync(status, 3));
+    let partition = status.partitions.iter().find(|record| record.id == database.partition());
+    let leader = partition.expect("known").primary.node.0;
+    let (lanes, each) = (8, 100);
+    let (mut given, mut ended, mut killed) = (Vec::new(), 0, false);
+    for lane in 0..lanes {
+        for _ in 0..each {
+            client.submit(LaneId(lane), count.call(ints(&[1, 1])).expect("fits"));
+        }
+    }
+    while ended < lanes * each {
+        for completed in client.poll(LONG).expect("turns") {
+            ended += 1;
+            let answer = completed.outcome.into_result().expect("it is done, sooner or later");
+            given.extend(count.rows(&answer).expect("a row"));
+        }
+        if ended > 50 && !killed {
+            cluster.kill(leader);
+            killed = true;
+        }
+    }
+    let mut numbers: Vec<i64> =
+        given.iter().map(|row| if let Value::Int(n) = row[0] { n } else { 0 }).collect();
+    numbers.sort_unstable();
+    assert!(numbers.into_iter().eq(1..=i64::from(lanes * each)), "each call has seen all before it");
+    let row = client.get(&counters, &[Value::Int(1)]).expect("reads");
+    assert_eq!(row, Some(Row::new(ints(&[1, i64::from(lanes * each)]))));
+}

@@ -1,0 +1,32 @@
+//! What a call may use.
+
+/// What one call may use. Whoever runs it sets them; what comes of them is part of the call's outcome.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Steps of the program, about one for each instruction; what is asked of tables counts as many as it
+    /// takes time. The default is what takes about 10 ms.
+    pub steps: u64,
+    /// The memory of the program, in bytes.
+    pub memory_bytes: usize,
+    /// Rows that are read, and bytes that are copied into the program, together in bytes.
+    pub read_bytes: usize,
+    /// Rows that are written, in bytes.
+    pub written_bytes: usize,
+    /// Rows that are written, by number.
+    pub written_rows: usize,
+    /// Rows that are given, in bytes.
+    pub result_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            steps: 30_000_000,
+            memory_bytes: 4 << 20,
+            read_bytes: 8 << 20,
+            written_bytes: 2 << 20,
+            written_rows: 10_000,
+            result_bytes: 64 << 10,
+        }
+    }
+}

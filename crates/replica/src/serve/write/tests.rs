@@ -1,0 +1,262 @@
+//! Tests of what requests make of the log, one by one.
+
+use super::*;
+use crate::answer::When;
+use crate::context::Identity;
+use crate::fake::{FakeEngine, at, member, request};
+use crate::recovered::Recovered;
+use types::config::{Cause, FORMAT};
+use types::{Epoch, LogKind, PartitionId, ProposalId, SessionId, TableId};
+
+fn record() -> PartitionRecord {
+    PartitionRecord {
+        format: FORMAT,
+        id: PartitionId(1),
+        table: TableId(1),
+        epoch: Epoch(1),
+        primary: member(),
+        term: Term(1),
+        in_sync: vec![member()],
+        catching_up: Vec::new(),
+        policy: Policy::preset("sync", 1, LogKind::Disk).expect("a preset"),
+        next_policy: None,
+        proposal: ProposalId(0),
+        cause: Cause::InSync,
+        before: None,
+        failover: None,
+        lossy: false,
+        unknown: Default::default(),
+    }
+}
+
+fn with<T>(record: &PartitionRecord, data: &mut Data, act: impl FnOnce(&mut Writing) -> T) -> T {
+    let (mut indexes, settings) = (KnownIndexes::default(), Settings::default());
+    let mut catalog = KnownCatalog::default();
+    act(&mut Writing {
+        record,
+        term: record.term,
+        rules: Rules::ALL,
+        data,
+        indexes: &mut indexes,
+        catalog: &mut catalog,
+        calls: &mut Calls::default(),
+        waiting: 0,
+        now: Now::default(),
+        settings: &settings,
+        out: &mut Vec::new(),
+    })
+}
+
+fn data() -> Data {
+    let identity = Identity { me: member(), id: PartitionId(1), rules: Rules::ALL };
+    Data::recover(identity, Box::new(FakeEngine::new()), &Recovered::nothing(), false)
+}
+
+#[test]
+fn n7_an_answer_tells_of_its_entry_and_waits_for_it_and_a_retry_is_told_the_same() {
+    let (record, mut data) = (record(), data());
+    let opened = with(&record, &mut data, |writing| writing.open_session()).expect("no error");
+    assert_eq!((opened.entry, opened.when), (Some(at(1)), When::Covered(at(1).lsn, AckCondition::Entry)));
+    let mut asked = request(Op::OpenSession);
+    (asked.session, asked.seq) = (SessionId(at(1)), 1);
+    let ops = [RowOp::Put { key: "k".into(), row: "row".into() }];
+    let mut write = || with(&record, &mut data, |writing| writing.write(&asked, &ops, (None, None)));
+    let written = write().expect("no error");
+    assert_eq!((written.status.clone(), written.entry), (Status::Ok, Some(at(2))));
+    let again = write().expect("no error");
+    assert_eq!((again.status, again.body, again.entry), (written.status, written.body, written.entry));
+    assert_eq!(data.log.end(), at(2), "a retry makes no entry");
+}
+
+#[test]
+fn pr21_too_few_copies_make_no_entry() {
+    let (mut record, mut data) = (record(), data());
+    (record.policy.min_in_sync, record.policy.below) = (2, types::policy::Below::Strict);
+    let refused = with(&record, &mut data, |writing| writing.open_session()).expect("no error");
+    assert!(matches!(refused.status, Status::TooFewCopies(_)), "{refused:?}");
+    assert_eq!(data.log.end(), Position::ZERO);
+}
+
+#[test]
+fn pr120_a_stale_write_takes_its_number_and_a_retry_is_told_the_same() {
+    let (record, mut data) = (record().of_database(), data());
+    let columns = vec![types::data::Column::new("k", types::data::ColumnType::Int)];
+    let schema = types::data::Schema::new(columns, &["k"], 1, false).expect("valid");
+    let table = types::CatalogTable::new(TableId(7), "pets", schema, 0);
+    let make = [TableChange::Create(wire::RecordText::new(&table))];
+    let opened = with(&record, &mut data, |writing| writing.open_session()).expect("no error");
+    let session = SessionId(opened.entry.expect("an entry"));
+    let asked = |table: u32, schema: u32, seq: u64| wire::Request {
+        table: TableId(table),
+        schema,
+        session,
+        seq,
+        ..request(Op::OpenSession)
+    };
+    let made = |writing: &mut Writing| writing.transact(&asked(1, 0, 1), (&make, &[]), None);
+    assert_eq!(with(&record, &mut data, made).expect("no error").status, Status::Ok);
+    let ops = [RowOp::Put { key: "k".into(), row: "row".into() }];
+    let mut write = |asked: wire::Request| {
+        with(&record, &mut data, |writing| writing.write(&asked, &ops, (None, None))).expect("no error")
+    };
+    let stale = Status::Refused(Outcome::Stale);
+    let refused = write(asked(7, 2, 2));
+    assert_eq!(refused.status, stale);
+    assert_eq!(write(asked(7, 2, 2)).entry, refused.entry, "a retry makes no entry");
+    assert_eq!(write(asked(8, 1, 3)).status, stale, "no such table");
+    assert_eq!(write(asked(7, 1, 4)).status, Status::Ok);
+    let other = write(asked(8, 1, 4)).status;
+    assert!(matches!(other, Status::Bad(_)), "the hash is of the table, too: {other:?}");
+}
+
+#[test]
+fn pr150_a_refusal_names_the_constraint_and_a_retry_is_told_the_same() {
+    use types::data::{Column, ColumnType, Constraint, Demand, Row, Schema, Value};
+    let (record, mut data) = (record().of_database(), data());
+    let columns = vec![Column::new("k", ColumnType::Int).not_null(), Column::new("v", ColumnType::Int)];
+    let unique = Constraint::new(77, "v", Demand::Unique(vec![1]));
+    let schema = Schema::new(columns, &["k"], 1, false).expect("valid");
+    let schema = schema.with_constraints(vec![unique]).expect("valid");
+    let put = |key: i64, value: i64| {
+        let row = Row::new(vec![Value::Int(key), Value::Int(value)]);
+        let key = types::data::encode_key(&schema, &row.values[..1]).expect("a key");
+        let row = types::data::encode_row(&schema, &row).expect("a row");
+        RowOp::Put { key: key.into(), row: row.into() }
+    };
+    let table = types::CatalogTable::new(TableId(7), "pets", schema.clone(), 0);
+    let make = [TableChange::Create(wire::RecordText::new(&table))];
+    let opened = with(&record, &mut data, |writing| writing.open_session()).expect("no error");
+    let session = SessionId(opened.entry.expect("an entry"));
+    let asked = |table: u32, seq: u64| {
+        let schema = u32::from(table == 7);
+        wire::Request { table: TableId(table), schema, session, seq, ..request(Op::OpenSession) }
+    };
+    let made = |writing: &mut Writing| writing.transact(&asked(1, 1), (&make, &[]), None);
+    assert_eq!(with(&record, &mut data, made).expect("no error").status, Status::Ok);
+    let mut write = |seq: u64, ops: Vec<RowOp>| {
+        let write = |writing: &mut Writing| writing.write(&asked(7, seq), &ops, (None, None));
+        with(&record, &mut data, write).expect("no error")
+    };
+    assert_eq!(write(2, vec![put(1, 10)]).status, Status::Ok);
+    let refused = write(3, vec![put(2, 20), put(3, 10)]);
+    assert_eq!(refused.status, Status::Refused(Outcome::Violates));
+    assert_eq!(refused.body, Body::Affected(77));
+    let at = refused.entry.expect("it takes its number");
+    assert_eq!(
+        refused.when,
+        When::Covered(at.lsn, AckCondition::Entry),
+        "PR-23: it shows what is not committed"
+    );
+    let again = write(3, vec![put(2, 20), put(3, 10)]);
+    assert_eq!((again.status, again.body, again.entry), (refused.status, refused.body, Some(at)));
+    assert_eq!(write(4, vec![put(2, 20)]).status, Status::Ok, "nothing of it was done");
+}
+
+/// A database with a table `pets` (7) whose column `v` is unique by constraint 77, and another one (8) alike
+/// without it; a session; and how a row of them is put.
+fn bank() -> (PartitionRecord, Data, SessionId, impl Fn(i64, i64) -> RowOp) {
+    use types::data::{Column, ColumnType, Constraint, Demand, Row, Schema, Value};
+    let (record, mut data) = (record().of_database(), data());
+    let columns = vec![Column::new("k", ColumnType::Int).not_null(), Column::new("v", ColumnType::Int)];
+    let plain = Schema::new(columns, &["k"], 1, false).expect("valid");
+    let unique = Constraint::new(77, "v", Demand::Unique(vec![1]));
+    let schema = plain.clone().with_constraints(vec![unique]).expect("valid");
+    let make = [(7, "pets", &schema), (8, "towns", &plain)].map(|(id, name, schema)| {
+        let table = types::CatalogTable::new(TableId(id), name, schema.clone(), 0);
+        TableChange::Create(wire::RecordText::new(&table))
+    });
+    let opened = with(&record, &mut data, |writing| writing.open_session()).expect("no error");
+    let session = SessionId(opened.entry.expect("an entry"));
+    let asked = asked_in(session, 1, 1, Op::OpenSession);
+    let made = with(&record, &mut data, |writing| writing.transact(&asked, (&make, &[]), None));
+    assert_eq!(made.expect("no error").status, Status::Ok);
+    let put = move |key: i64, value: i64| {
+        let row = Row::new(vec![Value::Int(key), Value::Int(value)]);
+        let key = types::data::encode_key(&schema, &row.values[..1]).expect("a key");
+        let row = types::data::encode_row(&schema, &row).expect("a row");
+        RowOp::Put { key: key.into(), row: row.into() }
+    };
+    (record, data, session, put)
+}
+
+fn asked_in(session: SessionId, table: u32, seq: u64, op: Op) -> Request {
+    Request { table: TableId(table), schema: u32::from(table > 1), session, seq, ..request(op) }
+}
+
+#[test]
+fn pr181_records_of_a_job_keep_the_constraints_of_their_table_and_lie_in_it() {
+    let (record, mut data, session, put) = bank();
+    let job = JobId::new(1, 5);
+    let piece = |table: u32, seq: u64, after: u64, rows: &[(i64, i64)]| {
+        let record = |(at, (key, value)): (usize, &(i64, i64))| wire::job::JobRecord {
+            number: after + 1 + at as u64,
+            op: put(*key, *value),
+        };
+        let records = rows.iter().enumerate().map(record).collect();
+        asked_in(session, table, seq, Op::Job { job, after, records })
+    };
+    let mut ask = |asked: &Request| with(&record, &mut data, |writing| writing.job(asked)).expect("no error");
+    let done = |answer: &Answer| match answer.body {
+        Body::Job(status) => status,
+        ref other => panic!("{other:?}"),
+    };
+    // What a piece leaves behind counts: rows 1 and 2 have the same value for a moment.
+    let first = ask(&piece(7, 2, 0, &[(1, 10), (2, 10), (1, 11)]));
+    assert_eq!((first.status.clone(), done(&first).through), (Status::Ok, 3));
+    let refused = piece(7, 3, 3, &[(4, 40), (5, 10), (6, 60)]);
+    let answer = ask(&refused);
+    assert_eq!(answer.status, Status::Refused(Outcome::Stopped));
+    let told = done(&answer);
+    assert_eq!((told.records, told.through), (4, 4), "record 4 is done, 5 and 6 are not");
+    let why = told.refused.map(|refused| (refused.number, refused.outcome, refused.constraint));
+    assert_eq!(why, Some((5, Outcome::Violates, 77)));
+    let again = ask(&refused);
+    let retried = done(&again);
+    assert_eq!((again.status, retried), (answer.status, told), "a retry is told the same");
+    let other = ask(&piece(8, 3, 3, &[(4, 40), (5, 10), (6, 60)]));
+    assert!(matches!(other.status, Status::Bad(_)), "the hash is of the table, too: {other:?}");
+    let gone = ask(&piece(9, 4, 4, &[(5, 50)]));
+    assert_eq!((done(&gone).through, gone.status), (4, Status::Refused(Outcome::Stale)));
+    let end = asked_in(session, 9, 5, Op::EndJob { job, through: 6, abort: true });
+    assert_eq!(ask(&end).status, Status::Ok, "a table that is gone keeps no job from ending");
+    let keys = |table: u32| {
+        let (from, to) = KeySpace::Table(TableId(table)).range(&[], &[]);
+        data.engine.scan(&from, &to, ReadAt::Applied, 100, usize::MAX).expect("reads").len()
+    };
+    assert_eq!((keys(7), keys(8)), (3, 0));
+}
+
+#[test]
+fn pr180_a_feeds_position_is_of_its_table() {
+    let (record, mut data, session, put) = bank();
+    let feed = types::FeedId(5);
+    let mut fed = |table: u32, seq: u64, position: u64| {
+        let (ops, mark) = (vec![put(seq as i64, seq as i64)], Some(FeedMark { feed, position }));
+        let asked = asked_in(session, table, seq, Op::Write { ops: ops.clone(), mark, since: None });
+        let written = with(&record, &mut data, |writing| writing.write(&asked, &ops, (mark, None)));
+        assert_eq!(written.expect("no error").status, Status::Ok);
+    };
+    fed(7, 2, 20);
+    fed(8, 3, 1);
+    fed(7, 4, 30);
+    let position = |table: u32| {
+        let row = data.engine.get(&KeySpace::Table(TableId(table)).feed_key(feed), ReadAt::Applied);
+        let value = row.expect("reads").expect("a position").1;
+        u64::from_le_bytes(value[..].try_into().expect("eight bytes"))
+    };
+    assert_eq!((position(7), position(8)), (30, 1), "the same name, and two feeds");
+    // It goes with its table, by entries that every replica takes.
+    let drop = [TableChange::Drop { table: TableId(7), schema: 1 }];
+    let asked = asked_in(session, 1, 5, Op::OpenSession);
+    let dropped = with(&record, &mut data, |writing| writing.transact(&asked, (&drop, &[]), None));
+    assert_eq!(dropped.expect("no error").status, Status::Ok);
+    for _ in 0..4 {
+        let end = data.log.end().lsn;
+        data.marks.commit(end, end);
+        assert!(with(&record, &mut data, |writing| writing.tend_tables()).is_ok());
+    }
+    let (from, to) = KeySpace::Bare.feed_range();
+    let left = data.engine.scan(&from, &to, ReadAt::Applied, 9, usize::MAX).expect("reads");
+    let other = KeySpace::Table(TableId(8)).feed_key(feed);
+    assert_eq!(left.iter().map(|row| &row.key).collect::<Vec<_>>(), [&other]);
+}

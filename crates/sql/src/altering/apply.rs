@@ -1,0 +1,416 @@
+//! What the steps of an ALTER TABLE make of a table's definition.
+
+use super::{Added, Altering, Step};
+use crate::bind::folded;
+use crate::catalog::Catalog;
+use crate::columns;
+use crate::constraints::define::{Place, invalid};
+use crate::constraints::{check, children, violation};
+use crate::numbering;
+use crate::ty::Ty;
+use pg::Failure;
+use sqlparser::ast::{Expr, visit_expressions_mut};
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use types::TableRecord;
+use types::data::constraint::Demand;
+use types::data::{Column, ColumnType, Fallback, Rules, Schema, SchemaParts, Value};
+
+/// A table as it is to be.
+pub struct Applied {
+    /// Its name.
+    pub name: String,
+    /// Its columns and constraints.
+    pub schema: Schema,
+    /// Constraints of other tables that go with it, by their numbers.
+    pub gone: BTreeSet<u32>,
+    /// Constraints that came with new columns, by their numbers.
+    pub added: Vec<u32>,
+    /// New columns that are to be never null, once rows have been looked at.
+    never_null: BTreeSet<String>,
+    /// What the client may want to know.
+    pub notes: Vec<String>,
+}
+
+impl Applied {
+    /// There is no row of the table: columns that are to be never null are it at once.
+    pub fn fill(&mut self) {
+        let mut parts = self.schema.clone().into_parts();
+        parts
+            .columns
+            .iter_mut()
+            .for_each(|column| column.nullable &= !self.never_null.contains(&column.name));
+        self.schema = Schema::from_parts(parts).expect("columns that are good, and never null");
+    }
+
+    /// True if rows that are there may not fit.
+    pub fn looks_at_rows(&self, before: &Schema) -> bool {
+        let pairs = before.columns().iter().zip(self.schema.columns());
+        let narrower = |(old, new): (&Column, &Column)| {
+            let bits = |column: &Column| column.rules.bits.unwrap_or(64);
+            let chars = |column: &Column| column.rules.max_chars.unwrap_or(u32::MAX);
+            old.nullable && !new.nullable || bits(new) < bits(old) || chars(new) < chars(old)
+        };
+        !self.never_null.is_empty() || pairs.into_iter().any(narrower)
+    }
+}
+
+/// Where steps are applied.
+pub struct Bench<'a> {
+    catalog: &'a Catalog,
+    table: &'a TableRecord,
+    name: String,
+    parts: SchemaParts,
+    gone: BTreeSet<u32>,
+    added: Vec<u32>,
+    never_null: BTreeSet<String>,
+    notes: Vec<String>,
+    /// Numbers for constraints: the next one.
+    next: u32,
+    /// The moment of the statement, microseconds since 1970.
+    now: i64,
+}
+
+/// How many constraints come with new columns.
+pub fn constraints(altering: &Altering) -> u32 {
+    let of = |step: &Step| match step {
+        Step::Add(added) => added.declared.len() as u32,
+        _ => 0,
+    };
+    altering.steps.iter().map(of).sum()
+}
+
+/// Applies steps to a table. New constraints get numbers from `first` on.
+pub fn apply(
+    catalog: &Catalog,
+    table: &TableRecord,
+    altering: &Altering,
+    (first, now): (u32, i64),
+) -> Result<Applied, Failure> {
+    let mut bench = Bench {
+        catalog,
+        table,
+        name: table.name.clone(),
+        parts: table.schema.clone().into_parts(),
+        gone: BTreeSet::new(),
+        added: Vec::new(),
+        never_null: BTreeSet::new(),
+        notes: Vec::new(),
+        next: first,
+        now,
+    };
+    for step in &altering.steps {
+        bench.step(step)?;
+    }
+    let Bench { name, parts, gone, added, never_null, notes, .. } = bench;
+    let schema = Schema::from_parts(parts).map_err(invalid)?;
+    Ok(Applied { name, schema, gone, added, never_null, notes })
+}
+
+impl Bench<'_> {
+    fn step(&mut self, step: &Step) -> Result<(), Failure> {
+        match step {
+            Step::Add(added) => self.add(added),
+            Step::Drop { name, if_exists, cascade } => self.drop(name, *if_exists, *cascade),
+            Step::Rename(from, to) => self.rename(from, to),
+            Step::RenameTable(to) => self.rename_table(to),
+            Step::RenameConstraint(from, to) => self.rename_constraint(from, to),
+            Step::NotNull(name, true) => {
+                self.column(name)?.1.nullable = false;
+                Ok(())
+            }
+            Step::NotNull(name, false) => self.nullable(name),
+            Step::Own(name, sequence) => {
+                self.column(name)?.1.rules.sequence = *sequence;
+                Ok(())
+            }
+            Step::Default(name, value) => self.default(name, value.as_deref()),
+            Step::Type(name, to) => self.retype(name, (to.0, &to.1)),
+            Step::Number(name, identity, skip) => {
+                let of = self.table.name.clone();
+                let (_, column) = self.column(name)?;
+                if column.rules.identity.is_some() == identity.is_some() {
+                    if *skip {
+                        return Ok(());
+                    }
+                    let is = if identity.is_some() { "is already" } else { "is not" };
+                    let message = format!("column \"{name}\" of relation \"{of}\" {is} an identity column");
+                    return Err(Failure::new("55000", message));
+                }
+                if identity.is_some() && column.nullable {
+                    let message = format!(
+                        "column \"{name}\" of relation \"{of}\" must be declared NOT NULL before identity can be added"
+                    );
+                    return Err(Failure::new("55000", message));
+                }
+                column.rules.identity = *identity;
+                column.rules.counter = column.rules.counter.filter(|_| identity.is_some());
+                Ok(())
+            }
+        }
+    }
+
+    /// A column that SQL shows.
+    fn column(&mut self, name: &str) -> Result<(usize, &mut Column), Failure> {
+        let of = &self.table.name;
+        let mut all = self.parts.columns.iter_mut().enumerate();
+        all.find(|(_, column)| column.name == name && !column.rules.hidden).ok_or_else(|| {
+            let message = format!("column \"{name}\" of relation \"{of}\" does not exist");
+            Failure::new("42703", message)
+        })
+    }
+
+    fn schema(&self) -> Result<Schema, Failure> {
+        Schema::from_parts(self.parts.clone()).map_err(invalid)
+    }
+
+    fn taken(&self, name: &str) -> Failure {
+        let message = format!("column \"{name}\" of relation \"{}\" already exists", self.table.name);
+        Failure::new("42701", message)
+    }
+
+    fn add(&mut self, added: &Added) -> Result<(), Failure> {
+        let Added { column, declared, if_not_exists } = added;
+        if self.parts.columns.iter().any(|known| known.name == column.name) {
+            if !if_not_exists {
+                return Err(self.taken(&column.name));
+            }
+            let (name, of) = (&column.name, &self.table.name);
+            self.notes.push(format!("column \"{name}\" of relation \"{of}\" already exists, skipping"));
+            return Ok(());
+        }
+        let mut column = column.clone();
+        column.rules.missing = match (&column.rules.default, column.column_type) {
+            (None, _) => None,
+            (Some(Fallback::Value(text)), _) => Some(text.clone()),
+            (Some(Fallback::Now), ColumnType::Date) => {
+                Some(Value::Date(self.now.div_euclid(86_400_000_000) as i32).to_string())
+            }
+            (Some(Fallback::Now), _) => Some(Value::Timestamp(self.now).to_string()),
+            (Some(Fallback::Random), _) => {
+                let what =
+                    format!("random values of the new column \"{}\" in rows that are there", column.name);
+                let hint = "add it without a default, UPDATE it, and then SET DEFAULT gen_random_uuid()";
+                return Err(Failure::unsupported(what, hint));
+            }
+            (Some(Fallback::Next(_)), _) => {
+                let what = format!("numbering of the new column \"{}\"", column.name);
+                return Err(Failure::unsupported(what, "add it without, UPDATE it, and then SET DEFAULT"));
+            }
+        };
+        // Rows that are there are looked at before it is never null.
+        if !column.nullable && column.rules.missing.is_none() {
+            column.nullable = true;
+            self.never_null.insert(column.name.clone());
+        }
+        self.parts.columns.push(column);
+        let schema = self.schema()?;
+        let place = Place { catalog: self.catalog, name: &self.name, id: self.table.id, schema: &schema };
+        self.parts.constraints = place.resolve(declared, self.next)?;
+        self.added.extend((self.next..).take(declared.len()));
+        self.next += declared.len() as u32;
+        Ok(())
+    }
+
+    fn drop(&mut self, name: &str, if_exists: bool, cascade: bool) -> Result<(), Failure> {
+        let of = self.table.name.clone();
+        let at = match self.column(name) {
+            Ok((at, _)) => at,
+            Err(_) if if_exists => {
+                let note = format!("column \"{name}\" of relation \"{of}\" does not exist, skipping");
+                self.notes.push(note);
+                return Ok(());
+            }
+            Err(failure) => return Err(failure),
+        };
+        if self.parts.key.contains(&at) {
+            let hint = "rows are stored by it: make another table, and INSERT ... SELECT what is there";
+            return Err(Failure::unsupported(format!("DROP COLUMN of \"{name}\" in the primary key"), hint));
+        }
+        let needing = children(self.catalog, self.table.id).into_iter();
+        let needing = needing.filter(|(child, _, reference)| {
+            child.id != self.table.id && reference.parent_columns.contains(&at)
+        });
+        for (child, foreign, _) in needing {
+            let constraint = format!("constraint {} on table {}", foreign.name, child.name);
+            if !cascade {
+                let column = format!("column {name} of table {of}");
+                let message = format!("cannot drop {column} because other objects depend on it");
+                let detail = format!("{constraint} depends on {column}");
+                return Err(violation::depended_on(message, detail));
+            }
+            self.notes.push(format!("drop cascades to {constraint}"));
+            self.gone.insert(foreign.number);
+        }
+        let record = check::as_record(&self.name, &self.schema()?);
+        let mut kept = Vec::new();
+        for constraint in std::mem::take(&mut self.parts.constraints) {
+            let uses = match &constraint.demand {
+                Demand::Check(text) => check::columns(&record, &check::read(text)?)?.contains(&at),
+                Demand::Unique(columns) | Demand::Index(columns) => columns.contains(&at),
+                Demand::Foreign(reference) => {
+                    let own = reference.parent == self.table.id && reference.parent_columns.contains(&at);
+                    own || reference.columns.contains(&at)
+                }
+            };
+            // What is being removed is known by its place alone.
+            if !uses || !constraint.is_enforced() {
+                kept.push(constraint);
+            }
+        }
+        self.parts.constraints = kept;
+        let column = &mut self.parts.columns[at];
+        // As PostgreSQL calls it. No column that is seen has such a name.
+        column.name = format!("........pg.dropped.{}........", at + 1);
+        column.nullable = true;
+        column.rules = Rules { hidden: true, missing: column.rules.missing.take(), ..Rules::default() };
+        Ok(())
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> Result<(), Failure> {
+        let at = self.column(from)?.0;
+        if to == columns::HIDDEN {
+            let message = format!("column name \"{to}\" conflicts with a system column name");
+            return Err(Failure::new("42701", message));
+        }
+        if self.parts.columns.iter().any(|known| known.name == to) {
+            return Err(self.taken(to));
+        }
+        let record = check::as_record(&self.name, &self.schema()?);
+        for constraint in &mut self.parts.constraints {
+            let Demand::Check(text) = &mut constraint.demand else { continue };
+            let mut expr = check::read(text)?;
+            if check::columns(&record, &expr)?.contains(&at) {
+                renamed(&mut expr, from, to);
+                *text = expr.to_string();
+            }
+        }
+        self.parts.columns[at].name = to.into();
+        Ok(())
+    }
+
+    fn rename_table(&mut self, to: &str) -> Result<(), Failure> {
+        if self.catalog.has_relation(to) {
+            return Err(crate::database::taken(to));
+        }
+        self.name = to.into();
+        Ok(())
+    }
+
+    fn rename_constraint(&mut self, from: &str, to: &str) -> Result<(), Failure> {
+        let of = &self.table.name;
+        let known = |name: &str| {
+            let mut all = self.parts.constraints.iter();
+            all.any(|one| one.is_enforced() && !one.is_index() && one.name == name)
+        };
+        if known(to) {
+            let message = format!("constraint \"{to}\" for relation \"{of}\" already exists");
+            return Err(Failure::new("42710", message));
+        }
+        if !known(from) {
+            let message = format!("constraint \"{from}\" for table \"{of}\" does not exist");
+            return Err(Failure::new("42704", message));
+        }
+        for one in &mut self.parts.constraints {
+            if one.is_enforced() && one.name == from {
+                one.name = to.into();
+            }
+        }
+        Ok(())
+    }
+
+    fn nullable(&mut self, name: &str) -> Result<(), Failure> {
+        let (key, of) = (self.parts.key.clone(), self.table.name.clone());
+        let (at, column) = self.column(name)?;
+        if key.contains(&at) {
+            return Err(Failure::new("42P16", format!("column \"{name}\" is in a primary key")));
+        }
+        if column.rules.identity.is_some() {
+            let message = format!("column \"{name}\" of relation \"{of}\" is an identity column");
+            return Err(Failure::new("42601", message));
+        }
+        column.nullable = true;
+        Ok(())
+    }
+
+    fn default(&mut self, name: &str, value: Option<&Expr>) -> Result<(), Failure> {
+        let of = self.table.name.clone();
+        let sequence = value.and_then(columns::next_of);
+        let sequence = sequence.map(|name| numbering::by_text(self.catalog, &name)).transpose()?;
+        let (_, column) = self.column(name)?;
+        if column.rules.identity.is_some() {
+            let message = format!("column \"{name}\" of relation \"{of}\" is an identity column");
+            return Err(Failure::new("42601", message)
+                .hint("Use ALTER TABLE ... ALTER COLUMN ... DROP IDENTITY instead."));
+        }
+        column.rules.default = match value {
+            None => None,
+            Some(_) if sequence.is_some() => sequence.map(|id| Fallback::Next(id.0)),
+            Some(expr) => columns::fallback(expr, column, Ty::of_column(column))?,
+        };
+        Ok(())
+    }
+
+    fn retype(&mut self, name: &str, (ty, rules): (Ty, &Rules)) -> Result<(), Failure> {
+        let of = self.table.name.clone();
+        let (at, column) = self.column(name)?;
+        let before = Ty::of_column(column);
+        let single = column.column_type == ColumnType::Float && column.rules.bits < rules.bits;
+        let same = column.column_type == ty.column() && column.rules.shown == rules.shown && !single;
+        let pads = rules.padded && !column.rules.padded;
+        let rounds = rules.digits.is_some_and(|(precision, scale)| {
+            column.rules.digits.is_none_or(|(known, kept)| scale < kept || precision - scale < known - kept)
+        });
+        if !same || pads || rounds || rules.identity.is_some() {
+            let what = format!("ALTER TYPE of \"{name}\" from {} to {}", before.name(), ty.name());
+            let hint = "rows would have to be written anew: add a column, UPDATE it, drop the other one and rename it";
+            return Err(Failure::unsupported(what, hint));
+        }
+        let default = column.rules.default.take();
+        let Rules { identity, counter, sequence, missing, .. } = column.rules.clone();
+        column.rules = Rules { default: None, identity, counter, sequence, missing, ..rules.clone() };
+        column.rules.default = default;
+        if let Some(Fallback::Value(text)) = &column.rules.default {
+            let value = column.column_type.parse(text).ok().and_then(|value| column.rules.fit(value).ok());
+            let value = value.ok_or_else(|| {
+                let message = format!(
+                    "default for column \"{name}\" cannot be cast automatically to type {}",
+                    ty.name()
+                );
+                Failure::new("42804", message)
+            })?;
+            column.rules.default = Some(Fallback::Value(value.to_string()));
+        }
+        self.still_comparable(at, &of)
+    }
+
+    /// What refers, and what is referred to, must be kept alike.
+    fn still_comparable(&self, at: usize, of: &str) -> Result<(), Failure> {
+        let (old, new) = (&self.table.schema.columns()[at], &self.parts.columns[at]);
+        let kept = |column: &Column| (column.rules.padded, column.rules.local);
+        let refers = self.parts.constraints.iter().filter_map(|one| one.reference());
+        let refers = refers.into_iter().any(|reference| reference.columns.contains(&at));
+        let referred = children(self.catalog, self.table.id);
+        let referred = referred.iter().any(|(.., reference)| reference.parent_columns.contains(&at));
+        if kept(old) == kept(new) || !(refers || referred) {
+            return Ok(());
+        }
+        let what = format!("ALTER TYPE of \"{}\" of \"{of}\", which a foreign key names", new.name);
+        Err(Failure::unsupported(what, "drop the foreign key first"))
+    }
+}
+
+/// A condition with another name for a column.
+fn renamed(expr: &mut Expr, from: &str, to: &str) {
+    let _ = visit_expressions_mut(expr, |one| {
+        let name = match one {
+            Expr::Identifier(name) => Some(name),
+            Expr::CompoundIdentifier(names) => names.last_mut(),
+            _ => None,
+        };
+        if let Some(name) = name.filter(|name| folded(name) == from) {
+            *name = crate::constraints::define::ident(to);
+        }
+        ControlFlow::<()>::Continue(())
+    });
+}

@@ -1,0 +1,171 @@
+//! ALTER TABLE in a database: columns that come, go, and get other names and rules.
+//!
+//! No row is written for it. A definition names columns and their rules, and rows that were written under
+//! an older one stay readable (PR-122): a column that is dropped stays where it is and is seen by nobody,
+//! one that is added says what older rows have. Where rows must be looked at first (NOT NULL, a
+//! narrower type), a CHECK is added for that time, as ALTER TABLE ... ADD CONSTRAINT adds it.
+//!
+//! | what | where |
+//! | --- | --- |
+//! | from the statement to steps | here |
+//! | what steps make of a definition | [`apply`] |
+//! | which rows must be looked at, and the entries | [`carry`] |
+
+pub mod apply;
+pub mod carry;
+
+use crate::bind::{folded, table_name};
+use crate::columns;
+use crate::constraints::define::{self, Declared};
+use pg::Failure;
+use sqlparser::ast::{
+    AlterColumnOperation, AlterTable, AlterTableOperation, ColumnDef, DropBehavior, Expr, Ident, Owner,
+    RenameTableNameKind,
+};
+use types::data::{Column, Identity, Rules};
+
+/// A change of a table.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Altering {
+    /// The table's name.
+    pub table: String,
+    /// A table that there is not is skipped.
+    pub if_exists: bool,
+    /// What is done, one after the other.
+    pub steps: Vec<Step>,
+}
+
+/// One step of it.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Step {
+    /// A new column.
+    Add(Box<Added>),
+    /// A column goes.
+    Drop {
+        /// Its name.
+        name: String,
+        /// One that there is not is skipped.
+        if_exists: bool,
+        /// With the foreign keys of other tables that need it.
+        cascade: bool,
+    },
+    /// A column gets another name.
+    Rename(String, String),
+    /// The table does.
+    RenameTable(String),
+    /// A constraint does.
+    RenameConstraint(String, String),
+    /// A column is never null; or it may be.
+    NotNull(String, bool),
+    /// The sequence that goes with a column; `None`: none does any more.
+    Own(String, Option<u32>),
+    /// What a column has for rows that say nothing.
+    Default(String, Option<Box<Expr>>),
+    /// A column of another type.
+    Type(String, Box<(crate::ty::Ty, Rules)>),
+    /// A column whose rows are numbered; `None`: they are no more. With whether one that is not is skipped.
+    Number(String, Option<Identity>, bool),
+}
+
+/// A new column.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Added {
+    /// The column, as new rows have it.
+    pub column: Column,
+    /// Its constraints.
+    pub declared: Vec<Declared>,
+    /// One of this name may be there.
+    pub if_not_exists: bool,
+}
+
+/// The change that an ALTER TABLE is.
+pub fn read(alter: &AlterTable) -> Result<Altering, Failure> {
+    let mut steps = Vec::new();
+    for operation in &alter.operations {
+        match operation {
+            AlterTableOperation::AddColumn { if_not_exists, column_def, column_position: None, .. } => {
+                steps.push(Step::Add(Box::new(added(column_def, *if_not_exists)?)));
+            }
+            AlterTableOperation::DropColumn { column_names, if_exists, drop_behavior, .. } => {
+                let cascade = *drop_behavior == Some(DropBehavior::Cascade);
+                let drop = |name: &Ident| Step::Drop { name: folded(name), if_exists: *if_exists, cascade };
+                steps.extend(column_names.iter().map(drop));
+            }
+            AlterTableOperation::RenameColumn { old_column_name, new_column_name } => {
+                steps.push(Step::Rename(folded(old_column_name), folded(new_column_name)));
+            }
+            AlterTableOperation::RenameTable { table_name: RenameTableNameKind::To(name) } => {
+                steps.push(Step::RenameTable(table_name(name)?));
+            }
+            AlterTableOperation::RenameConstraint { old_name, new_name } => {
+                steps.push(Step::RenameConstraint(folded(old_name), folded(new_name)));
+            }
+            AlterTableOperation::AlterColumn { column_name, op } => {
+                steps.push(of_column(folded(column_name), op)?);
+            }
+            AlterTableOperation::OwnerTo { new_owner } => owner(new_owner)?,
+            other => {
+                let hint =
+                    "columns come, go, and get other names, types and defaults; docs/databases.md lists it";
+                return Err(Failure::unsupported(format!("ALTER TABLE ... {other}"), hint));
+            }
+        }
+    }
+    Ok(Altering { table: table_name(&alter.name)?, if_exists: alter.if_exists, steps })
+}
+
+/// There is one role.
+fn owner(owner: &Owner) -> Result<(), Failure> {
+    match owner {
+        Owner::Ident(name) if folded(name) != crate::USER => {
+            Err(Failure::new("42704", format!("role \"{}\" does not exist", folded(name))))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn added(definition: &ColumnDef, if_not_exists: bool) -> Result<Added, Failure> {
+    let mut key = Vec::new();
+    let column = columns::read(definition, &mut key)?;
+    let refuse = |what: &str, hint: &str| {
+        Err(Failure::unsupported(format!("{what} of the new column \"{}\"", column.name), hint))
+    };
+    if !key.is_empty() {
+        return refuse("a primary key", "add the column, and then ADD PRIMARY KEY");
+    }
+    if column.rules.identity.is_some() {
+        return refuse("numbering", "make another table, and INSERT ... SELECT what is there");
+    }
+    Ok(Added { column, declared: define::of_column(definition)?, if_not_exists })
+}
+
+fn of_column(name: String, operation: &AlterColumnOperation) -> Result<Step, Failure> {
+    Ok(match operation {
+        AlterColumnOperation::SetNotNull => Step::NotNull(name, true),
+        AlterColumnOperation::DropNotNull => Step::NotNull(name, false),
+        AlterColumnOperation::SetDefault { value } => Step::Default(name, Some(Box::new(value.clone()))),
+        AlterColumnOperation::DropDefault => Step::Default(name, None),
+        AlterColumnOperation::SetDataType { data_type, using, .. } => {
+            let plain = using.as_ref().is_none_or(|using| is_plain_cast(using, &name));
+            if !plain {
+                let hint = "add a column, UPDATE it, drop the other one and rename it";
+                return Err(Failure::unsupported("ALTER TYPE with USING of an expression", hint));
+            }
+            Step::Type(name, Box::new(columns::bounded(data_type)?))
+        }
+        AlterColumnOperation::AddGenerated { generated_as, sequence_options } => {
+            // Those that are written otherwise are read by [`crate::numbering`].
+            columns::check_counting(sequence_options.as_deref().unwrap_or_default())?;
+            Step::Number(name, Some(columns::identity(generated_as.as_ref())), false)
+        }
+    })
+}
+
+/// True if it is the column itself, or a cast of it: what is done anyhow.
+fn is_plain_cast(using: &Expr, name: &str) -> bool {
+    match using {
+        Expr::Identifier(column) => folded(column) == name,
+        Expr::Cast { expr, .. } | Expr::Nested(expr) => is_plain_cast(expr, name),
+        _ => false,
+    }
+}

@@ -1,0 +1,267 @@
+//! The catalog of a database of several partitions. Each partition has all of it, as rows. The first one's is
+//! what counts: tables are changed there, and whoever finds another partition behind brings it to the same,
+//! by one entry of that partition. What is to be done follows from the two catalogs alone, so it matters to
+//! nobody who does it, how often, or who stopped in the middle.
+
+use crate::{RecordText, TableChange};
+use std::collections::{BTreeMap, BTreeSet};
+use types::data::{Constraint, Schema, SchemaParts};
+use types::database::MAX_NAME_BYTES;
+use types::{CatalogTable, TableId, TableState};
+
+/// Every table of a partition, those among them whose rows are being removed.
+pub type Tables = BTreeMap<TableId, (TableState, CatalogTable)>;
+
+/// The tables that are not being removed.
+fn there(tables: &Tables) -> impl Iterator<Item = &CatalogTable> {
+    tables.values().filter(|(state, _)| *state != TableState::Dropping).map(|(_, table)| table)
+}
+
+fn is_there(tables: &Tables, id: TableId) -> bool {
+    tables.get(&id).is_some_and(|(state, _)| *state != TableState::Dropping)
+}
+
+/// A definition for another partition. A constraint that is being dropped has gone for that one, however far
+/// it is there.
+fn text(table: &CatalogTable) -> RecordText {
+    let kept = table.schema.constraints().iter().filter(|one| one.is_enforced()).cloned().collect();
+    RecordText::new(&table.clone().constrained(kept).expect("fewer constraints than it has"))
+}
+
+/// Tables of other partitions of which the first one says nothing, the newest definition of each. They were
+/// dropped there and removed, or the first one has lost that they were made: whoever asks finds out whether
+/// its log has [`CatalogTable::seen`] (PR-172).
+pub fn unknown<'a>(others: &[&'a Tables], first: &Tables) -> Vec<&'a CatalogTable> {
+    newest(others).into_values().filter(|table| !first.contains_key(&table.id)).collect()
+}
+
+/// What brings a partition's catalog to the first one's, which must have been read behind it, and says of
+/// each table where it is in the log ([`CatalogTable::seen`]). Nothing: it is there already. Tables that the
+/// first one has lost stay. Of a constraint that the partition does not have yet it looks at its own rows,
+/// whatever the first one says of it (PR-171).
+pub fn changes(own: &Tables, first: &Tables, lost: &BTreeSet<TableId>) -> Vec<TableChange> {
+    let gone = there(own).filter(|table| !is_there(first, table.id) && !lost.contains(&table.id));
+    let mut changes: Vec<TableChange> =
+        gone.map(|table| TableChange::Drop { table: table.id, schema: table.schema.version() }).collect();
+    for table in there(first) {
+        match own.get(&table.id) {
+            None => changes.push(TableChange::Create(text(table))),
+            Some((TableState::Dropping, _)) => {}
+            Some((_, known)) if known.schema.version() < table.schema.version() => {
+                let from = known.schema.version();
+                changes.push(TableChange::Alter { from, to: text(table) });
+            }
+            Some(_) => {}
+        }
+    }
+    changes
+}
+
+/// What the first partition is given back that it has lost, and another one knows: newer definitions, tables
+/// of which it says nothing (`lost`), and that tables were dropped. There is any only where an operator
+/// forced a promotion, or all copies lost what was newest (PR-172).
+///
+/// A table whose name is taken by now gets another one, and foreign keys to what is not there any more go.
+/// Such a definition is a newer one, of a version that `version` gives. So is that of every lost table: then
+/// others note anew where it was seen, and it can be dropped even if it had been dropped before and the first
+/// partition's history does not reach back that far.
+pub fn given_back<E>(
+    others: &[&Tables],
+    first: &Tables,
+    lost: &BTreeSet<TableId>,
+    mut version: impl FnMut() -> Result<u32, E>,
+) -> Result<Vec<TableChange>, E> {
+    let mut after = first.clone();
+    let newest = newest(others);
+    let older = |table: &CatalogTable| is_older(first.get(&table.id), table);
+    let back: Vec<TableId> = newest
+        .values()
+        .filter(|table| lost.contains(&table.id) || older(table))
+        .map(|table| table.id)
+        .collect();
+    for id in &back {
+        after.insert(*id, (newest[id].state(), newest[id].clone()));
+    }
+    let mut changes = Vec::new();
+    let dropped: BTreeSet<TableId> =
+        others.iter().flat_map(|own| own.keys().filter(|id| !is_there(own, **id))).copied().collect();
+    for id in dropped.into_iter().filter(|id| is_there(first, *id)) {
+        if !is_parent(&after, id) {
+            after.remove(&id);
+            changes.push(TableChange::Drop { table: id, schema: first[&id].1.schema.version() });
+        }
+    }
+    for id in back {
+        if !after.contains_key(&id) {
+            continue;
+        }
+        let mut table = sound(&after, id);
+        if lost.contains(&id) || !is_alike(&after[&id].1, &table) {
+            table = of_version(table, version()?);
+        }
+        changes.push(match first.get(&id) {
+            None => TableChange::Create(text(&table)),
+            Some((_, known)) => TableChange::Alter { from: known.schema.version(), to: text(&table) },
+        });
+        after.insert(id, (table.state(), table));
+    }
+    Ok(changes)
+}
+
+/// The newest definition of each table in these catalogs.
+fn newest<'a>(catalogs: &[&'a Tables]) -> BTreeMap<TableId, &'a CatalogTable> {
+    let mut newest: BTreeMap<TableId, &CatalogTable> = BTreeMap::new();
+    for table in catalogs.iter().flat_map(|own| there(own)) {
+        let known = newest.entry(table.id).or_insert(table);
+        if known.schema.version() < table.schema.version() {
+            *known = table;
+        }
+    }
+    newest
+}
+
+fn is_older(known: Option<&(TableState, CatalogTable)>, table: &CatalogTable) -> bool {
+    known.is_some_and(|(state, known)| {
+        *state != TableState::Dropping && known.schema.version() < table.schema.version()
+    })
+}
+
+/// True if a foreign key of another table names this one.
+fn is_parent(tables: &Tables, id: TableId) -> bool {
+    let others = there(tables).filter(|table| table.id != id);
+    let mut all = others.flat_map(|table| table.schema.constraints()).filter(|one| one.is_enforced());
+    all.any(|one| one.reference().is_some_and(|to| to.parent == id))
+}
+
+/// One of these tables as it can be beside the others.
+fn sound(tables: &Tables, id: TableId) -> CatalogTable {
+    let (state, table) = &tables[&id];
+    let taken = |name: &str| {
+        let mut others = tables.iter().filter(|(other, (state, _))| **other != id && state.is_named());
+        others.any(|(_, (_, there))| there.name == name)
+    };
+    let name = match state.is_named() && taken(&table.name) {
+        true => other_name(table, taken),
+        false => table.name.clone(),
+    };
+    let has_parent = |one: &&Constraint| one.reference().is_none_or(|to| is_there(tables, to.parent));
+    let kept = table.schema.constraints().iter().filter(has_parent).cloned().collect();
+    let table = CatalogTable { name, seen: None, ..table.clone() };
+    table.constrained(kept).expect("fewer constraints than it has")
+}
+
+fn is_alike(one: &CatalogTable, other: &CatalogTable) -> bool {
+    one.name == other.name && one.schema.constraints().len() == other.schema.constraints().len()
+}
+
+fn of_version(table: CatalogTable, version: u32) -> CatalogTable {
+    let parts = SchemaParts { version, ..table.schema.into_parts() };
+    CatalogTable { schema: Schema::from_parts(parts).expect("the same columns"), ..table }
+}
+
+/// A name that says which table it was, and that no other has: with its number behind it.
+fn other_name(table: &CatalogTable, taken: impl Fn(&str) -> bool) -> String {
+    let ends = (1..).map(|n| match n {
+        1 => format!("_{}", table.id.0),
+        n => format!("_{}_{n}", table.id.0),
+    });
+    let mut names = ends.map(|end| {
+        let room = (MAX_NAME_BYTES - end.len()).min(table.name.len());
+        let cut = (0..=room).rev().find(|at| table.name.is_char_boundary(*at));
+        format!("{}{end}", &table.name[..cut.unwrap_or(0)])
+    });
+    names.find(|name| !taken(name)).expect("fewer tables than numbers")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::data::{Column, ColumnType};
+
+    fn table(id: u32, name: &str, version: u32) -> CatalogTable {
+        let columns = vec![Column::new("w", ColumnType::Int), Column::new("id", ColumnType::Int)];
+        let mut parts = Schema::new(columns, &["w", "id"], 1, false).expect("valid").into_parts();
+        parts.version = version;
+        CatalogTable::new(TableId(id), name, Schema::from_parts(parts).expect("valid"), 0)
+    }
+
+    fn tables(all: &[(TableState, CatalogTable)]) -> Tables {
+        all.iter().map(|(state, table)| (table.id, (*state, table.clone()))).collect()
+    }
+
+    #[test]
+    fn a_partition_is_brought_to_what_the_first_one_has_and_no_further() {
+        use TableState::{Dropping, Live};
+        let first = tables(&[
+            (Live, table(1, "same", 1)),
+            (Live, table(2, "changed", 9)),
+            (Live, table(3, "made", 1)),
+            (Dropping, table(4, "dropped", 1)),
+            (Live, table(6, "back", 1)),
+            (Live, table(7, "lost", 2)),
+            (Live, table(10, "taken", 2)),
+        ]);
+        let own = tables(&[
+            (Live, table(1, "same", 1)),
+            (Live, table(2, "old", 4)),
+            (Live, table(4, "dropped", 1)),
+            (Live, table(5, "removed", 3)),
+            (Dropping, table(6, "back", 1)),
+            (Live, table(7, "newer", 8)),
+            (Dropping, table(8, "removed", 3)),
+            (Live, table(9, "taken", 3)),
+            (Live, table(10, "taken before", 1)),
+        ]);
+        let lost_by_it = BTreeSet::from([TableId(9)]);
+        let unsure: Vec<TableId> = unknown(&[&own], &first).iter().map(|table| table.id).collect();
+        assert_eq!(unsure, [TableId(5), TableId(9)], "one says that it is being dropped");
+        let expected = [
+            TableChange::Drop { table: TableId(4), schema: 1 },
+            TableChange::Drop { table: TableId(5), schema: 3 },
+            TableChange::Alter { from: 4, to: text(&table(2, "changed", 9)) },
+            TableChange::Create(text(&table(3, "made", 1))),
+            TableChange::Alter { from: 1, to: text(&table(10, "taken", 2)) },
+        ];
+        assert_eq!(changes(&own, &first, &lost_by_it), expected);
+        let back = [
+            TableChange::Alter { from: 2, to: text(&table(7, "newer", 8)) },
+            TableChange::Create(text(&table(9, "taken_9", 50))),
+        ];
+        let given =
+            |own: &Tables, lost| given_back(&[own], &first, lost, || Ok::<u32, ()>(50)).expect("given");
+        assert_eq!(given(&own, &lost_by_it)[1..], back);
+        let drop = TableChange::Drop { table: TableId(6), schema: 1 };
+        assert_eq!(given(&own, &lost_by_it)[0], drop, "somebody has dropped it");
+        let none = BTreeSet::new();
+        assert_eq!(changes(&first, &first, &none), []);
+        assert_eq!(given(&first, &none), []);
+    }
+
+    #[test]
+    fn pr172_names_that_are_given_back_are_nobody_elses() {
+        let name = "ä".repeat(31);
+        let given = |own: &[(u32, &str, u32)], first: &[(u32, &str, u32)]| {
+            let all = |some: &[(u32, &str, u32)]| {
+                let live =
+                    |(id, name, version): &(u32, &str, u32)| (TableState::Live, table(*id, name, *version));
+                tables(&some.iter().map(live).collect::<Vec<_>>())
+            };
+            let (own, first) = (all(own), all(first));
+            let lost = unknown(&[&own], &first).iter().map(|table| table.id).collect();
+            let given = given_back(&[&own], &first, &lost, || Ok::<u32, ()>(50)).expect("given");
+            let read = |change: &TableChange| match change {
+                TableChange::Create(text) | TableChange::Alter { to: text, .. } => {
+                    let table: CatalogTable = text.read().expect("a table");
+                    assert_eq!(table.fault(), None);
+                    (table.id.0, table.name.clone(), table.schema.version())
+                }
+                TableChange::Drop { .. } => panic!("{change:?}"),
+            };
+            given.iter().map(read).collect::<Vec<_>>()
+        };
+        assert_eq!(given(&[(2, "t", 7)], &[]), [(2, "t".into(), 50)]);
+        assert_eq!(given(&[(77, &name, 7)], &[(1, &name, 1)]), [(77, format!("{}_77", &name[..60]), 50)]);
+        let swapped = given(&[(1, "b", 8), (2, "a", 9)], &[(1, "a", 1), (2, "b", 2)]);
+        assert_eq!(swapped, [(1, "b".into(), 8), (2, "a".into(), 9)]);
+    }
+}
