@@ -444,3 +444,26 @@ fn a_transaction_that_was_overtaken_on_another_node_is_to_begin_again() {
     assert!(two.say("INSERT INTO orders VALUES (9, 80)").starts_with("23505"));
     two.good("ROLLBACK");
 }
+
+#[test]
+fn commit_names_the_row_that_another_one_has_inserted() {
+    let cluster = Cluster::start();
+    drop(cluster.ready());
+    let here = service(&cluster);
+    Talk::new(&here).good("CREATE DATABASE shop");
+    let within = || Talk::within(&here, "shop").unwrap_or_else(|failure| panic!("{failure:?}"));
+    let (mut one, mut two) = (within(), within());
+    one.good("CREATE TABLE a (id bigint PRIMARY KEY)");
+    one.good("CREATE TABLE b (id bigint PRIMARY KEY, v text)");
+    for talk in [&mut one, &mut two] {
+        talk.good("BEGIN");
+    }
+    one.good("INSERT INTO b VALUES (5, 'one')");
+    two.good("INSERT INTO a VALUES (1), (2)");
+    two.good("INSERT INTO b VALUES (4, 'two'), (5, 'two'), (6, 'two')");
+    one.good("COMMIT");
+    let said = two.ask("COMMIT").expect_err("it is there");
+    assert_eq!((said.code.as_ref(), said.detail.as_deref()), ("23505", Some("Key (id)=(5) already exists.")));
+    assert!(said.message.contains("\"b_pkey\""), "{}", said.message);
+    assert_eq!(one.good("SELECT count(*) FROM a"), "0", "nothing was changed");
+}

@@ -4,7 +4,7 @@
 //! the rows of that position were written by. A request names the version of its table's schema. Where the
 //! state that is looked at has another one, it is refused (PR-120).
 
-use types::database::{catalog_key, standing_of};
+use types::database::{catalog_key, has_rows, standing_of};
 use types::engine::{Engine, EngineError};
 use types::{CatalogTable, KeySpace, PartitionRecord, ReadAt, Rules, TableId, TableState};
 use wire::RowOp;
@@ -55,8 +55,13 @@ impl Scope {
             return Ok(Ok(Scope { keys: KeySpace::Catalog, rules }));
         }
         let value = engine.get(&catalog_key(table), at)?.map(|(_, value)| value);
-        let standing = value.map(|value| standing_of(&value)).transpose().map_err(EngineError::Corrupt)?;
-        Ok(Scope::checked(rules, (table, standing), schema, writes))
+        let standing = value.as_ref().map(|value| standing_of(value));
+        let standing = standing.transpose().map_err(EngineError::Corrupt)?;
+        let scope = Scope::checked(rules, (table, standing), schema, writes);
+        match value.filter(|_| writes && scope.is_ok()) {
+            Some(value) if !has_rows(table, &value).map_err(EngineError::Corrupt)? => Ok(Err(no_rows(table))),
+            _ => Ok(scope),
+        }
     }
 
     /// Of a table that the same write makes or changes, and writes.
@@ -65,6 +70,9 @@ impl Scope {
         (state, table): (TableState, &CatalogTable),
         schema: u32,
     ) -> Result<Scope, String> {
+        if table.schema.kind().is_some() {
+            return Err(no_rows(table.id));
+        }
         Scope::checked(rules, (table.id, Some((state, table.schema.version()))), schema, true)
     }
 
@@ -107,6 +115,11 @@ impl Scope {
         let over = ops.iter().map(|op| op.key().len()).find(|bytes| *bytes > longest)?;
         Some(format!("a key of {over} bytes is longer than {longest}"))
     }
+}
+
+/// Why nobody writes rows of a sequence, a view or a procedure.
+fn no_rows(table: TableId) -> String {
+    format!("what has the id {table} in the database is no table: it has no rows")
 }
 
 /// The stored keys of rows within a space, up to its end where `to` is empty.

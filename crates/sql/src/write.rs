@@ -2,9 +2,10 @@
 
 use crate::driver::Handle;
 use crate::fault::{self, Decided};
-use crate::read::CALL;
+use crate::read::{self, CALL};
 use crate::rows::fitted;
 use crate::txn::Edit;
+use crate::txn::View;
 use crate::txn::buffer::Written;
 use bytes::Bytes;
 use client::Table;
@@ -17,6 +18,9 @@ use wire::{Body, Op, RowOp, TableChange, TablePart};
 
 /// The most bytes of keys and rows in one write. The wire's limit is a little higher.
 const MAX_BYTES: usize = 14 << 20;
+
+/// So many inserted rows are asked about, if it is to be said which of them is there already.
+pub const MAX_ASKED: usize = 1_000;
 
 /// Operations on rows of one partition.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -138,6 +142,32 @@ pub fn duplicate(table: &Table, key: Option<&[u8]>) -> Failure {
         Some(key) => failure.detail(format!("Key {key} already exists.")),
         None => failure,
     }
+}
+
+/// The error of rows one of which is there already. If they are several, which one it is is asked for. If none
+/// is there any more, the transaction can be done again; if there are more than [`MAX_ASKED`] and it is none of
+/// the first, only a table is named.
+pub async fn one_exists(handle: &Handle, inserted: &[(Table, Bytes)]) -> Failure {
+    let Some((first, key)) = inserted.first() else { return fault::conflict() };
+    if inserted.len() == 1 {
+        return duplicate(first, Some(key));
+    }
+    let mut asked: BTreeMap<(TableId, PartitionId), (&Table, Vec<Bytes>)> = BTreeMap::new();
+    for (table, key) in inserted.iter().take(MAX_ASKED) {
+        if let Ok(partition) = table.partition_of(key) {
+            let (_, keys) = asked.entry((table.id(), partition)).or_insert((table, Vec::new()));
+            keys.push(key.clone());
+        }
+    }
+    for ((_, partition), (table, keys)) in asked {
+        let Ok(rows) = read::get_all(handle, table, partition, &keys, &View::default()).await else {
+            return duplicate(first, None);
+        };
+        if let Some(at) = rows.iter().position(Option::is_some) {
+            return duplicate(table, Some(&keys[at]));
+        }
+    }
+    if inserted.len() > MAX_ASKED { duplicate(first, None) } else { fault::conflict() }
 }
 
 /// A table, as what an error is about.

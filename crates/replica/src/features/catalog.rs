@@ -416,6 +416,29 @@ mod tests {
     }
 
     #[test]
+    fn pr193_what_is_no_table_has_no_rows() {
+        use types::data::kind::Kind;
+        let mut world = World::new();
+        let columns = vec![Column::new("kind", ColumnType::Int)];
+        let mut parts = Schema::new(columns, &["kind"], 1, false).expect("valid").into_parts();
+        parts.version = 1;
+        let schema = Schema::from_parts(parts).expect("valid");
+        let view = schema.clone().of_kind(Kind::View("SELECT 1".into())).expect("valid");
+        let view = CatalogTable::new(TOWNS, "towns", view, 0);
+        let create = |table: &CatalogTable| TableChange::Create(RecordText::new(table));
+        assert_eq!(world.write(&[create(&view)], &[part(TOWNS, 1, &["a"])]), Err(STALE), "at once");
+        world.write(&[create(&view)], &[]).expect("made");
+        assert_eq!(world.write(&[], &[part(TOWNS, 1, &["a"])]), Err(STALE), "in an entry of several");
+        let alone = Scope::of_writes(&world.engine, (&record(), Rules::ALL), (TOWNS, 1)).expect("no error");
+        assert!(alone.is_err(), "by itself");
+        // A table whose column has that name is one.
+        let table = CatalogTable::new(PETS, "pets", schema, 0);
+        world.write(&[create(&table)], &[part(PETS, 1, &["a"])]).expect("made and written");
+        world.write(&[], &[part(PETS, 1, &["b"])]).expect("written");
+        assert_eq!(world.rows(PETS, 1), Ok(vec!["a".into(), "b".into()]));
+    }
+
+    #[test]
     fn each_row_of_a_write_may_rest_on_a_state_of_its_own() {
         let mut world = World::new();
         world.write(&[create(PETS, "pets")], &[part(PETS, 1, &["a", "b"])]).expect("made at 1");

@@ -411,12 +411,7 @@ impl Open {
                 return Err(Failure::new(fault::SERIALIZATION, message).hint("do the transaction again"));
             }
         }
-        // Which row it was is known if there is but one.
-        let first = self.tables.get(&parts[0].table).cloned().ok_or_else(unknown_table)?;
-        let only = match (parts.len(), parts[0].ops.as_slice()) {
-            (1, [only]) => Some(only.key().clone()),
-            _ => None,
-        };
+        let inserted = self.inserted(&parts);
         let refused = self.refused(&parts);
         let decided = self.send(handle, parts).await?;
         let refused_for = matches!(decided, Decided::Exists | Decided::Violates(_));
@@ -426,10 +421,19 @@ impl Open {
         }
         match decided {
             Decided::Done(_) => Ok(()),
-            Decided::Exists => Err(write::duplicate(&first, only.as_deref())),
+            Decided::Exists => Err(write::one_exists(handle, &inserted).await),
             Decided::Changed => Err(fault::conflict()),
             Decided::Violates(number) => Err(forbidden(handle, number, &refused).await),
         }
+    }
+
+    /// The first of the rows that are inserted, as many as are asked about if one of them is there already.
+    fn inserted(&self, parts: &[Written]) -> Vec<(Table, Bytes)> {
+        let rows = parts.iter().flat_map(|part| part.ops.iter().map(|op| (part.table, op)));
+        let inserted = rows.filter(|(_, op)| matches!(op, RowOp::Insert { .. }));
+        let named =
+            inserted.filter_map(|(table, op)| Some((self.tables.get(&table)?.clone(), op.key().clone())));
+        named.take(write::MAX_ASKED + 1).collect()
     }
 
     /// Writes rows of the transaction's partition, if none of them has changed since it was seen.
