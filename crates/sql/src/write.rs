@@ -144,9 +144,9 @@ pub fn duplicate(table: &Table, key: Option<&[u8]>) -> Failure {
     }
 }
 
-/// The error of rows one of which is there already. If they are several, which one it is is asked for. If none
-/// is there any more, the transaction can be done again; if there are more than [`MAX_ASKED`] and it is none of
-/// the first, only a table is named.
+/// The error of rows one of which is there already. If they are several, which one it is is asked for. If
+/// none is there any more, the transaction can be done again; if there are more than [`MAX_ASKED`] and it is
+/// none of the first, only a table is named.
 pub async fn one_exists(handle: &Handle, inserted: &[(Table, Bytes)]) -> Failure {
     let Some((first, key)) = inserted.first() else { return fault::conflict() };
     if inserted.len() == 1 {

@@ -259,8 +259,8 @@ pub fn standing_of(value: &[u8]) -> Result<(TableState, u32), String> {
 }
 
 /// True if a definition is one of a table: sequences, views and procedures have no rows. The error is a
-/// sentence. Most definitions are told apart by their bytes; only one that names a kind, be it a column's name,
-/// is read.
+/// sentence. Most definitions are told apart by their bytes; only one that names a kind, be it a column's
+/// name, is read.
 pub fn has_rows(table: TableId, value: &[u8]) -> Result<bool, String> {
     if memchr::memmem::find(value, br#""kind":"#).is_none() {
         return Ok(true);
