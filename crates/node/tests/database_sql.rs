@@ -463,7 +463,7 @@ fn commit_names_the_row_that_another_one_has_inserted() {
     two.good("INSERT INTO b VALUES (4, 'two'), (5, 'two'), (6, 'two')");
     one.good("COMMIT");
     let said = two.ask("COMMIT").expect_err("it is there");
-    assert_eq!((said.code.as_ref(), said.detail.as_deref()), ("23505", Some("Key (id)=(5) already exists.")));
+    assert_eq!((said.code, said.detail.as_deref()), ("23505", Some("Key (id)=(5) already exists.")));
     assert!(said.message.contains("\"b_pkey\""), "{}", said.message);
     assert_eq!(one.good("SELECT count(*) FROM a"), "0", "nothing was changed");
 }
