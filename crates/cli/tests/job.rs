@@ -49,7 +49,9 @@ fn a_job_is_answered_once_and_an_insert_of_a_key_that_is_there_aborts_it() {
     cluster.write("first.csv", &rows("first", 1..=20_000));
     let report = cluster.json(&["load", "first.csv", "--table", "t", "--job", "--insert"]);
     assert_eq!((&report["committed"], report["rows"].as_u64()), (&true.into(), Some(20_000)), "{report}");
-    assert_eq!((report["all_through"].as_u64(), &report["copies"]), (Some(20_000), &3.into()), "{report}");
+    assert_eq!(report["all_through"].as_u64(), Some(20_000), "{report}");
+    // A node that has no processor for a while is no member meanwhile; the policy asks for two.
+    assert!(report["copies"].as_u64().is_some_and(|copies| (2..=3).contains(&copies)), "{report}");
     assert_eq!(cluster.ok(&["count", "t"]).trim(), "20000");
     // The 5,001st record has a key that is there: what the report says is in, and nothing else.
     let order = (30_001..=35_000).chain([7]).chain(35_001..=50_000);
