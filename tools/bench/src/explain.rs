@@ -161,7 +161,15 @@ mod tests {
         let sources = Sources { wire: "", fsyncs: "" };
         let (label, settings) = (String::new(), String::new());
         let way = Way::of_copies(3, 3, true, 100);
-        Series { label, settings, sources, way, rounds: vec![round; 3], latencies: latencies() }
+        Series {
+            label,
+            settings,
+            sources,
+            way,
+            rounds: vec![round; 3],
+            latencies: latencies(),
+            service: None,
+        }
     }
 
     fn because(ours: &Series, base: &Series, goal: f64) -> String {

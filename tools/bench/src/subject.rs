@@ -31,8 +31,10 @@ pub struct Load {
     pub ops: u64,
     /// From the first operation to the end of the last one.
     pub elapsed: Duration,
-    /// Of each operation.
+    /// Of each operation, from when it was to begin.
     pub latencies: Latencies,
+    /// The same from when it did begin, where operations may have to wait for that.
+    pub service: Option<Latencies>,
     /// Processor time that cannot be seen from outside any more: of a process that the round started and that
     /// ended.
     pub ended_cpu_us: u64,
@@ -41,7 +43,7 @@ pub struct Load {
 impl Load {
     /// Nothing yet.
     pub fn empty() -> Load {
-        Load { ops: 0, elapsed: Duration::ZERO, latencies: latencies(), ended_cpu_us: 0 }
+        Load { ops: 0, elapsed: Duration::ZERO, latencies: latencies(), service: None, ended_cpu_us: 0 }
     }
 
     /// Takes in what another thread did in the same round.
@@ -50,6 +52,15 @@ impl Load {
         self.elapsed = self.elapsed.max(other.elapsed);
         self.ended_cpu_us += other.ended_cpu_us;
         self.latencies.add(&other.latencies).expect("all histograms have the same bounds");
+        join(&mut self.service, other.service.as_ref());
+    }
+}
+
+/// Takes latencies in, if there are any.
+fn join(all: &mut Option<Latencies>, others: Option<&Latencies>) {
+    if let Some(others) = others {
+        let all = all.get_or_insert_with(latencies);
+        all.add(others).expect("all histograms have the same bounds");
     }
 }
 
@@ -174,6 +185,8 @@ pub struct Series {
     pub rounds: Vec<Round>,
     /// Latencies of all rounds.
     pub latencies: Latencies,
+    /// The same from when operations did begin, where they may have to wait for that.
+    pub service: Option<Latencies>,
 }
 
 /// How often and how long.
@@ -204,6 +217,7 @@ pub fn interleave(
             way: subject.way(),
             rounds: Vec::new(),
             latencies: latencies(),
+            service: None,
         })
         .collect();
     for round in 0..=plan.rounds {
@@ -224,6 +238,7 @@ pub fn interleave(
             );
             series.rounds.push(figures);
             series.latencies.add(&load.latencies).expect("all histograms have the same bounds");
+            join(&mut series.service, load.service.as_ref());
         }
     }
     Ok(series)

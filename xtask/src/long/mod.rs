@@ -27,6 +27,8 @@ const PARTS: [Part; 13] = [
     ("steady", "Full load without a fault", demo::steady),
     ("log", "The log", bench::log),
     ("ycsb", "Policies", bench::ycsb),
+    ("workloads", "YCSB's workloads", bench::workloads),
+    ("sweep", "The H-Store document's figures", bench::sweep),
     ("redis", "Beside Redis", bench::redis),
     ("postgres", "Beside PostgreSQL", bench::postgres),
     ("sql", "SQL beside PostgreSQL", bench::sql),
