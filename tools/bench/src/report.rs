@@ -3,7 +3,7 @@
 use crate::explain::explain;
 use crate::procfs;
 use crate::stats::{Spread, tidy};
-use crate::subject::{Latencies, Round, Series};
+use crate::subject::{Cost, Latencies, Round, Series};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -22,6 +22,8 @@ pub struct Side {
     pub cpu_us_per_op: Option<f64>,
     /// What the kernel used of it; `None` if it cannot be told.
     pub kernel_cpu_us_per_op: Option<f64>,
+    /// Who used what, and how often the kernel was asked; medians of the rounds. `None` if it cannot be told.
+    pub cost_per_op: Option<Cost>,
     /// Messages that follow one another between an operation's question and its answer: from what it does,
     /// not measured.
     pub messages_in_a_row: Option<f64>,
@@ -93,6 +95,7 @@ impl Side {
             ops_s: Spread::of(series.rounds.iter().map(|round| round.ops_s))?,
             cpu_us_per_op: all(|round| Some(round.cpu_us_per_op)),
             kernel_cpu_us_per_op: all(|round| round.kernel_cpu_us_per_op),
+            cost_per_op: Cost::median_of(&series.rounds.iter().map(|round| round.cost).collect::<Vec<_>>()),
             messages_in_a_row: Some(way.messages),
             wire_bytes_per_op: all(|round| round.wire_bytes_per_op),
             wire_source: if wire.is_empty() {
@@ -124,6 +127,7 @@ impl Side {
             ops_s: Spread { median: ops_s, min: ops_s, max: ops_s, rounds: Vec::new() },
             cpu_us_per_op: None,
             kernel_cpu_us_per_op: None,
+            cost_per_op: None,
             messages_in_a_row: None,
             wire_bytes_per_op: None,
             wire_source: "not measured".into(),
@@ -318,6 +322,7 @@ mod tests {
             ops: *ops_s as u64,
             cpu_us_per_op: 20.0,
             kernel_cpu_us_per_op: None,
+            cost: None,
             wire_bytes_per_op: Some(2_000.0),
             ops_per_fsync: None,
             fsyncs_s: None,
