@@ -97,8 +97,8 @@ pub struct Switches {
     pub waits: u64,
     /// Times that the kernel took the processor away.
     pub preempted: u64,
-    /// System calls that read or write; 0 where that is not told.
-    pub io_calls: u64,
+    /// System calls that read or write files, those of sockets not among them; 0 where that is not told.
+    pub file_calls: u64,
 }
 
 impl Switches {
@@ -107,7 +107,7 @@ impl Switches {
         Switches {
             waits: self.waits + other.waits,
             preempted: self.preempted + other.preempted,
-            io_calls: self.io_calls + other.io_calls,
+            file_calls: self.file_calls + other.file_calls,
         }
     }
 
@@ -115,7 +115,7 @@ impl Switches {
     pub fn parse(text: &str) -> Option<Switches> {
         let of = |name: &str| text.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok();
         let waits = of("voluntary_ctxt_switches:")?;
-        Some(Switches { waits, preempted: of("nonvoluntary_ctxt_switches:")?, io_calls: 0 })
+        Some(Switches { waits, preempted: of("nonvoluntary_ctxt_switches:")?, file_calls: 0 })
     }
 
     /// Of all threads of a process that runs; threads that have ended are not told.
@@ -126,7 +126,7 @@ impl Switches {
         };
         let all = threads.filter_map(of_thread).fold(Switches::default(), Switches::plus);
         let io = fs::read_to_string(format!("/proc/{process}/io")).ok();
-        Switches { io_calls: io.and_then(|text| parse_io_calls(&text)).unwrap_or(0), ..all }
+        Switches { file_calls: io.and_then(|text| parse_file_calls(&text)).unwrap_or(0), ..all }
     }
 
     /// Of this process.
@@ -146,8 +146,8 @@ impl Switches {
     }
 }
 
-/// System calls that read or write, from the text of `/proc/PID/io`.
-pub fn parse_io_calls(text: &str) -> Option<u64> {
+/// System calls that read or write files, from the text of `/proc/PID/io`.
+pub fn parse_file_calls(text: &str) -> Option<u64> {
     let of = |name: &str| text.lines().find_map(|line| line.strip_prefix(name))?.trim().parse::<u64>().ok();
     Some(of("syscr:")? + of("syscw:")?)
 }
@@ -304,10 +304,10 @@ mod tests {
     #[test]
     fn waits_calls_and_packets_are_read() {
         let text = "Name:\tx\nvoluntary_ctxt_switches:\t17\nnonvoluntary_ctxt_switches:\t4\n";
-        assert_eq!(Switches::parse(text), Some(Switches { waits: 17, preempted: 4, io_calls: 0 }));
+        assert_eq!(Switches::parse(text), Some(Switches { waits: 17, preempted: 4, file_calls: 0 }));
         assert_eq!(Switches::parse("Name:\tx\n"), None);
-        assert_eq!(parse_io_calls("rchar: 1\nwchar: 2\nsyscr: 30\nsyscw: 12\n"), Some(42));
-        assert_eq!(parse_io_calls("rchar: 1\n"), None);
+        assert_eq!(parse_file_calls("rchar: 1\nwchar: 2\nsyscr: 30\nsyscw: 12\n"), Some(42));
+        assert_eq!(parse_file_calls("rchar: 1\n"), None);
         let text = "Inter-|   Receive\n    lo:  570728    7502    0\n";
         assert_eq!(parse_loopback_packets(text), Some(7_502));
         let before = Switches::own();

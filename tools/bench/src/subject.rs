@@ -163,8 +163,8 @@ pub struct Cost {
     pub wakeups: f64,
     /// Times that the kernel took the processor away from a thread of the servers.
     pub preempted: f64,
-    /// System calls of the servers that read or write.
-    pub io_calls: f64,
+    /// System calls of the servers that read or write files.
+    pub file_calls: f64,
     /// Packets on the loopback interface, those of others among them.
     pub packets: f64,
 }
@@ -183,7 +183,7 @@ impl Cost {
             generator_kernel_us: of(|cost| cost.generator_kernel_us)?,
             wakeups: of(|cost| cost.wakeups)?,
             preempted: of(|cost| cost.preempted)?,
-            io_calls: of(|cost| cost.io_calls)?,
+            file_calls: of(|cost| cost.file_calls)?,
             packets: of(|cost| cost.packets)?,
         })
     }
@@ -337,7 +337,7 @@ impl Clocks {
             generator_kernel_us: per_op(own.kernel),
             wakeups: grown(|clocks| clocks.theirs.waits),
             preempted: grown(|clocks| clocks.theirs.preempted),
-            io_calls: grown(|clocks| clocks.theirs.io_calls),
+            file_calls: grown(|clocks| clocks.theirs.file_calls),
             packets: grown(|clocks| clocks.packets),
         }
     }

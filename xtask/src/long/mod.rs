@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 /// missed.
 type Part = (&'static str, &'static str, fn(&Path) -> Result<Measured, String>);
 
-const PARTS: [Part; 13] = [
+const PARTS: [Part; 15] = [
     ("sim", "Simulator", sim::seeds),
     ("plants", "Planted bugs", sim::plants),
     ("crash", "Power losses and failing calls", crash::all),
