@@ -42,4 +42,4 @@ pub use tpcc::{Scale, TPCC_LINES, TpccOptions, tpcc};
 pub use ycsb::letters::Letter;
 pub use ycsb::store::Asking;
 pub use ycsb::sweep::Sweep;
-pub use ycsb::{Offer, TableWish, YCSB_LINES, YcsbOptions, ycsb};
+pub use ycsb::{CustomTable, Offer, YCSB_LINES, YcsbOptions, ycsb};

@@ -7,8 +7,8 @@ use crate::args::cluster::{EngineArg, LogArg};
 use crate::connect::Context;
 use bench::gleambook::Progress;
 use bench::{
-    BenchError, Common, CompareOptions, GleambookOptions, Line, LoadSize, LogOptions, Offer, SqlOptions,
-    Sweep, TableWish, TpccOptions, YcsbOptions,
+    BenchError, Common, CompareOptions, CustomTable, GleambookOptions, Line, LoadSize, LogOptions, Offer,
+    SqlOptions, Sweep, TpccOptions, YcsbOptions,
 };
 use ops::Failure;
 use std::io::stderr;
@@ -108,7 +108,7 @@ fn ycsb(args: YcsbArgs) -> YcsbOptions {
         // Forty-two points take three minutes.
         (common.seconds, common.rounds) = (seconds.unwrap_or(1.0), rounds.unwrap_or(3));
     }
-    let table = TableWish {
+    let table = CustomTable {
         factor: args.factor,
         policy: args.policy,
         engine: args.engine.map(|engine| match engine {

@@ -1,7 +1,7 @@
 //! Operations of any mix under load: closed-loop clients, or operations that begin at their own times.
 
+use super::arrivals::{Arrivals, Offered};
 use super::letters::{Mix, Operation, Operations};
-use super::pace::{Offered, Pace};
 use super::store::{Asking, Store};
 use crate::cluster::{Shared, TableKind, WAIT_LIMIT};
 use crate::error::BenchError;
@@ -53,7 +53,7 @@ pub struct OperationsUnderLoad {
     asking: Asking,
     operations: Operations,
     clients: u32,
-    pace: Pace,
+    arrivals: Arrivals,
 }
 
 impl OperationsUnderLoad {
@@ -62,7 +62,7 @@ impl OperationsUnderLoad {
         shared: &Shared,
         kind: &TableKind,
         (workload, asking): (&Workload, Asking),
-        (clients, pace): (u32, Pace),
+        (clients, arrivals): (u32, Arrivals),
     ) -> Result<OperationsUnderLoad, BenchError> {
         let kind = match asking {
             Asking::Put => kind.clone(),
@@ -70,7 +70,7 @@ impl OperationsUnderLoad {
         };
         let store = Store::create(shared, &kind, workload, asking)?;
         let operations = Operations::new(workload.records, workload.value_bytes, workload.seed);
-        Ok(OperationsUnderLoad { shared: shared.clone(), kind, store, asking, operations, clients, pace })
+        Ok(OperationsUnderLoad { shared: shared.clone(), kind, store, asking, operations, clients, arrivals })
     }
 
     /// Goes on with another mix over the same records.
@@ -131,7 +131,7 @@ impl OperationsUnderLoad {
             self.operations.inserted(record);
         }
         note(&mut load.latencies, flying.due.elapsed());
-        if self.pace != Pace::Closed {
+        if self.arrivals != Arrivals::Closed {
             note(load.service.get_or_insert_with(crate::subject::latencies), flying.begun.elapsed());
         }
         load.ops += 1;
@@ -144,7 +144,7 @@ impl OperationsUnderLoad {
         let mut load = Load::empty();
         let mut clients = Clients::new(self.clients);
         let begun = Instant::now();
-        let mut offered = Offered::new(self.pace, begun, time);
+        let mut offered = Offered::new(self.arrivals, begun, time);
         let mut heard = begun;
         loop {
             self.begin(client, &mut clients, &mut offered)?;
@@ -188,9 +188,9 @@ impl Subject for OperationsUnderLoad {
     }
 
     fn settings(&self) -> String {
-        let pace = match self.pace {
-            Pace::Closed => "each waits for its answer".to_string(),
-            Pace::Open(rate) => format!(
+        let arrivals = match self.arrivals {
+            Arrivals::Closed => "each waits for its answer".to_string(),
+            Arrivals::Open(rate) => format!(
                 "{rate} operations a second are to begin; latency counts from then, service from when a client was free"
             ),
         };
@@ -199,7 +199,7 @@ impl Subject for OperationsUnderLoad {
             _ => "",
         };
         format!(
-            "{} partitions; reads at committed, from the primary; {} clients are lanes of one client on one thread: {pace}{scans}",
+            "{} partitions; reads at committed, from the primary; {} clients are lanes of one client on one thread: {arrivals}{scans}",
             self.kind.partitions, self.clients
         )
     }

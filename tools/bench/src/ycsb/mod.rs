@@ -1,15 +1,15 @@
 //! `bench ycsb`: policies against each other on one running cluster, and a durable table against the log
 //! alone; YCSB's own workloads; and the figures of the document on H-Store's replication ([`sweep`]).
 
+mod arrivals;
 pub mod letters;
 mod load;
-mod pace;
 pub mod store;
 pub mod sweep;
 
+use self::arrivals::Arrivals;
 use self::letters::{Letter, Mix};
 use self::load::OperationsUnderLoad;
-use self::pace::Pace;
 use self::store::{Asking, Store};
 use self::sweep::Sweep;
 use crate::appends::{LogUnderLoad, Manner};
@@ -46,7 +46,7 @@ const UPDATES: [u8; 3] = [0, 50, 100];
 /// The table that options ask for. If any of these is given, one line for each mix replaces the comparisons,
 /// with the table's defaults for what is not given.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct TableWish {
+pub struct CustomTable {
     /// `--factor N`.
     pub factor: Option<u8>,
     /// `--policy NAME`.
@@ -85,7 +85,7 @@ pub struct YcsbOptions {
     /// `--workload a,b,...`: YCSB's own workloads instead of shares of updates.
     pub letters: Vec<Letter>,
     /// Which table.
-    pub table: TableWish,
+    pub table: CustomTable,
     /// How operations are offered.
     pub offer: Offer,
     /// `--sweep`, `--paper-times`: the four figures instead.
@@ -111,7 +111,7 @@ impl YcsbOptions {
                 "a workload has its own share of updates: leave out --updates or --workload".into(),
             );
         }
-        if self.sweep.is_some() && (!self.letters.is_empty() || self.table != TableWish::default()) {
+        if self.sweep.is_some() && (!self.letters.is_empty() || self.table != CustomTable::default()) {
             return usage("--sweep has tables and mixes of its own: leave out --workload, --policy, --factor, --engine and --log".into());
         }
         let refused =
@@ -125,10 +125,10 @@ impl YcsbOptions {
     /// The table that the options ask for, if they ask for one.
     fn custom(&self) -> Result<Option<TableKind>, BenchError> {
         let own = !self.letters.is_empty() || self.offers_its_own_way();
-        if self.table == TableWish::default() && !own {
+        if self.table == CustomTable::default() && !own {
             return Ok(None);
         }
-        let TableWish { factor, policy, engine, log } = self.table.clone();
+        let CustomTable { factor, policy, engine, log } = self.table.clone();
         let log = log.unwrap_or(LogKind::Disk);
         let memory = log == LogKind::Memory;
         let engine = engine.unwrap_or(if memory { EngineKind::Memory } else { EngineKind::Lsm });
@@ -143,8 +143,8 @@ impl YcsbOptions {
         self.offer.asking != Asking::Put || self.offer.rate.is_some()
     }
 
-    fn pace(&self) -> Pace {
-        self.offer.rate.map_or(Pace::Closed, Pace::Open)
+    fn arrivals(&self) -> Arrivals {
+        self.offer.rate.map_or(Arrivals::Closed, Arrivals::Open)
     }
 
     fn updates_or(&self, default: &[u8]) -> Vec<u8> {
@@ -310,7 +310,7 @@ impl Run<'_> {
         mixes.retain(|(name, ..)| options.common.wants(name));
         let _ = writeln!(self.progress, "ycsb: loading {} records", options.load.records);
         let workload = options.workload(100);
-        let clients = (options.load.clients, options.pace());
+        let clients = (options.load.clients, options.arrivals());
         let offered = (&workload, options.offer.asking);
         let mut under_load = OperationsUnderLoad::new(&self.shared, kind, offered, clients)?;
         for (name, mix, distribution) in mixes {
@@ -323,8 +323,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Gives each node its share of a processor, if that is asked for. Where it is not permitted that is said,
-    /// and processor time per operation stands for it.
+    /// Gives each node its share of a processor, if that is asked for. Where it is not permitted that is
+    /// said, and processor time per operation stands for it.
     fn limit(&mut self) -> bool {
         let Some(percent) = self.options.offer.quota else { return false };
         let limited = self.shared.borrow_mut().limit(percent);
@@ -368,20 +368,20 @@ pub fn ycsb(
 mod tests {
     use super::*;
 
-    fn wish(table: TableWish) -> YcsbOptions {
+    fn custom_table(table: CustomTable) -> YcsbOptions {
         YcsbOptions { table, ..YcsbOptions::default() }
     }
 
     #[test]
     fn a_table_of_ones_own_has_the_defaults_for_the_rest() {
         assert_eq!(YcsbOptions::default().custom().expect("fine"), None);
-        let durable = wish(TableWish { factor: Some(2), ..TableWish::default() });
+        let durable = custom_table(CustomTable { factor: Some(2), ..CustomTable::default() });
         let kind = durable.custom().expect("fine").expect("asked for");
         assert_eq!(kind.in_words(), "durable factor 2, engine lsm, log disk");
-        let memory = wish(TableWish { log: Some(LogKind::Memory), ..TableWish::default() });
+        let memory = custom_table(CustomTable { log: Some(LogKind::Memory), ..CustomTable::default() });
         let kind = memory.custom().expect("fine").expect("asked for");
         assert_eq!(kind.in_words(), "semi factor 3, engine memory, log memory");
-        let alone = wish(TableWish { policy: Some("none".into()), ..TableWish::default() });
+        let alone = custom_table(CustomTable { policy: Some("none".into()), ..CustomTable::default() });
         assert_eq!(alone.custom().expect("fine").map(|kind| kind.factor), Some(1));
     }
 
@@ -393,7 +393,8 @@ mod tests {
             ended.to_string()
         };
         let default = YcsbOptions::default;
-        let policy = refused(wish(TableWish { policy: Some("triplet".into()), ..TableWish::default() }));
+        let policy =
+            refused(custom_table(CustomTable { policy: Some("triplet".into()), ..CustomTable::default() }));
         assert!(policy.contains("not available yet"), "{policy}");
         assert!(refused(YcsbOptions { updates: vec![101], ..default() }).contains("percentages"));
         let offer = |offer: Offer| YcsbOptions { offer, ..default() };

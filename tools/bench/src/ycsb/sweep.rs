@@ -1,11 +1,11 @@
-//! Figures 1 to 4 of the document on replication in H-Store: throughput and latency over the share of updates,
-//! for each way to replicate, with one backup and with two. (The document: ten client threads, 10,000 records,
+//! Figures 1 to 4 of the document on replication in H-Store: throughput and latency over the share of
+//! updates, for each way to replicate, with one backup and with two. (The document: ten client threads, 10,000 records,
 //! 30 seconds of warm-up and 120 seconds, 300,000 transactions offered per second.)
 
 use super::Run;
+use super::arrivals::Arrivals;
 use super::letters::Mix;
 use super::load::OperationsUnderLoad;
-use super::pace::Pace;
 use crate::cluster::TableKind;
 use crate::error::{BenchError, During};
 use crate::report::{Line, Side};
@@ -84,9 +84,9 @@ impl Run<'_> {
         let options = self.options;
         let shares = options.updates_or(&SHARES);
         let ways = Way::all();
-        let pace = match options.sweep {
-            Some(Sweep::Paper) if options.offer.rate.is_none() => Pace::Open(PAPER_RATE),
-            _ => options.pace(),
+        let arrivals = match options.sweep {
+            Some(Sweep::Paper) if options.offer.rate.is_none() => Arrivals::Open(PAPER_RATE),
+            _ => options.arrivals(),
         };
         let _ = writeln!(self.progress, "ycsb: loading {} main-memory tables", ways.len());
         let workload = options.workload(100);
@@ -94,7 +94,7 @@ impl Run<'_> {
         for way in &ways {
             let kind = TableKind::main_memory(way.policy, way.backups + 1, options.load.partitions);
             let asked = (&workload, options.offer.asking);
-            let clients = (options.load.clients, pace);
+            let clients = (options.load.clients, arrivals);
             tables.push(OperationsUnderLoad::new(&self.shared, &kind, asked, clients)?);
         }
         let mut measured = Vec::new();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// How operations follow each other.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub enum Pace {
+pub enum Arrivals {
     /// A client begins the next one when it has its answer: closed loop.
     #[default]
     Closed,
@@ -17,7 +17,7 @@ pub enum Pace {
 /// The operations of one round.
 #[derive(Debug)]
 pub struct Offered {
-    pace: Pace,
+    arrivals: Arrivals,
     begun: Instant,
     end: Instant,
     /// How many have begun.
@@ -26,15 +26,15 @@ pub struct Offered {
 
 impl Offered {
     /// From now on, for so long.
-    pub fn new(pace: Pace, begun: Instant, time: Duration) -> Offered {
-        Offered { pace, begun, end: begun + time, taken: 0 }
+    pub fn new(arrivals: Arrivals, begun: Instant, time: Duration) -> Offered {
+        Offered { arrivals, begun, end: begun + time, taken: 0 }
     }
 
     /// When the next one is to begin. None: the round ends before that.
     fn due(&self, now: Instant) -> Option<Instant> {
-        let due = match self.pace {
-            Pace::Closed => now,
-            Pace::Open(rate) => self.begun + Duration::from_secs_f64(self.taken as f64 / rate),
+        let due = match self.arrivals {
+            Arrivals::Closed => now,
+            Arrivals::Open(rate) => self.begun + Duration::from_secs_f64(self.taken as f64 / rate),
         };
         (due < self.end && now < self.end).then_some(due)
     }
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn a_closed_loop_always_has_one_until_its_time_is_over() {
         let begun = Instant::now();
-        let mut offered = Offered::new(Pace::Closed, begun, 10 * MS);
+        let mut offered = Offered::new(Arrivals::Closed, begun, 10 * MS);
         assert_eq!(offered.take(begun + 3 * MS), Some(begun + 3 * MS));
         assert_eq!(offered.rest(begun + 4 * MS), Some(Duration::ZERO));
         assert_eq!(offered.take(begun + 10 * MS), None);
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn an_open_loop_counts_from_when_each_was_to_begin() {
         let begun = Instant::now();
-        let mut offered = Offered::new(Pace::Open(1_000.0), begun, 5 * MS);
+        let mut offered = Offered::new(Arrivals::Open(1_000.0), begun, 5 * MS);
         assert_eq!(offered.take(begun), Some(begun));
         assert_eq!(offered.take(begun), None, "the second one is due after a millisecond");
         assert_eq!(offered.rest(begun), Some(MS));
