@@ -1,6 +1,6 @@
 //! Figures 1 to 4 of the document on replication in H-Store: throughput and latency over the share of
-//! updates, for each way to replicate, with one backup and with two. (The document: ten client threads, 10,000 records,
-//! 30 seconds of warm-up and 120 seconds, 300,000 transactions offered per second.)
+//! updates, for each way to replicate, with one backup and with two. (The document: ten client threads,
+//! 10,000 records, 30 seconds of warm-up and 120 seconds, 300,000 transactions offered per second.)
 
 use super::Run;
 use super::arrivals::Arrivals;
