@@ -54,6 +54,68 @@ fn the_sql_gateway_is_measured_beside_postgresql() {
     }
 }
 
+/// Lines of `bench ycsb` with as little work as makes figures.
+fn ycsb(words: &str) -> (tempfile::TempDir, Vec<Value>) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let place = dir.path().to_str().expect("UTF-8").to_string();
+    let all = format!("bench ycsb --json --records 300 --seconds 0.2 --rounds 1 {words} --work-dir {place}");
+    let ran = run(dir.path(), &all.split(' ').collect::<Vec<&str>>());
+    assert_eq!(ran.status, 0, "{ran:?}");
+    let lines = ran.out.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    (dir, lines)
+}
+
+fn names(lines: &[Value]) -> Vec<&str> {
+    lines.iter().filter_map(|line| line["name"].as_str()).collect()
+}
+
+/// Each operation's answer is checked by the bench itself: scans find what is there, inserts are new.
+#[test]
+fn ycsbs_workloads_are_measured_by_put_and_by_procedure() {
+    let wanted = ["workload-a", "workload-b", "workload-c", "workload-d", "workload-e", "workload-f"];
+    let (_dir, lines) = ycsb("--workload a,b,c,d,e,f");
+    assert_eq!(names(&lines), wanted);
+    for line in &lines {
+        assert!(line["ours"]["ops_s"]["median"].as_f64().is_some_and(|ops| ops > 0.0), "{line}");
+        let mix = &line["workload"]["mix"];
+        let parts = ["read", "update", "insert", "scan", "modify"];
+        let sum: u64 = parts.iter().filter_map(|part| mix[part].as_u64()).sum();
+        assert_eq!((sum, line["workload"]["by"].as_str()), (100, Some("put")), "{line}");
+        assert!(line["ours"]["service"].is_null(), "closed loops have one kind of latency: {line}");
+    }
+    assert_eq!(lines[3]["workload"]["distribution"], "latest");
+    let (_dir, lines) =
+        ycsb("--workload a,d,e,f --by procedure --value-bytes 100 --log memory --policy semi");
+    assert_eq!(names(&lines), ["workload-a", "workload-d", "workload-e", "workload-f"]);
+    assert!(lines.iter().all(|line| line["workload"]["by"] == "procedure"), "{lines:?}");
+}
+
+#[test]
+fn an_open_loop_counts_from_when_an_operation_was_to_begin() {
+    let (_dir, lines) = ycsb("--rate 200 --updates 50 --factor 1 --policy none --log memory");
+    let [line] = &lines[..] else { panic!("{lines:?}") };
+    assert_eq!(line["workload"]["offered_s"], 200.0);
+    let ops = line["ours"]["ops_s"]["median"].as_f64().expect("measured");
+    assert!(ops <= 210.0, "no more than offered: {ops}");
+    let both =
+        [&line["ours"], &line["ours"]["service"]].map(|times| times["mean_us"].as_f64().expect("measured"));
+    assert!(both[0] >= both[1], "{both:?}");
+}
+
+#[test]
+fn the_sweep_has_a_line_for_each_way_and_share_and_four_figures() {
+    let (dir, lines) = ycsb("--sweep --updates 0,100 --partitions 2 --cpu-quota 60 --plot figures");
+    assert_eq!(lines.len(), 14, "{:?}", names(&lines));
+    for line in lines.iter().filter(|line| line["workload"]["backups"] != 0) {
+        assert!(line["ratio"]["median"].as_f64().is_some_and(|ratio| ratio > 0.0), "{line}");
+        assert!(line["latency_ratio"].as_f64().is_some_and(|ratio| ratio > 0.0), "{line}");
+    }
+    for number in 1..=4 {
+        let svg = std::fs::read_to_string(dir.path().join(format!("figures/ycsb-figure-{number}.svg")));
+        assert!(svg.expect("drawn").contains("share of updates"));
+    }
+}
+
 /// TPC-C with a few rows, in one partition and in two: its conditions are checked by the bench itself.
 #[test]
 fn tpcc_is_measured_beside_postgresql() {

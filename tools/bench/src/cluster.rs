@@ -4,8 +4,9 @@
 use crate::error::BenchError;
 use crate::generate::{Step, Steps, Values, Workload, key};
 use crate::options::Common;
+use crate::quota::Quota;
 use crate::subject::{Counters, Load, Sources, Subject, Way, note};
-use client::{Call, Client, LaneId, LoadOptions, Options, Outcome, Table};
+use client::{Call, Client, Database, LaneId, LoadOptions, Options, Outcome, Table};
 use local::{Cluster, ClusterOptions};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -79,6 +80,8 @@ pub struct Ours {
     controllers: Vec<String>,
     /// Stopped when dropped. None for a cluster that others run.
     cluster: Option<Cluster>,
+    // Behind the cluster, whose processes it limits.
+    quota: Option<Quota>,
     tables: u32,
     /// Whether nodes count what they send.
     counts_bytes: bool,
@@ -108,7 +111,9 @@ impl Ours {
             (cluster, folder) = (Some(started), Some(own));
         }
         let client = connect(&controllers)?;
-        let ours = Ours { client, controllers, cluster, tables: 0, counts_bytes: false, nodes: 0, folder };
+        let quota = None;
+        let ours =
+            Ours { client, controllers, cluster, quota, tables: 0, counts_bytes: false, nodes: 0, folder };
         Ok(Rc::new(RefCell::new(ours)))
     }
 
@@ -128,32 +133,68 @@ impl Ours {
         Ok(addresses.split(',').map(str::to_string).collect())
     }
 
+    /// Gives each node of a started cluster so many percent of a processor. The error says why it has not.
+    pub(crate) fn limit(&mut self, percent: u32) -> Result<(), String> {
+        let cluster = self.cluster.as_ref().ok_or("the cluster's processes are not ours")?;
+        let file = cluster.file();
+        let nodes: Vec<u32> = file.nodes.iter().map(|node| node.process.pid.unsigned_abs()).collect();
+        self.quota = Some(Quota::of(&nodes, percent)?);
+        Ok(())
+    }
+
     /// The processes of a started cluster.
     pub(crate) fn processes(&self) -> Vec<u32> {
         let file = self.cluster.as_ref().map(Cluster::file);
         file.iter().flat_map(|file| file.processes()).map(|process| process.pid.unsigned_abs()).collect()
     }
 
-    /// Creates a table with every record in it.
-    fn table(&mut self, kind: &TableKind, workload: &Workload) -> Result<Table, BenchError> {
-        self.tables += 1;
+    /// The columns of a record.
+    fn columns() -> Schema {
         let columns = vec![
             Column::new("k", ColumnType::Text).not_null(),
             Column::new("v", ColumnType::Bytes).not_null(),
         ];
-        let schema = Schema::new(columns, &["k"], 1, false).expect("the key is one of the columns");
-        // Other runs may have left tables in a cluster that is not ours.
+        Schema::new(columns, &["k"], 1, false).expect("the key is one of the columns")
+    }
+
+    /// What is to be made for a bench. Other runs may have left tables in a cluster that is not ours.
+    fn request(&mut self, kind: &TableKind, request: impl Fn(&str, &str) -> CreateTable) -> CreateTable {
+        self.tables += 1;
         let name = format!("bench_{}_{}", std::process::id(), self.tables);
-        let table = self.client.create_table(&CreateTable {
+        CreateTable {
             engine: kind.engine,
             log: kind.log,
             factor: Some(kind.factor),
             partitions: kind.partitions,
-            ..CreateTable::new(&name, schema, &kind.policy)
-        })?;
+            ..request(&name, &kind.policy)
+        }
+    }
+
+    /// Creates a table with every record in it.
+    pub(crate) fn table(&mut self, kind: &TableKind, workload: &Workload) -> Result<Table, BenchError> {
+        let request = self.request(kind, |name, policy| CreateTable::new(name, Ours::columns(), policy));
+        let table = self.client.create_table(&request)?;
+        self.fill(&table, workload)?;
+        Ok(table)
+    }
+
+    /// Creates a database of one partition, and a table `records` in it with every record.
+    pub(crate) fn database(
+        &mut self,
+        kind: &TableKind,
+        workload: &Workload,
+    ) -> Result<(Database, Table), BenchError> {
+        let request = self.request(kind, CreateTable::database);
+        let database = self.client.create_database(&request)?;
+        let table = self.client.create_table_in(&database, "records", Ours::columns())?;
+        self.fill(&table, workload)?;
+        Ok((database, table))
+    }
+
+    fn fill(&mut self, table: &Table, workload: &Workload) -> Result<(), BenchError> {
         let values = Values::new(workload.seed, workload.value_bytes);
         let mut random = Random::new(workload.seed);
-        let mut loader = self.client.load(&table, LoadOptions::default());
+        let mut loader = self.client.load(table, LoadOptions::default());
         for record in 0..workload.records {
             loader.add(&mut self.client, &row(record, &values.draw(&mut random)))?;
         }
@@ -167,7 +208,40 @@ impl Ours {
         let status = self.status()?;
         self.counts_bytes = status.nodes.iter().any(|(node, _)| node.sent_bytes > 0);
         self.nodes = status.nodes.len() as u32;
-        Ok(table)
+        Ok(())
+    }
+
+    /// The one client that all subjects share.
+    pub(crate) fn client(&mut self) -> &mut Client {
+        &mut self.client
+    }
+
+    /// What the nodes and the client have counted.
+    pub(crate) fn counters(&mut self) -> Result<Counters, BenchError> {
+        let status = self.status()?;
+        let sum = |figure: fn(&wire::control::NodeStatus) -> u64| {
+            status.nodes.iter().map(|(node, _)| figure(node)).sum()
+        };
+        let sent: u64 = sum(|node| node.sent_bytes);
+        let sent = self.counts_bytes.then_some(sent + self.client.traffic().sent);
+        let remote_cpu_us = if self.cluster.is_none() { sum(|node| node.cpu_us) } else { 0 };
+        Ok(Counters { wire_bytes: sent, fsyncs: Some(sum(|node| node.fsyncs)), remote_cpu_us })
+    }
+
+    /// Who counts what [`Ours::counters`] says.
+    pub(crate) fn sources(&self) -> Sources {
+        let wire = match self.counts_bytes {
+            true => "the client's count of what it sent, and NodeStatus.sent_bytes",
+            false => "",
+        };
+        Sources { wire, fsyncs: "NodeStatus.fsyncs of all nodes" }
+    }
+
+    /// How an operation goes through a table of this kind.
+    pub(crate) fn way(&self, kind: &TableKind, write_percent: u8) -> Way {
+        // The others answer as soon as the primary has done its part.
+        let acknowledged = ["semi", "durable", "sync"].contains(&kind.policy.as_str());
+        Way::of_copies(kind.factor.into(), self.nodes, acknowledged, write_percent)
     }
 
     /// Fsyncs of all nodes.
@@ -226,7 +300,8 @@ pub(crate) fn connect(controllers: &[String]) -> Result<Client, client::ClientEr
     Client::connect(Options { controllers, secret, timeout: WAIT_LIMIT, wait: true, ..Options::default() })
 }
 
-fn row(record: u64, value: &[u8]) -> Row {
+/// A record as a row.
+pub(crate) fn row(record: u64, value: &[u8]) -> Row {
     Row::new(vec![Value::Text(key(record)), Value::Bytes(value.to_vec())])
 }
 
@@ -365,29 +440,15 @@ impl Subject for TableUnderLoad {
     }
 
     fn sources(&self) -> Sources {
-        let counts_bytes = self.shared.borrow().counts_bytes;
-        let wire =
-            if counts_bytes { "the client's count of what it sent, and NodeStatus.sent_bytes" } else { "" };
-        Sources { wire, fsyncs: "NodeStatus.fsyncs of all nodes" }
+        self.shared.borrow().sources()
     }
 
     fn way(&self) -> Way {
-        // The others answer as soon as the primary has done its part.
-        let acknowledged = ["semi", "durable", "sync"].contains(&self.kind.policy.as_str());
-        let nodes = self.shared.borrow().nodes;
-        Way::of_copies(self.kind.factor.into(), nodes, acknowledged, self.update_percent)
+        self.shared.borrow().way(&self.kind, self.update_percent)
     }
 
     fn counters(&mut self) -> Result<Counters, BenchError> {
-        let mut ours = self.shared.borrow_mut();
-        let status = ours.status()?;
-        let sum = |figure: fn(&wire::control::NodeStatus) -> u64| {
-            status.nodes.iter().map(|(node, _)| figure(node)).sum()
-        };
-        let sent: u64 = sum(|node| node.sent_bytes);
-        let sent = ours.counts_bytes.then_some(sent + ours.client.traffic().sent);
-        let remote_cpu_us = if ours.cluster.is_none() { sum(|node| node.cpu_us) } else { 0 };
-        Ok(Counters { wire_bytes: sent, fsyncs: Some(sum(|node| node.fsyncs)), remote_cpu_us })
+        self.shared.borrow_mut().counters()
     }
 
     fn run(&mut self, time: Duration) -> Result<Load, BenchError> {

@@ -152,6 +152,7 @@ mod tests {
             ops: 1_000,
             cpu_us_per_op: cpu_us,
             kernel_cpu_us_per_op: Some(cpu_us * 0.6),
+            cost: None,
             wire_bytes_per_op: None,
             ops_per_fsync: Some(2.0),
             fsyncs_s: Some(ops_s / 2.0),
@@ -161,7 +162,15 @@ mod tests {
         let sources = Sources { wire: "", fsyncs: "" };
         let (label, settings) = (String::new(), String::new());
         let way = Way::of_copies(3, 3, true, 100);
-        Series { label, settings, sources, way, rounds: vec![round; 3], latencies: latencies() }
+        Series {
+            label,
+            settings,
+            sources,
+            way,
+            rounds: vec![round; 3],
+            latencies: latencies(),
+            service: None,
+        }
     }
 
     fn because(ours: &Series, base: &Series, goal: f64) -> String {

@@ -15,6 +15,8 @@ pub enum Distribution {
     /// YCSB's: the n-th most popular key comes in proportion to n to the power -0.99, and popular keys are
     /// spread over the whole range.
     Zipfian,
+    /// The same, and the newest records are the popular ones.
+    Latest,
 }
 
 impl FromStr for Distribution {
@@ -24,7 +26,8 @@ impl FromStr for Distribution {
         match text {
             "uniform" => Ok(Distribution::Uniform),
             "zipfian" => Ok(Distribution::Zipfian),
-            other => Err(format!("'{other}' is not a distribution; choose uniform or zipfian")),
+            "latest" => Ok(Distribution::Latest),
+            other => Err(format!("'{other}' is not a distribution; choose uniform, zipfian or latest")),
         }
     }
 }
@@ -34,6 +37,7 @@ impl fmt::Display for Distribution {
         f.write_str(match self {
             Distribution::Uniform => "uniform",
             Distribution::Zipfian => "zipfian",
+            Distribution::Latest => "latest",
         })
     }
 }
@@ -150,7 +154,7 @@ impl Steps {
     pub fn new(workload: &Workload) -> Steps {
         Steps {
             random: Random::new(workload.seed),
-            zipfian: (workload.distribution == Distribution::Zipfian).then(|| Zipfian::new(workload.records)),
+            zipfian: (workload.distribution != Distribution::Uniform).then(|| Zipfian::new(workload.records)),
             values: Values::new(workload.seed, workload.value_bytes),
             workload: workload.clone(),
         }
@@ -159,6 +163,9 @@ impl Steps {
     fn record(&mut self) -> u64 {
         match &self.zipfian {
             None => self.random.below(self.workload.records),
+            Some(zipfian) if self.workload.distribution == Distribution::Latest => {
+                self.workload.records - 1 - zipfian.rank(&mut self.random)
+            }
             // Spread as YCSB does it: by a hash, so a few records share a place and a few are never chosen.
             Some(zipfian) => mix(zipfian.rank(&mut self.random).wrapping_add(1)) % self.workload.records,
         }
@@ -211,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_steps() {
-        for distribution in [Distribution::Uniform, Distribution::Zipfian] {
+        for distribution in [Distribution::Uniform, Distribution::Zipfian, Distribution::Latest] {
             let workload = Workload { distribution, update_percent: 50, ..Workload::default() };
             assert_eq!(take(&workload, 500), take(&workload, 500));
             let other = Workload { seed: 2, ..workload.clone() };
@@ -285,7 +292,7 @@ mod tests {
 
     #[test]
     fn distributions_are_read_from_their_names() {
-        for distribution in [Distribution::Uniform, Distribution::Zipfian] {
+        for distribution in [Distribution::Uniform, Distribution::Zipfian, Distribution::Latest] {
             assert_eq!(distribution.to_string().parse(), Ok(distribution));
         }
         assert!("normal".parse::<Distribution>().is_err());

@@ -90,6 +90,79 @@ impl MachineStat {
     }
 }
 
+/// How often the kernel was asked and processes were put to rest. All only grow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Switches {
+    /// Times that a thread gave its processor up to wait for something: each ends with a wake-up.
+    pub waits: u64,
+    /// Times that the kernel took the processor away.
+    pub preempted: u64,
+    /// System calls that read or write files, those of sockets not among them; 0 where that is not told.
+    pub file_calls: u64,
+}
+
+impl Switches {
+    /// Both together.
+    pub fn plus(self, other: Switches) -> Switches {
+        Switches {
+            waits: self.waits + other.waits,
+            preempted: self.preempted + other.preempted,
+            file_calls: self.file_calls + other.file_calls,
+        }
+    }
+
+    /// Reads the text of a thread's `status`.
+    pub fn parse(text: &str) -> Option<Switches> {
+        let of = |name: &str| text.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok();
+        let waits = of("voluntary_ctxt_switches:")?;
+        Some(Switches { waits, preempted: of("nonvoluntary_ctxt_switches:")?, file_calls: 0 })
+    }
+
+    /// Of all threads of a process that runs; threads that have ended are not told.
+    fn of_process(process: &str) -> Switches {
+        let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+        let of_thread = |thread: fs::DirEntry| {
+            fs::read_to_string(thread.path().join("status")).ok().and_then(|text| Switches::parse(&text))
+        };
+        let all = threads.filter_map(of_thread).fold(Switches::default(), Switches::plus);
+        let io = fs::read_to_string(format!("/proc/{process}/io")).ok();
+        Switches { file_calls: io.and_then(|text| parse_file_calls(&text)).unwrap_or(0), ..all }
+    }
+
+    /// Of this process.
+    pub fn own() -> Switches {
+        Switches::of_process("self")
+    }
+
+    /// Of these processes and all that they started and that still run.
+    pub fn of_trees(roots: &[u32]) -> Switches {
+        if roots.is_empty() {
+            return Switches::default();
+        }
+        let all = tree_members(roots, &every_process());
+        all.into_iter()
+            .map(|process| Switches::of_process(&process.to_string()))
+            .fold(Switches::default(), Switches::plus)
+    }
+}
+
+/// System calls that read or write files, from the text of `/proc/PID/io`.
+pub fn parse_file_calls(text: &str) -> Option<u64> {
+    let of = |name: &str| text.lines().find_map(|line| line.strip_prefix(name))?.trim().parse::<u64>().ok();
+    Some(of("syscr:")? + of("syscw:")?)
+}
+
+/// Packets that the loopback interface has carried, from the text of `/proc/net/dev`.
+pub fn parse_loopback_packets(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.trim_start().strip_prefix("lo:"))?;
+    line.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// Packets that the loopback interface has carried, whoever sent them.
+pub fn loopback_packets() -> Option<u64> {
+    parse_loopback_packets(&fs::read_to_string("/proc/net/dev").ok()?)
+}
+
 /// Bytes that the loopback interface has carried, headers included, from the text of `/proc/net/dev`.
 pub fn parse_loopback(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.trim_start().strip_prefix("lo:"))?;
@@ -136,21 +209,26 @@ pub fn trees_cpu_us(roots: &[u32]) -> CpuTime {
 }
 
 fn trees_ticks(roots: &[u32], every: &BTreeMap<u32, ProcessStat>) -> CpuTime {
+    // A child that ends in between moves from `own` of one to `reaped` of the other: the sum stays.
+    let of =
+        |process: u32| every.get(&process).map_or_else(CpuTime::default, |stat| stat.own.plus(stat.reaped));
+    tree_members(roots, every).into_iter().map(of).fold(CpuTime::default(), CpuTime::plus)
+}
+
+/// These processes and all that they started, each once.
+fn tree_members(roots: &[u32], every: &BTreeMap<u32, ProcessStat>) -> BTreeSet<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (process, stat) in every {
         children.entry(stat.parent).or_default().push(*process);
     }
-    let mut counted = BTreeSet::new();
+    let mut members = BTreeSet::new();
     let mut open: Vec<u32> = roots.to_vec();
-    let mut ticks = CpuTime::default();
     while let Some(process) = open.pop() {
-        if let Some(stat) = every.get(&process).filter(|_| counted.insert(process)) {
-            // A child that ends in between moves from `own` of one to `reaped` of the other: the sum stays.
-            ticks = ticks.plus(stat.own).plus(stat.reaped);
+        if every.contains_key(&process) && members.insert(process) {
             open.extend(children.get(&process).into_iter().flatten());
         }
     }
-    ticks
+    members
 }
 
 fn every_process() -> BTreeMap<u32, ProcessStat> {
@@ -221,6 +299,20 @@ mod tests {
         let text = "Inter-|   Receive\n face |bytes    packets\n  eth0: 5 6\n    lo:  570728    7502    0\n";
         assert_eq!(parse_loopback(text), Some(570_728));
         assert_eq!(parse_loopback("eth0: 1"), None);
+    }
+
+    #[test]
+    fn waits_calls_and_packets_are_read() {
+        let text = "Name:\tx\nvoluntary_ctxt_switches:\t17\nnonvoluntary_ctxt_switches:\t4\n";
+        assert_eq!(Switches::parse(text), Some(Switches { waits: 17, preempted: 4, file_calls: 0 }));
+        assert_eq!(Switches::parse("Name:\tx\n"), None);
+        assert_eq!(parse_file_calls("rchar: 1\nwchar: 2\nsyscr: 30\nsyscw: 12\n"), Some(42));
+        assert_eq!(parse_file_calls("rchar: 1\n"), None);
+        let text = "Inter-|   Receive\n    lo:  570728    7502    0\n";
+        assert_eq!(parse_loopback_packets(text), Some(7_502));
+        let before = Switches::own();
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        assert!(Switches::own().waits > before.waits, "a nap is a wait");
     }
 
     #[test]

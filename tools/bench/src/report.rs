@@ -3,7 +3,7 @@
 use crate::explain::explain;
 use crate::procfs;
 use crate::stats::{Spread, tidy};
-use crate::subject::{Round, Series};
+use crate::subject::{Cost, Latencies, Round, Series};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -22,6 +22,8 @@ pub struct Side {
     pub cpu_us_per_op: Option<f64>,
     /// What the kernel used of it; `None` if it cannot be told.
     pub kernel_cpu_us_per_op: Option<f64>,
+    /// Who used what, and how often the kernel was asked; medians of the rounds. `None` if it cannot be told.
+    pub cost_per_op: Option<Cost>,
     /// Messages that follow one another between an operation's question and its answer: from what it does,
     /// not measured.
     pub messages_in_a_row: Option<f64>,
@@ -42,6 +44,12 @@ pub struct Side {
     pub p50_us: Option<f64>,
     /// 99 of 100 operations were at least so fast, microseconds.
     pub p99_us: Option<f64>,
+    /// The mean of all operations, microseconds.
+    pub mean_us: Option<f64>,
+    /// The same three from when operations did begin, where they may have to wait for that. The others count
+    /// from when they were to begin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service: Option<Times>,
     /// Share of all processors that the processes involved used; median.
     pub cpu_share: Option<f64>,
     /// Share of all processors that everything else on the machine and its host used meanwhile; median.
@@ -53,6 +61,25 @@ pub struct Side {
     pub settings: String,
 }
 
+/// How long operations took, microseconds.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Times {
+    /// Half of them at most so long.
+    pub p50_us: f64,
+    /// 99 of 100 at most so long.
+    pub p99_us: f64,
+    /// On the average so long.
+    pub mean_us: f64,
+}
+
+impl Times {
+    /// What a histogram says.
+    pub fn of(latencies: &Latencies) -> Times {
+        let quantile = |quantile| tidy(latencies.value_at_quantile(quantile) as f64 / 1_000.0);
+        Times { p50_us: quantile(0.50), p99_us: quantile(0.99), mean_us: tidy(latencies.mean() / 1_000.0) }
+    }
+}
+
 impl Side {
     /// What a series says. `None` if it has no rounds.
     pub fn of(series: &Series) -> Option<Side> {
@@ -60,7 +87,7 @@ impl Side {
             let figures: Option<Vec<f64>> = series.rounds.iter().map(figure).collect();
             figures.and_then(Spread::of).map(|spread| spread.median)
         };
-        let quantile = |quantile| tidy(series.latencies.value_at_quantile(quantile) as f64 / 1_000.0);
+        let times = Times::of(&series.latencies);
         let (wire, way) = (series.sources.wire, series.way);
         Some(Side {
             label: series.label.clone(),
@@ -68,6 +95,7 @@ impl Side {
             ops_s: Spread::of(series.rounds.iter().map(|round| round.ops_s))?,
             cpu_us_per_op: all(|round| Some(round.cpu_us_per_op)),
             kernel_cpu_us_per_op: all(|round| round.kernel_cpu_us_per_op),
+            cost_per_op: Cost::median_of(&series.rounds.iter().map(|round| round.cost).collect::<Vec<_>>()),
             messages_in_a_row: Some(way.messages),
             wire_bytes_per_op: all(|round| round.wire_bytes_per_op),
             wire_source: if wire.is_empty() {
@@ -80,8 +108,10 @@ impl Side {
                 .map(|ops| tidy(way.commits_per_fsync(ops))),
             fsyncs_s_of_one_node: all(|round| round.fsyncs_s).map(|sum| tidy(way.fsyncs_of_one_node(sum))),
             fsync_source: series.sources.fsyncs.into(),
-            p50_us: Some(quantile(0.50)),
-            p99_us: Some(quantile(0.99)),
+            p50_us: Some(times.p50_us),
+            p99_us: Some(times.p99_us),
+            mean_us: Some(times.mean_us),
+            service: series.service.as_ref().map(Times::of),
             cpu_share: all(|round| Some(round.cpu_share)),
             other_cpu_share: all(|round| Some(round.other_cpu_share)),
             idle_share: all(|round| Some((1.0 - round.cpu_share - round.other_cpu_share).max(0.0))),
@@ -97,6 +127,7 @@ impl Side {
             ops_s: Spread { median: ops_s, min: ops_s, max: ops_s, rounds: Vec::new() },
             cpu_us_per_op: None,
             kernel_cpu_us_per_op: None,
+            cost_per_op: None,
             messages_in_a_row: None,
             wire_bytes_per_op: None,
             wire_source: "not measured".into(),
@@ -106,6 +137,8 @@ impl Side {
             fsync_source: "not measured".into(),
             p50_us: None,
             p99_us: None,
+            mean_us: None,
+            service: None,
             cpu_share: None,
             other_cpu_share: None,
             idle_share: None,
@@ -154,6 +187,9 @@ pub struct Line {
     pub goal: Option<f64>,
     /// `ours` over `base`: of neighbouring rounds, and the median, least and greatest of these.
     pub ratio: Option<Spread>,
+    /// Mean latency of `ours` over that of `base`, from when operations did begin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_ratio: Option<f64>,
     /// Whether the median ratio reaches the goal.
     pub met: Option<bool>,
     /// If it does not: why, as far as the measurement says.
@@ -177,6 +213,7 @@ impl Line {
             base: None,
             goal: None,
             ratio: None,
+            latency_ratio: None,
             met: None,
             reason: None,
             skipped: None,
@@ -199,6 +236,14 @@ impl Line {
         self.ratio = Spread::of_ratios(&figures(ours), &figures(base));
         self.compare(goal);
         self.reason = goal.filter(|_| self.met == Some(false)).map(|goal| explain(ours, base, goal));
+        self
+    }
+
+    /// With what latencies are to each other, too.
+    pub fn with_latency_ratio(mut self) -> Line {
+        let mean = |side: &Side| side.service.map(|service| service.mean_us).or(side.mean_us);
+        let both = self.ours.as_ref().and_then(mean).zip(self.base.as_ref().and_then(mean));
+        self.latency_ratio = both.filter(|(_, base)| *base > 0.0).map(|(ours, base)| tidy(ours / base));
         self
     }
 
@@ -277,6 +322,7 @@ mod tests {
             ops: *ops_s as u64,
             cpu_us_per_op: 20.0,
             kernel_cpu_us_per_op: None,
+            cost: None,
             wire_bytes_per_op: Some(2_000.0),
             ops_per_fsync: None,
             fsyncs_s: None,
@@ -292,6 +338,7 @@ mod tests {
             way: Way::ONE_LOG,
             rounds: figures.iter().map(round).collect(),
             latencies,
+            service: None,
         }
     }
 

@@ -4,8 +4,9 @@
 //! the machine does hits all of them alike, and reads clocks, processors and counters before and after.
 
 use crate::error::BenchError;
-use crate::procfs::{self, CpuTime, MachineStat};
+use crate::procfs::{self, CpuTime, MachineStat, Switches};
 use hdrhistogram::Histogram;
+use serde::Serialize;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,8 +32,10 @@ pub struct Load {
     pub ops: u64,
     /// From the first operation to the end of the last one.
     pub elapsed: Duration,
-    /// Of each operation.
+    /// Of each operation, from when it was to begin.
     pub latencies: Latencies,
+    /// The same from when it did begin, where operations may have to wait for that.
+    pub service: Option<Latencies>,
     /// Processor time that cannot be seen from outside any more: of a process that the round started and that
     /// ended.
     pub ended_cpu_us: u64,
@@ -41,7 +44,7 @@ pub struct Load {
 impl Load {
     /// Nothing yet.
     pub fn empty() -> Load {
-        Load { ops: 0, elapsed: Duration::ZERO, latencies: latencies(), ended_cpu_us: 0 }
+        Load { ops: 0, elapsed: Duration::ZERO, latencies: latencies(), service: None, ended_cpu_us: 0 }
     }
 
     /// Takes in what another thread did in the same round.
@@ -50,6 +53,15 @@ impl Load {
         self.elapsed = self.elapsed.max(other.elapsed);
         self.ended_cpu_us += other.ended_cpu_us;
         self.latencies.add(&other.latencies).expect("all histograms have the same bounds");
+        join(&mut self.service, other.service.as_ref());
+    }
+}
+
+/// Takes latencies in, if there are any.
+fn join(all: &mut Option<Latencies>, others: Option<&Latencies>) {
+    if let Some(others) = others {
+        let all = all.get_or_insert_with(latencies);
+        all.add(others).expect("all histograms have the same bounds");
     }
 }
 
@@ -136,6 +148,47 @@ pub trait Subject {
     fn run(&mut self, time: Duration) -> Result<Load, BenchError>;
 }
 
+/// What one operation costs, on the average. Microseconds of processor time, and counts.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Cost {
+    /// Of the processes that serve.
+    pub servers_user_us: f64,
+    /// Of these, in the kernel.
+    pub servers_kernel_us: f64,
+    /// Of this process, which makes the load.
+    pub generator_user_us: f64,
+    /// Of it, in the kernel.
+    pub generator_kernel_us: f64,
+    /// Times that a thread of the servers waited and was woken up.
+    pub wakeups: f64,
+    /// Times that the kernel took the processor away from a thread of the servers.
+    pub preempted: f64,
+    /// System calls of the servers that read or write files.
+    pub file_calls: f64,
+    /// Packets on the loopback interface, those of others among them.
+    pub packets: f64,
+}
+
+impl Cost {
+    /// Figure by figure, the median of several rounds. None: there are no rounds, or it is not known of one.
+    pub fn median_of(rounds: &[Option<Cost>]) -> Option<Cost> {
+        let rounds: Vec<Cost> = rounds.iter().copied().collect::<Option<_>>()?;
+        let of = |figure: fn(&Cost) -> f64| {
+            crate::stats::median(&rounds.iter().map(figure).collect::<Vec<f64>>()).map(crate::stats::tidy)
+        };
+        Some(Cost {
+            servers_user_us: of(|cost| cost.servers_user_us)?,
+            servers_kernel_us: of(|cost| cost.servers_kernel_us)?,
+            generator_user_us: of(|cost| cost.generator_user_us)?,
+            generator_kernel_us: of(|cost| cost.generator_kernel_us)?,
+            wakeups: of(|cost| cost.wakeups)?,
+            preempted: of(|cost| cost.preempted)?,
+            file_calls: of(|cost| cost.file_calls)?,
+            packets: of(|cost| cost.packets)?,
+        })
+    }
+}
+
 /// One round's figures.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Round {
@@ -147,6 +200,8 @@ pub struct Round {
     pub cpu_us_per_op: f64,
     /// What the kernel used of it. `None` if some of the processes run elsewhere, or have ended.
     pub kernel_cpu_us_per_op: Option<f64>,
+    /// Who used what. `None` as above.
+    pub cost: Option<Cost>,
     /// Bytes on the wire per operation.
     pub wire_bytes_per_op: Option<f64>,
     /// Operations per fsync.
@@ -174,6 +229,8 @@ pub struct Series {
     pub rounds: Vec<Round>,
     /// Latencies of all rounds.
     pub latencies: Latencies,
+    /// The same from when operations did begin, where they may have to wait for that.
+    pub service: Option<Latencies>,
 }
 
 /// How often and how long.
@@ -204,6 +261,7 @@ pub fn interleave(
             way: subject.way(),
             rounds: Vec::new(),
             latencies: latencies(),
+            service: None,
         })
         .collect();
     for round in 0..=plan.rounds {
@@ -224,6 +282,7 @@ pub fn interleave(
             );
             series.rounds.push(figures);
             series.latencies.add(&load.latencies).expect("all histograms have the same bounds");
+            join(&mut series.service, load.service.as_ref());
         }
     }
     Ok(series)
@@ -250,6 +309,8 @@ struct Clocks {
     theirs_us: CpuTime,
     machine: MachineStat,
     loopback: Option<u64>,
+    theirs: Switches,
+    packets: u64,
 }
 
 impl Clocks {
@@ -260,6 +321,24 @@ impl Clocks {
             theirs_us: procfs::trees_cpu_us(processes),
             machine: MachineStat::now(),
             loopback: if loopback { procfs::loopback_bytes() } else { None },
+            theirs: Switches::of_trees(processes),
+            packets: procfs::loopback_packets().unwrap_or(0),
+        }
+    }
+
+    fn cost(&self, after: &Clocks, ops: f64) -> Cost {
+        let (own, theirs) = (after.own_us.since(self.own_us), after.theirs_us.since(self.theirs_us));
+        let per_op = |count: u64| count as f64 / ops;
+        let grown = |figure: fn(&Clocks) -> u64| per_op(figure(after).saturating_sub(figure(self)));
+        Cost {
+            servers_user_us: per_op(theirs.all - theirs.kernel),
+            servers_kernel_us: per_op(theirs.kernel),
+            generator_user_us: per_op(own.all - own.kernel),
+            generator_kernel_us: per_op(own.kernel),
+            wakeups: grown(|clocks| clocks.theirs.waits),
+            preempted: grown(|clocks| clocks.theirs.preempted),
+            file_calls: grown(|clocks| clocks.theirs.file_calls),
+            packets: grown(|clocks| clocks.packets),
         }
     }
 
@@ -282,6 +361,7 @@ impl Clocks {
             ops: load.ops,
             cpu_us_per_op: cpu_us as f64 / ops,
             kernel_cpu_us_per_op: (unseen == 0).then_some(seen.kernel as f64 / ops),
+            cost: (unseen == 0).then(|| self.cost(after, ops)),
             wire_bytes_per_op: wire.map(|bytes| bytes / ops),
             ops_per_fsync: fsyncs.filter(|fsyncs| *fsyncs > 0.0).map(|fsyncs| ops / fsyncs),
             fsyncs_s: fsyncs.map(|fsyncs| fsyncs / seconds),

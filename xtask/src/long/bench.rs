@@ -13,6 +13,14 @@ pub(super) fn ycsb(root: &Path) -> Result<Measured, String> {
     measure(root, &["bench", "ycsb", "--json"])
 }
 
+pub(super) fn workloads(root: &Path) -> Result<Measured, String> {
+    measure(root, &["bench", "ycsb", "--workload", "a,b,c,d,e,f", "--json"])
+}
+
+pub(super) fn sweep(root: &Path) -> Result<Measured, String> {
+    measure(root, &["bench", "ycsb", "--sweep", "--cpu-quota", "30", "--json"])
+}
+
 pub(super) fn redis(root: &Path) -> Result<Measured, String> {
     measure(root, &["bench", "compare", "--peer", "redis", "--json"])
 }

@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 /// missed.
 type Part = (&'static str, &'static str, fn(&Path) -> Result<Measured, String>);
 
-const PARTS: [Part; 13] = [
+const PARTS: [Part; 15] = [
     ("sim", "Simulator", sim::seeds),
     ("plants", "Planted bugs", sim::plants),
     ("crash", "Power losses and failing calls", crash::all),
@@ -27,6 +27,8 @@ const PARTS: [Part; 13] = [
     ("steady", "Full load without a fault", demo::steady),
     ("log", "The log", bench::log),
     ("ycsb", "Policies", bench::ycsb),
+    ("workloads", "YCSB's workloads", bench::workloads),
+    ("sweep", "The H-Store document's figures", bench::sweep),
     ("redis", "Beside Redis", bench::redis),
     ("postgres", "Beside PostgreSQL", bench::postgres),
     ("sql", "SQL beside PostgreSQL", bench::sql),

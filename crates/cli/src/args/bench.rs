@@ -1,6 +1,6 @@
 //! `bench`: its help and its options.
 
-use bench::{Distribution, Peer};
+use bench::{Asking, Distribution, Letter, Peer};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -36,12 +36,12 @@ pub struct CommonArgs {
     /// Only lines whose names begin so.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub only: Vec<String>,
-    /// Length of one round.
-    #[arg(long, default_value_t = 3.0)]
-    pub seconds: f64,
-    /// Rounds of each side; fewer than five make a weak ratio.
-    #[arg(long, default_value_t = 5)]
-    pub rounds: u32,
+    /// Length of one round. [default: 3; of `ycsb --sweep`: 1]
+    #[arg(long)]
+    pub seconds: Option<f64>,
+    /// Rounds of each side; fewer than five make a weak ratio. [default: 5; of `ycsb --sweep`: 3]
+    #[arg(long)]
+    pub rounds: Option<u32>,
     /// Where temporary files go: its disk is part of what is measured. (--dir is a dev cluster's.)
     #[arg(long, value_name = "DIR")]
     pub work_dir: Option<PathBuf>,
@@ -83,6 +83,15 @@ pub struct LoadArgs {
 
 /// `understudy bench ycsb`.
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  understudy bench ycsb --only semi --json
+  understudy bench ycsb --workload a,b,c,d,e,f
+  understudy bench ycsb --workload a --by procedure --rate 2000 --log memory
+  understudy bench ycsb --sweep --cpu-quota 30 --plot figures
+
+Without --rate each client begins an operation when it has the answer to the one before. With --rate operations begin at their own
+times, and latency counts from then, whether a client was free or not. --sweep measures throughput and latency over the share of
+updates, without replication and with each way to replicate, with one backup and with two.")]
 pub struct YcsbArgs {
     /// What every bench takes.
     #[command(flatten)]
@@ -90,12 +99,30 @@ pub struct YcsbArgs {
     /// What benches of a cluster take.
     #[command(flatten)]
     pub load: LoadArgs,
-    /// Shares of updates, in percent.
-    #[arg(long, value_delimiter = ',', default_values_t = [0, 50, 100], value_parser = clap::value_parser!(u8).range(..=100))]
+    /// Shares of updates, in percent. [default: 0,50,100; with --sweep 0,20,40,60,80,100]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u8).range(..=100))]
     pub updates: Vec<u8>,
-    /// How keys are drawn.
-    #[arg(long, value_enum, default_value_t = Keys::Uniform)]
-    pub distribution: Keys,
+    /// How keys are drawn. [default: uniform; of a workload its own]
+    #[arg(long, value_enum)]
+    pub distribution: Option<Keys>,
+    /// YCSB's own workloads, instead of shares of updates.
+    #[arg(long, value_delimiter = ',', value_name = "a..f", conflicts_with = "updates")]
+    pub workload: Vec<Letter>,
+    /// By what operations are asked for: calls of a table, or of procedures in a database of one partition.
+    #[arg(long, default_value = "put", value_name = "put|procedure")]
+    pub by: Asking,
+    /// So many operations are to begin in each second.
+    #[arg(long, value_name = "PER_SECOND")]
+    pub rate: Option<f64>,
+    /// Gives each node so many percent of a processor, where the system permits it.
+    #[arg(long, value_name = "PERCENT")]
+    pub cpu_quota: Option<u32>,
+    /// Throughput and latency over the share of updates, for each way to replicate.
+    #[arg(long, conflicts_with_all = ["workload", "factor", "policy", "engine", "log"])]
+    pub sweep: bool,
+    /// The sweep with 30 s of warm-up, 120 s for each point and 300,000 operations offered a second: hours.
+    #[arg(long, requires = "sweep")]
+    pub paper_times: bool,
     /// Copies. With this or one of the next three, that table alone is measured.
     #[arg(long)]
     pub factor: Option<u8>,
@@ -222,6 +249,8 @@ pub enum Keys {
     Uniform,
     /// A few much more often than the others.
     Zipfian,
+    /// The newest much more often than the others.
+    Latest,
 }
 
 impl From<Keys> for Distribution {
@@ -229,6 +258,7 @@ impl From<Keys> for Distribution {
         match keys {
             Keys::Uniform => Distribution::Uniform,
             Keys::Zipfian => Distribution::Zipfian,
+            Keys::Latest => Distribution::Latest,
         }
     }
 }

@@ -7,8 +7,8 @@ use crate::args::cluster::{EngineArg, LogArg};
 use crate::connect::Context;
 use bench::gleambook::Progress;
 use bench::{
-    BenchError, Common, CompareOptions, GleambookOptions, Line, LoadSize, LogOptions, SqlOptions,
-    TpccOptions, YcsbOptions,
+    BenchError, Common, CompareOptions, CustomTable, GleambookOptions, Line, LoadSize, LogOptions, Offer,
+    SqlOptions, Sweep, TpccOptions, YcsbOptions,
 };
 use ops::Failure;
 use std::io::stderr;
@@ -79,8 +79,8 @@ fn failure(error: &BenchError) -> Failure {
 fn common(args: CommonArgs) -> Common {
     Common {
         only: args.only,
-        seconds: args.seconds,
-        rounds: args.rounds,
+        seconds: args.seconds.unwrap_or(3.0),
+        rounds: args.rounds.unwrap_or(5),
         dir: args.work_dir,
         plot: args.plot,
         seed: args.seed,
@@ -102,11 +102,13 @@ fn log(args: LogArgs) -> LogOptions {
 }
 
 fn ycsb(args: YcsbArgs) -> YcsbOptions {
-    YcsbOptions {
-        common: common(args.common),
-        load: size(args.load),
-        updates: args.updates,
-        distribution: args.distribution.into(),
+    let (seconds, rounds) = (args.common.seconds, args.common.rounds);
+    let mut common = common(args.common);
+    if args.sweep {
+        // Forty-two points take three minutes.
+        (common.seconds, common.rounds) = (seconds.unwrap_or(1.0), rounds.unwrap_or(3));
+    }
+    let table = CustomTable {
         factor: args.factor,
         policy: args.policy,
         engine: args.engine.map(|engine| match engine {
@@ -117,6 +119,20 @@ fn ycsb(args: YcsbArgs) -> YcsbOptions {
             LogArg::Disk => LogKind::Disk,
             LogArg::Memory => LogKind::Memory,
         }),
+    };
+    YcsbOptions {
+        common,
+        load: size(args.load),
+        updates: args.updates,
+        distribution: args.distribution.map(Into::into),
+        letters: args.workload,
+        table,
+        offer: Offer { asking: args.by, rate: args.rate, quota: args.cpu_quota },
+        sweep: match (args.sweep, args.paper_times) {
+            (false, _) => None,
+            (true, false) => Some(Sweep::Short),
+            (true, true) => Some(Sweep::Paper),
+        },
         ..YcsbOptions::default()
     }
 }
