@@ -68,6 +68,7 @@ impl Controller {
         let revision = self.records.compare_with(&key);
         assert!(revision > 0, "R1: the record of {} would be written over unseen", current.id);
         let txn = Txn::default().compare(&key, revision).put(&key, &job.record);
+        let txn = self.taking_in(txn, &current, &job.record);
         self.submit(Purpose::Propose(job), txn);
     }
 

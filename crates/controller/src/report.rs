@@ -4,7 +4,7 @@ use crate::controller::Controller;
 use crate::keys::Key;
 use crate::ledger::Purpose;
 use crate::txn::Txn;
-use types::config::{FailoverRecord, TailReport};
+use types::config::{Cause, FailoverRecord, TailReport};
 use wire::control::Served;
 
 /// A change of a failover's record, repeated on whatever the record is by then.
@@ -29,7 +29,8 @@ impl Controller {
 
     /// A tail of an older term was set aside: it belongs to the failover that ended that term, or the first
     /// one after it. Nodes tell all that they have whenever they register, so that of an old one the failover
-    /// may not be kept any more.
+    /// may not be kept any more. Where the records were made anew, those of all failovers before are gone, and
+    /// no later one than the new record's own can name what they gave up (PR-200).
     pub(crate) fn on_tail(&mut self, tail: TailReport) {
         // They are counted from 1.
         let all_kept = self.records.failovers().next().is_none_or(|oldest| oldest.id == 1);
@@ -37,7 +38,9 @@ impl Controller {
         let ended = of_partition
             .filter(|failover| failover.old_epoch >= tail.term.began())
             .min_by_key(|failover| failover.old_epoch)
-            .filter(|failover| all_kept || failover.old_term <= tail.term);
+            .filter(|failover| {
+                all_kept || failover.old_term <= tail.term || failover.cause == Cause::Rebuilt
+            });
         if let Some(failover) = ended.map(|failover| failover.id) {
             self.report(ReportJob { failover, news: News::Tail(tail) });
         }

@@ -141,7 +141,7 @@ impl Controller {
             let key = Key::Partition(record.id);
             txn = txn.compare(&key, self.records.compare_with(&key));
             txn = txn.put(Key::Failover(failover), &failover_record(now, plan, &record, failover));
-            txn = txn.put(&key, &record);
+            txn = self.taking_in(txn.put(&key, &record), &plan.old, &record);
         }
         txn
     }

@@ -3,10 +3,12 @@
 
 mod common;
 
-use common::OPERATOR;
 use common::cluster::Cluster;
+use common::lines::table;
+use common::{OPERATOR, World};
 use std::collections::{BTreeMap, BTreeSet};
-use types::{NodeId, NodeRecord, PartitionId, PartitionRecord, Scheme};
+use types::config::Cause;
+use types::{LogKind, Member, NodeId, NodeRecord, PartitionId, PartitionRecord, Scheme};
 use understudy_controller::Settings;
 use wire::Message;
 use wire::control::{AdminCommand, Advice, ClusterMap};
@@ -286,4 +288,62 @@ fn a_table_is_created_by_its_scheme() {
     for row in &cluster.tables()[0].placement {
         assert_eq!(row[0].0.div_ceil(2), row[1].0.div_ceil(2), "1 and 2, or 3 and 4: {row:?}");
     }
+}
+
+/// A world of two controllers of which the first one plans and is told nothing, and a spare node.
+fn with_a_spare() -> (World, Member) {
+    let mut world = World::with(2, Settings::default());
+    world.with_table(3, table("t", "durable", LogKind::Disk, None, 1));
+    world.start(4, 1, 40);
+    world.pass(1000);
+    let spare = world.record::<NodeRecord>("node/4").expect("it has registered").member();
+    world.cut_off.insert(0);
+    (world, spare)
+}
+
+/// The primary takes it in, as the second controller knows the records.
+fn takes_in(world: &mut World, spare: Member) -> Vec<Member> {
+    world.propose(1, 64, |record| (record.catching_up, record.cause) = (vec![spare], Cause::CatchingUp));
+    world.partition(64).catching_up
+}
+
+fn is_removed(world: &World) -> bool {
+    world.record::<NodeRecord>("node/4").is_none()
+}
+
+fn goes_when_it_is_no_member(world: &mut World) {
+    world.pass(3000);
+    assert!(!is_removed(world), "the first controller does not know yet that it is a member");
+    world.cut_off.clear();
+    world.pass(3000);
+    assert!(!is_removed(world), "it is a member");
+    world.propose(1, 64, |record| (record.catching_up, record.cause) = (vec![], Cause::EvictedSilent));
+    world.pass(3000);
+    assert!(is_removed(world));
+}
+
+#[test]
+fn pr201_who_became_a_member_before_it_was_to_leave_is_not_forgotten_unseen() {
+    let (mut world, spare) = with_a_spare();
+    assert_eq!(takes_in(&mut world, spare), [spare]);
+    world.admin(remove(4));
+    goes_when_it_is_no_member(&mut world);
+}
+
+#[test]
+fn pr201_who_becomes_a_member_although_it_is_to_leave_is_not_forgotten_unseen() {
+    let (mut world, spare) = with_a_spare();
+    world.admin(remove(4));
+    assert_eq!(takes_in(&mut world, spare), [spare]);
+    goes_when_it_is_no_member(&mut world);
+}
+
+#[test]
+fn pr201_nobody_makes_a_member_on_a_node_that_was_removed_unseen() {
+    let (mut world, spare) = with_a_spare();
+    world.cut_off = BTreeSet::from([1]);
+    world.admin(remove(4));
+    world.pass(3000);
+    assert!(is_removed(&world));
+    assert_eq!(takes_in(&mut world, spare), []);
 }

@@ -4,7 +4,7 @@ use crate::scope::Scope;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use types::engine::EngineError;
-use types::{Engine, Lsn, Mutation, Position, ReadAt, Rules, TableId};
+use types::{Engine, FeedId, KeySpace, Lsn, Mutation, Position, ReadAt, Rules, TableId};
 use wire::request::FeedMark;
 use wire::{Outcome, RowOp, TableChange, TablePart};
 
@@ -71,9 +71,15 @@ pub(crate) fn evaluate(
     }
     if let Some(mark) = mark {
         let value = Bytes::copy_from_slice(&mark.position.to_le_bytes());
-        mutations.push(Mutation { key: scope.keys().feed_key(mark.feed), value: Some(value) });
+        mutations.push(Mutation { key: feed_key(rules, scope, mark.feed), value: Some(value) });
     }
     Ok((Outcome::Done, affected, mutations))
+}
+
+/// The stored key of how far a feed has come: in a database it is of the feed's table (PR-180).
+pub(crate) fn feed_key(rules: Rules, scope: &Scope, feed: FeedId) -> Bytes {
+    let keys = if rules.feeds_are_of_tables() { scope.keys() } else { KeySpace::Bare };
+    keys.feed_key(feed)
 }
 
 /// What is left of a write that is refused: nothing (PR-112).

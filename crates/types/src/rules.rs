@@ -136,6 +136,8 @@ rules! {
         "A node comes back on an older copy of its data directory, and counts as if it had what it has acknowledged since.";
     Pr150 "PR-150" constraints_are_looked_at:
         "Two rows have the same values where a constraint forbids it, or one refers to a row that is not there.";
+    Pr180 "PR-180" feeds_are_of_tables:
+        "Feeds of one name into two tables of a database share one position.";
     Le01 "LE-01" flushes_name_their_own_position: "A flush names the entry behind the last one that it holds.";
     Le02 "LE-02" persisted_is_what_was_flushed:
         "`persisted` is told to be what is published when a flush ends, not what it began with.";

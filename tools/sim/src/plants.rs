@@ -3,7 +3,7 @@
 use types::Finding;
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::of_mutant`].
-pub const FOUND: [(Finding, u64); 73] = [
+pub const FOUND: [(Finding, u64); 74] = [
     (Finding::F01, 1),
     (Finding::F02, 5),
     (Finding::F03, 0),
@@ -66,6 +66,7 @@ pub const FOUND: [(Finding, u64); 73] = [
     (Finding::Pr124, 1),
     (Finding::Pr145, 2),
     (Finding::Pr150, 0),
+    (Finding::Pr180, 0),
     (Finding::Le01, 1),
     (Finding::Le02, 0),
     (Finding::Le03, 0),

@@ -159,6 +159,11 @@ const FOUND: &[(u64, &str)] = &[
         "I13: a checker: a primary that was paused goes on, though a copy that does not count is cut off",
     ),
     (4007755, "PR-165: a copy that lacks what is committed is taken for fresh"),
+    (4008628, "R9 (PR-200): the report that would have named a tail was lost with the controllers' disk"),
+    (5001668, "R9 (PR-200): the same"),
+    (5006613, "R9 (PR-200): the same"),
+    (5011073, "I16 (PR-201): a node was removed by who did not know that it had become a member"),
+    (5011083, "I12: a checker: where all was refused there is no frame that vouches for the one before"),
 ];
 
 #[test]

@@ -121,7 +121,8 @@ impl Controller {
             return None;
         }
         let untold = |failover: &&FailoverRecord| {
-            failover.old_primary == present && failover.loss.possible && failover.loss.tails.is_empty()
+            let told = failover.loss.tails.iter().any(|tail| tail.node == node.id);
+            failover.old_primary == present && failover.loss.possible && !told
         };
         let mut led: BTreeMap<TableId, Vec<PartitionId>> = BTreeMap::new();
         for failover in self.records.failovers().filter(untold) {

@@ -12,7 +12,7 @@ use crate::moves::{self, Move, Part, Place, Row};
 use crate::placement::Site;
 use crate::txn::Txn;
 use std::collections::BTreeMap;
-use types::config::{NodeRecord, TableRecord};
+use types::config::{NodeRecord, PartitionRecord, TableRecord};
 use types::{NodeId, Now, TableId};
 
 impl Controller {
@@ -102,19 +102,38 @@ impl Controller {
     }
 
     /// Forgets a node that leaves and holds nothing. Its store is remembered, so that it does not come back
-    /// by itself.
+    /// by itself. Whoever makes a member on it writes its record too ([`Controller::taking_in`]); so if
+    /// everything up to that record is known here, all of its copies are (PR-201).
     fn parting(&self, rows: &[Row]) -> Option<Txn> {
         let wanted = |node: NodeId| rows.iter().any(|row| row.nodes.contains(&node));
         let nothing_is_made = self.records.creating().is_empty();
         let mut decommissioning =
             self.records.nodes().filter(|node| node.is_marked(NodeRecord::DECOMMISSIONING));
-        let gone = decommissioning
-            .find(|node| nothing_is_made && !wanted(node.id) && !self.records.is_member(node.id))?;
+        let all_is_known =
+            |node: NodeId| self.records.complete() >= self.records.compare_with(&Key::Node(node));
+        let gone = decommissioning.find(|node| {
+            nothing_is_made && all_is_known(node.id) && !wanted(node.id) && !self.records.is_member(node.id)
+        })?;
         let (key, removed) = (Key::Node(gone.id), Key::Removed(gone.id));
         let txn = Txn::default()
             .compare(&key, self.records.compare_with(&key))
             .compare(&removed, self.records.compare_with(&removed));
         Some(txn.put(&removed, &gone.store).delete(&key))
+    }
+
+    /// What must be so, and is written, beside a record that has members on nodes on which the one before had
+    /// none: those nodes are there, and nobody forgets one of them who does not know of it yet (PR-201).
+    pub(crate) fn taking_in(&self, txn: Txn, old: &PartitionRecord, new: &PartitionRecord) -> Txn {
+        let nodes = new.members().map(|member| member.node);
+        nodes.filter(|node| old.member_on(*node).is_none()).fold(txn, |txn, node| {
+            let key = Key::Node(node);
+            let txn = txn.compare(&key, self.records.compare_with(&key));
+            let leaves = |record: &&NodeRecord| record.is_marked(NodeRecord::DECOMMISSIONING);
+            match self.records.node(node).filter(leaves) {
+                Some(record) => txn.put(&key, record),
+                None => txn,
+            }
+        })
     }
 
     /// Takes the mark from a node that has as much as the others.

@@ -6,6 +6,7 @@ use crate::data::Data;
 use crate::features::pause::Pause;
 use crate::features::{index, job};
 use crate::readers::Readers;
+use crate::rows::feed_key;
 use crate::scope::Scope;
 use crate::session::SCAN_BYTES;
 use types::engine::EngineError;
@@ -112,7 +113,7 @@ impl<'a> Reading<'a> {
             Op::Get { key, .. } => Body::Row(self.data.engine.get(&scope.keys().row_key(key), at)?),
             Op::Scan { from, to, limit, .. } => return self.scan(scope, (from, to), *limit, at),
             Op::Feed { feed } => {
-                let row = self.data.engine.get(&scope.keys().feed_key(*feed), at)?;
+                let row = self.data.engine.get(&feed_key(self.rules, scope, *feed), at)?;
                 let position = row.and_then(|(_, value)| value[..].try_into().ok().map(u64::from_le_bytes));
                 Body::Number(position.unwrap_or(0))
             }

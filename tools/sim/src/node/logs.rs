@@ -14,6 +14,8 @@ pub struct Logs {
     waiting: Vec<Submission>,
     /// What was written and is not synced yet.
     writing: Option<Appended>,
+    /// How many frames there were at the last sync.
+    synced_frames: u64,
 }
 
 /// A write that began.
@@ -26,7 +28,8 @@ impl Logs {
     /// On what was found on the disk.
     pub fn new(log: Log) -> Logs {
         let (queue, waiting) = (LogQueue::default(), Vec::new());
-        Logs { queue, log: GroupCommit::new(log), waiting, writing: None }
+        let synced_frames = log.stats().frames;
+        Logs { queue, log: GroupCommit::new(log), waiting, writing: None, synced_frames }
     }
 
     /// The log on the disk.
@@ -83,11 +86,17 @@ impl Logs {
         self.writing.is_some()
     }
 
+    /// True if a frame was written since the last sync: all that was refused leaves none.
+    pub fn has_new_frames(&self) -> bool {
+        self.log().stats().frames > self.synced_frames
+    }
+
     /// Makes durable what was written, and does what can be done behind it. An error is the end of the
     /// process.
     pub fn sync(&mut self) -> Result<Vec<(PartitionId, Durable<Position>)>, LogError> {
         let log = self.log.log_mut();
         let tokens = log.sync()?;
+        self.synced_frames = log.stats().frames;
         log.reclaim()?;
         if let Some(order) = log.wants_spare() {
             log.add_spare(order.make());

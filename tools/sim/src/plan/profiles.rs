@@ -331,6 +331,7 @@ const PROFILES: [Profile; Finding::ALL.len()] = [
     tables(usual(Pr124, &[SlowDisk], &[Crash, Clog])),
     Profile { rules: &[DURABLE, SYNC], ..crowded(usual(Pr145, &[GoBack, Crash, Isolate], &[Power, Pause])) },
     tables(usual(Pr150, &[SlowDisk], &[Clog, Crash])),
+    tables(usual(Pr180, &[SlowDisk], &[Clog, Crash])),
     trees(usual(Le01, &[Crash, Power], &[Restart, SlowDisk])),
     trees(crowded(usual(Le02, &[StuckDisk, Crash], &[Power, Pause]))),
     Profile { cluster_snapshots: true, ..trees(crowded(usual(Le03, &[SlowDisk, Pause], &[Crash, Clog]))) },

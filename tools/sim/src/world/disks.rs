@@ -68,10 +68,13 @@ impl World {
             return;
         }
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
+        let names_synced = process.logs.has_new_frames();
         let Ok(tokens) = process.logs.sync() else { return self.disk_failed(node) };
         let is_full = process.logs.is_full();
-        // The batch just synced names what was synced before it.
-        self.checks.storage.settle(types::NodeId(node));
+        // Each frame of the batch just synced names what was synced before it.
+        if names_synced {
+            self.checks.storage.settle(types::NodeId(node));
+        }
         for (partition, token) in &tokens {
             self.checks.storage.proven(types::NodeId(node), *partition, token.get());
         }

@@ -6,7 +6,7 @@ use controller::{Txn, TxnError, TxnOutcome};
 use metastore::embedded::journal;
 use metastore::table::Table;
 use metastore::{Changes, Embedded, MetaError, Metastore, RecordsSnapshot};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use wire::RecordText;
 
@@ -31,6 +31,8 @@ pub(super) struct Meta {
     seen: u64,
     /// The keys that were there then.
     keys: BTreeSet<String>,
+    /// The reports of failovers that were there then: an operator has seen those.
+    failovers: BTreeMap<String, RecordText>,
 }
 
 /// The journal of the metastore on a simulated disk.
@@ -39,6 +41,9 @@ struct Journal {
 }
 
 const JOURNAL: &str = "journal";
+
+/// Keys of reports of failovers begin so.
+const FAILOVERS: &str = "failover/";
 
 impl metastore::embedded::Store for Journal {
     fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
@@ -67,9 +72,18 @@ impl Meta {
     pub fn new(disk: Disk) -> Meta {
         let store =
             Embedded::open(Journal { disk: disk.clone() }).expect("an empty disk holds an empty store");
-        let keys = BTreeSet::new();
-        let (slow_us, seen) = (TXN_US, 0);
-        Meta { disk, store, down_until: 0, slow_us, unheard: 0, closed: false, lost: false, seen, keys }
+        Meta {
+            disk,
+            store,
+            down_until: 0,
+            slow_us: TXN_US,
+            unheard: 0,
+            closed: false,
+            lost: false,
+            seen: 0,
+            keys: BTreeSet::new(),
+            failovers: BTreeMap::new(),
+        }
     }
 
     /// True if it answers nothing now.
@@ -112,10 +126,12 @@ impl Meta {
         Ok(())
     }
 
-    /// Its disk is gone, with all records.
-    pub fn lose(&mut self) {
+    /// Its disk is gone, with all records; the reports of failovers that were there are given back. That the
+    /// journal may have failed before does not matter to who has read them.
+    pub fn lose(&mut self) -> Vec<RecordText> {
         self.disk.wipe();
         (self.lost, self.closed) = (true, true);
+        std::mem::take(&mut self.failovers).into_values().collect()
     }
 
     /// It begins with records that were made anew.
@@ -224,6 +240,10 @@ impl Meta {
             match record {
                 Some(_) => self.keys.insert(key.clone()),
                 None => self.keys.remove(key),
+            };
+            match record.clone().filter(|_| key.starts_with(FAILOVERS)) {
+                Some(record) => self.failovers.insert(key.clone(), record),
+                None => self.failovers.remove(key),
             };
         }
         news

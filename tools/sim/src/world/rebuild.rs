@@ -117,10 +117,10 @@ impl World {
         if !may {
             return false;
         }
-        let failovers = self.records("failover/");
+        self.note_changes();
+        let failovers = self.control.meta.lose();
         self.control.rebuilding.failovers.extend(failovers);
         self.control.rebuilding.under_way = true;
-        self.control.meta.lose();
         for id in 0..self.plan.controllers {
             self.controller_process_dies(id);
         }
