@@ -387,7 +387,8 @@ fn a_call_in_a_transaction_has_the_limits_of_any_other() {
         (import "call" "result" (func $result))
         (func (export "run") (loop $on (call $int (i64.const 1)) (call $result) (br $on))))"#;
     let with = |limits: Limits| service_with(&cluster, Programs { limits, ..Programs::default() });
-    let mut bank = sql_bank(&service(&cluster));
+    let usual = service(&cluster);
+    let mut bank = sql_bank(&usual);
     bank.good(&format!("CREATE PROCEDURE spin() LANGUAGE wasm AS $${SPIN}$$"));
     bank.good(&format!("CREATE PROCEDURE gives() RETURNS TABLE (n bigint) LANGUAGE wasm AS $${gives}$$"));
     for (limits, procedure, says) in [
@@ -396,6 +397,7 @@ fn a_call_in_a_transaction_has_the_limits_of_any_other() {
         (Limits::default(), "gives", "54000 the call gives more than 65536 bytes"),
     ] {
         let service = with(limits);
+        drop(Talk::new(&service));
         let mut bank = Talk::within(&service, "bank").unwrap_or_else(|failure| panic!("{failure:?}"));
         bank.good("BEGIN; UPDATE accounts SET balance = 77 WHERE id = 1; SAVEPOINT s");
         let said = bank.say(&format!("CALL {procedure}()"));
@@ -502,11 +504,14 @@ fn procedures_are_in_the_catalogs() {
     let routines = "SELECT routine_name, routine_type, external_language, sql_data_access \
         FROM information_schema.routines ORDER BY 1";
     assert_eq!(bank.good(routines), "total|PROCEDURE|WASM|READS\ntransfer|PROCEDURE|WASM|MODIFIES");
+    let languages = "SELECT l.lanname FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang \
+        WHERE p.oid = 'transfer'::regproc::oid";
+    assert_eq!(bank.good(languages), "wasm");
     // What a definition is shown as makes the same one again.
     let defined = "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE proname = 'transfer'";
     let text = bank.good(defined);
     bank.good("DROP PROCEDURE transfer");
-    assert_eq!(bank.good(defined), "");
+    assert_eq!(bank.good(defined), "SELECT 0");
     bank.good(&text);
     assert_eq!(bank.good(defined), text);
     assert_eq!(bank.good("CALL transfer(1, 2, 30)"), "70");

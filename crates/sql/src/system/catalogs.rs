@@ -23,6 +23,7 @@ pub fn fill(name: &str, facts: &Facts, filling: &mut Filling) {
             types::fill_functions(filling);
             routines::fill_procedures(facts, filling);
         }
+        "pg_language" => routines::fill_languages(filling),
         "pg_index" => indexes(facts, filling),
         "pg_constraint" => constraints(facts, filling),
         "pg_database" => databases(facts, filling),

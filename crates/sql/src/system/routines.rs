@@ -14,6 +14,22 @@ use std::sync::Arc;
 const VOID: i64 = 2278;
 const RECORD: i64 = 2249;
 
+/// Languages of procedures, and that of the functions that are there.
+const LANGUAGES: [(i64, &str); 3] = [(13_001, "wasm"), (13_002, "builtin"), (12, "internal")];
+
+/// Fills `pg_language`.
+pub fn fill_languages(filling: &mut Filling) {
+    for (oid, name) in LANGUAGES {
+        filling.row(&[
+            ("oid", int(oid)),
+            ("lanname", text(name)),
+            ("lanowner", int(OWNER)),
+            ("lanispl", truth(name == "wasm")),
+            ("lanpltrusted", truth(name == "wasm")),
+        ]);
+    }
+}
+
 fn all(facts: &Facts) -> impl Iterator<Item = (&Arc<TableRecord>, &[Column], &Procedure)> {
     facts.catalog.others().filter_map(|other| {
         let (parameters, procedure) = other.schema.procedure()?;
@@ -32,6 +48,7 @@ pub fn fill_procedures(facts: &Facts, filling: &mut Filling) {
             ("proname", text(&*record.name)),
             ("pronamespace", int(PUBLIC)),
             ("proowner", int(OWNER)),
+            ("prolang", int(LANGUAGES[usize::from(procedure.language == Language::Builtin)].0)),
             ("procost", Value::Float(1.0)),
             ("prokind", text("p")),
             ("proretset", truth(!procedure.results.is_empty())),
@@ -85,6 +102,16 @@ fn found(facts: &Facts, oid: u32) -> Option<(&Arc<TableRecord>, &[Column], &Proc
 fn listed(columns: &[Column], before: &str) -> String {
     let one = |column: &Column| format!("{before}{} {}", quoted(&column.name), Ty::of_column(column).name());
     columns.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// The number of the one with this name.
+pub fn named(facts: &Facts, name: &str) -> Option<u32> {
+    all(facts).find(|(record, ..)| record.name == name).map(|(record, ..)| table_oid(record))
+}
+
+/// The name of the one with this number.
+pub fn name(facts: &Facts, oid: u32) -> Option<String> {
+    found(facts, oid).map(|(record, ..)| quoted(&record.name))
 }
 
 /// `pg_get_function_arguments` of one; none: there is no such procedure.

@@ -13,7 +13,7 @@ use crate::settings::Settings;
 use types::data::kind::{Language, Procedure};
 use types::data::{Column, ColumnType, Constraint, Demand, Row, Schema, Signature, Value};
 use types::{
-    CatalogTable, Epoch, KeySpace, LogKind, Now, PartitionId, PartitionRecord, Policy, ReadAt, Rules,
+    CatalogTable, Epoch, KeySpace, LogKind, Micros, Now, PartitionId, PartitionRecord, Policy, ReadAt, Rules,
     SessionId, TableId,
 };
 use wire::{Op, RecordText, TableChange};
