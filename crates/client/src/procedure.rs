@@ -105,6 +105,11 @@ impl Procedure {
         let Body::Called(CallResult::Rows(rows)) = &answer.body else {
             return Err(ClientError::Protocol("a call was answered with something else".into()));
         };
+        self.decoded(rows)
+    }
+
+    /// Rows that a call gave, as they are encoded.
+    pub fn decoded(&self, rows: &[bytes::Bytes]) -> Result<Vec<Vec<Value>>, ClientError> {
         let Some(results) = &self.inner.results else { return Ok(Vec::new()) };
         rows.iter().map(|row| results.decode(row).map_err(|error| self.data(error))).collect()
     }

@@ -23,6 +23,12 @@ pub fn cpu_us() -> u64 {
     time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000
 }
 
+/// Processor time of this thread so far. What runs beside it on the machine does not count.
+pub fn thread_cpu() -> Micros {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Micros(time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1000)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

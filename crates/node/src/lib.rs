@@ -36,6 +36,8 @@ mod timed_files;
 mod watch;
 mod web;
 
+/// What programs that are compiled in are written with ([`Config::with_programs`]).
+pub use ::procedure;
 pub use ::sql::{DATABASE as SQL_DATABASE, USER as SQL_USER};
 pub use config::Config;
 pub use failure::Failure;

@@ -2,6 +2,7 @@
 //! very cluster.
 
 use crate::config::SqlConfig;
+use ::sql::Programs;
 use client::Options;
 use pg::Rules;
 use std::net::TcpListener;
@@ -23,12 +24,16 @@ pub struct SqlThread {
 
 impl SqlThread {
     /// Serves on `listener`, which does not block. The cluster is looked for from now on.
-    pub fn start(listener: TcpListener, config: &SqlConfig, cluster: Options) -> std::io::Result<SqlThread> {
+    pub fn start(
+        listener: TcpListener,
+        config: &SqlConfig,
+        (cluster, programs): (Options, Programs),
+    ) -> std::io::Result<SqlThread> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let (stop, stopping) = watch::channel(false);
         let service = {
             let _here = runtime.enter();
-            ::sql::Sql::start(cluster)
+            ::sql::Sql::start(cluster, programs)
         };
         let rules = Rules {
             user: ::sql::USER.into(),

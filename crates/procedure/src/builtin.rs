@@ -2,7 +2,7 @@
 
 use crate::rows::{Look, Rows};
 use crate::shape::Shape;
-use crate::work::{Effects, Work, one, several};
+use crate::work::{Effects, Order, Work, one, several};
 use bytes::Bytes;
 use std::sync::Arc;
 use types::EngineError;
@@ -87,10 +87,30 @@ impl Tables<'_> {
         from: (Vec<Value>, usize),
         rows: usize,
     ) -> Result<Vec<Row>, Failure> {
-        let look = self.work.range(table, from, rows)?;
+        self.ordered(table, from, (rows, Order::Forwards))
+    }
+
+    /// The same backwards: those whose keys begin with the first `fixed` of these values, from where all of them
+    /// stand to the first.
+    pub fn range_back(
+        &mut self,
+        table: usize,
+        from: (Vec<Value>, usize),
+        rows: usize,
+    ) -> Result<Vec<Row>, Failure> {
+        self.ordered(table, from, (rows, Order::Backwards))
+    }
+
+    fn ordered(
+        &mut self,
+        table: usize,
+        from: (Vec<Value>, usize),
+        wanted: (usize, Order),
+    ) -> Result<Vec<Row>, Failure> {
+        let look = self.work.range(table, from, wanted)?;
         let found = look.find(self.rows);
         let found = several(self.engine(found)?);
-        self.work.merged(table, &look, found, rows)
+        self.work.merged(table, &look, found, wanted)
     }
 
     /// Writes a row, whatever was there.

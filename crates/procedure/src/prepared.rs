@@ -40,7 +40,7 @@ pub struct Runtime {
 
 impl Default for Runtime {
     fn default() -> Runtime {
-        Runtime::with(crate::builtin::bundled())
+        Runtime::with(Vec::new())
     }
 }
 
@@ -51,9 +51,10 @@ impl std::fmt::Debug for Runtime {
 }
 
 impl Runtime {
-    /// With these programs compiled in, each under its name.
+    /// With these programs compiled in beside those that every node has, each under its name.
     pub fn with(builtins: Vec<(String, Arc<dyn Builtin>)>) -> Runtime {
-        Runtime { wasm: WasmRuntime::new(), builtins: Arc::new(builtins.into_iter().collect()) }
+        let all = crate::builtin::bundled().into_iter().chain(builtins);
+        Runtime { wasm: WasmRuntime::new(), builtins: Arc::new(all.collect()) }
     }
 
     /// The procedure that a definition says. `find` knows the tables of the database by their names. The
@@ -129,14 +130,14 @@ impl Prepared {
         let refused =
             |why: &dyn std::fmt::Display| Failure::new(FailureKind::Arguments, format!("arguments: {why}"));
         let arguments = self.arguments.decode(arguments).map_err(|error| refused(&error))?;
-        let steps = limits.steps;
-        let work = Work::new(self.shapes.clone(), (self.results.clone(), self.read_only), given, limits);
+        let results = (self.results.clone(), self.read_only);
+        let work = Work::new(self.shapes.clone(), results, given, limits.clone());
         let inner = match &self.code {
             Code::Wasm(program) => Inner::Wasm(Box::new(program.begin(work, arguments)?)),
             Code::Builtin(builtin) => {
                 Inner::Builtin(Box::new(BuiltinCall::new(builtin.clone(), work, arguments)))
             }
         };
-        Ok(Running::new(inner, steps))
+        Ok(Running::new(inner, &limits))
     }
 }

@@ -1,11 +1,12 @@
 //! A call under way, in slices.
 
 use crate::builtin::BuiltinCall;
+use crate::limits::Limits;
 use crate::rows::{Found, Look, Rows};
 use crate::wasm::WasmCall;
 use crate::work::Effects;
-use types::EngineError;
 use types::procedure::{Failure, FailureKind};
+use types::{EngineError, Micros};
 
 /// A look takes as long as so many steps.
 const LOOK_STEPS: u64 = 1_500;
@@ -43,21 +44,43 @@ pub struct Running {
     inner: Inner,
     /// Steps that it may still take.
     left: u64,
+    /// How long it may run, and how long it has.
+    time: Micros,
+    ran: Micros,
 }
 
 impl Running {
-    pub(crate) fn new(inner: Inner, steps: u64) -> Running {
-        Running { inner, left: steps }
+    pub(crate) fn new(inner: Inner, limits: &Limits) -> Running {
+        Running { inner, left: limits.steps, time: limits.time, ran: Micros::ZERO }
+    }
+
+    /// Whoever runs it has measured that it ran for so long since it said so last. A call that has run for too
+    /// long ends where it would go on.
+    pub fn ran(&mut self, time: Micros) {
+        self.ran = self.ran + time;
+    }
+
+    fn overdue(&self) -> Option<Failure> {
+        let (most, late) = (self.time, self.time > Micros::ZERO && self.ran > self.time);
+        let why = format!(
+            "the call runs for longer than {} ms: let it do less at once, or raise procedures.time_ms",
+            most.as_millis()
+        );
+        late.then(|| Failure::new(FailureKind::Time, why))
     }
 
     /// Goes on for so many steps at most. `found` is what was looked for, if the last step was to look.
-    /// Only a call of a program in a language for users is made so; what is compiled in is called by
-    /// [`Running::go_on`].
+    /// Only a call of a program in a language for users is made so ([`Running::is_stepped`]); what is compiled
+    /// in is called by [`Running::go_on`].
     pub fn step(&mut self, steps: u64, found: Option<Found>) -> Step {
+        let overdue = self.overdue();
         let Inner::Wasm(call) = &mut self.inner else {
             let why = "a program that is compiled in runs at a partition alone";
             return Step::Ended(Err(Failure::new(FailureKind::Tables, why)));
         };
+        if let Some(failure) = overdue {
+            return Step::Ended(Err(failure));
+        }
         if let Some(found) = &found {
             let rows = if let Found::Rows(rows) = found { rows.len() as u64 } else { 0 };
             self.left = self.left.saturating_sub(LOOK_STEPS + rows * ROW_STEPS);
@@ -69,6 +92,11 @@ impl Running {
             Step::More if self.left == 0 => Step::Ended(Err(too_long())),
             step => step,
         }
+    }
+
+    /// True if it goes on by [`Running::step`].
+    pub fn is_stepped(&self) -> bool {
+        matches!(self.inner, Inner::Wasm(_))
     }
 
     /// Goes on for about so many steps, with rows at hand. An error of theirs ends it.

@@ -22,6 +22,14 @@ impl Shape {
         Shape { id: table.id, name: table.name.clone(), schema: table.schema.clone(), state }
     }
 
+    /// Why programs write no rows of it, as a sentence, if so.
+    pub(crate) fn unwritable(&self) -> Option<String> {
+        let keyless =
+            || Some("it has no key of its own".to_string()).filter(|_| self.schema.has_hidden_key());
+        let why = self.schema.of_sql_alone().or_else(keyless)?;
+        Some(format!("table `{}`: {why}", self.name))
+    }
+
     /// Where its rows lie.
     pub(crate) fn keys(&self) -> KeySpace {
         KeySpace::Table(self.id)

@@ -27,6 +27,17 @@ pub struct Effects {
     pub rows: Vec<Bytes>,
 }
 
+/// In which order a range is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Order {
+    Forwards,
+    /// From its last row to its first.
+    Backwards,
+}
+
+/// A range that is read backwards has no more rows: rows are stored forwards, so all of them are looked at.
+const MAX_BACKWARDS: usize = 10_000;
+
 /// One call's work.
 pub(crate) struct Work {
     pub shapes: Arc<[Shape]>,
@@ -119,12 +130,12 @@ impl Work {
     }
 
     /// The range of a table's rows whose keys begin with the first `fixed` of these values, from where all of
-    /// them stand.
+    /// them stand: to its end, or backwards to its beginning, with the rows whose keys begin with all of them.
     pub fn range(
         &self,
         table: usize,
         (values, fixed): (Vec<Value>, usize),
-        rows: usize,
+        (rows, order): (usize, Order),
     ) -> Result<Look, Failure> {
         let shape = &self.shapes[table];
         if fixed > values.len() || values.len() > shape.schema.key().len() {
@@ -136,11 +147,18 @@ impl Work {
             |values: &[Value]| encode_key_prefix(&shape.schema, values).map_err(|e| row_failure(shape, &e));
         let (from, prefix) = (encode(&values)?, encode(&values[..fixed])?);
         self.check_place(shape, &prefix)?;
-        let (from, to) = shape.keys().range(&from, &prefix_end(&prefix));
+        let (from, to) = match order {
+            Order::Forwards => shape.keys().range(&from, &prefix_end(&prefix)),
+            Order::Backwards => shape.keys().range(&prefix, &prefix_end(&from)),
+        };
         // Those that the call has removed itself are found, too.
         let gone = self.within(&from, &to).filter(|(_, value)| value.is_none()).count();
         let bytes = self.limits.read_bytes.saturating_sub(self.read_bytes) + 1;
-        Ok(Look::Scan { from, to, rows: rows + gone, bytes })
+        let rows = match order {
+            Order::Forwards => rows + gone,
+            Order::Backwards => MAX_BACKWARDS + 1,
+        };
+        Ok(Look::Scan { from, to, rows, bytes })
     }
 
     /// What the call itself has made of the rows of a range.
@@ -154,10 +172,17 @@ impl Work {
         table: usize,
         look: &Look,
         found: Vec<(Bytes, Bytes)>,
-        rows: usize,
+        (rows, order): (usize, Order),
     ) -> Result<Vec<Row>, Failure> {
         let Look::Scan { from, to, rows: asked, .. } = look else { return Ok(Vec::new()) };
         self.read(found.iter().map(|(key, value)| key.len() + value.len()).sum())?;
+        if order == Order::Backwards && found.len() > MAX_BACKWARDS {
+            let name = &self.shapes[table].name;
+            let why = format!(
+                "a range of table `{name}` that is read backwards has more than {MAX_BACKWARDS} rows"
+            );
+            return Err(Failure::new(FailureKind::Reads, format!("{why}: fix more of its key")));
+        }
         // Behind the last row that was found others may be that were not.
         let cut_off = (found.len() >= *asked).then(|| found.last().map(|(key, _)| key.clone())).flatten();
         let mut all: BTreeMap<Bytes, Bytes> = found.into_iter().collect();
@@ -168,7 +193,10 @@ impl Work {
             };
         }
         let within = |key: &Bytes| cut_off.as_ref().is_none_or(|end| key <= end);
-        let kept: Vec<_> = all.into_iter().filter(|(key, _)| within(key)).take(rows).collect();
+        let kept: Vec<_> = match order {
+            Order::Forwards => all.into_iter().filter(|(key, _)| within(key)).take(rows).collect(),
+            Order::Backwards => all.into_iter().rev().take(rows).collect(),
+        };
         kept.iter().map(|(key, value)| self.decode(table, key, value)).collect()
     }
 
@@ -187,6 +215,9 @@ impl Work {
         self.writable(table)?;
         let shapes = self.shapes.clone();
         let shape = &shapes[table];
+        if let Some(why) = shape.unwritable() {
+            return Err(Failure::new(FailureKind::Row, why));
+        }
         let mut fit = Row { values: Vec::with_capacity(row.values.len()), open: row.open };
         for (column, value) in shape.schema.columns().iter().zip(row.values) {
             fit.values.push(fitted(column, value).map_err(|why| row_failure(shape, &why))?);

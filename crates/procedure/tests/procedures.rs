@@ -311,3 +311,44 @@ fn what_is_compiled_in_does_the_same() {
     assert!(Runtime::default().prepare(&wrong, &find).is_err());
     assert!(Runtime::default().prepare(&defined(Language::Builtin, "other", &["id"], false), &find).is_err());
 }
+
+#[test]
+fn pr220_a_call_ends_when_it_was_said_to_have_run_for_too_long() {
+    let spin = prepare(&program("(loop $on (br $on))"), &["a"]).expect("it is sound");
+    let mut running = begin(&spin, &[1], Given::default()).expect("fits");
+    let world = World::default();
+    let slice = |running: &mut Running| running.go_on(&world, 1_000).expect("no error");
+    running.ran(types::Micros::from_millis(10));
+    assert_eq!(slice(&mut running), Progress::More, "as long as it may");
+    running.ran(types::Micros(1));
+    let Progress::Ended(Err(failure)) = slice(&mut running) else { panic!("it goes on") };
+    assert_eq!(failure.kind, FailureKind::Time);
+    assert!(failure.why.contains("10 ms") && failure.why.contains("procedures.time_ms"), "{failure}");
+}
+
+#[test]
+fn ranges_are_read_backwards_with_what_the_call_has_written() {
+    let body = |before: &str, many: u32| {
+        let range = "(import \"table:accounts\" \"range_back\" (func $back (param i32 i32) (result i32)))";
+        let source = program(&format!(
+            "{before} (call $int (call $a)) (drop (call $back (i32.const 0) (i32.const {many})))
+             (block $end (loop $on (br_if $end (i32.eqz (call $next))) (call $give (call $id)) (br $on)))"
+        ));
+        source.replacen("(module", &format!("(module {range}"), 1)
+    };
+    let mut world = World::of(&[(1, 0), (2, 0), (3, 0), (5, 0), (6, 0)]);
+    let all = prepare(&body("", 100), &["a"]).expect("it is sound");
+    assert_eq!(world.call(&all, &[5]), Ok(vec![5, 3, 2, 1]));
+    assert_eq!(world.call(&all, &[4]), Ok(vec![3, 2, 1]));
+    assert_eq!(world.call(&all, &[0]), Ok(vec![]));
+    let two = prepare(&body("", 2), &["a"]).expect("it is sound");
+    assert_eq!(world.call(&two, &[9]), Ok(vec![6, 5]));
+    let own = "(call $int (i64.const 5)) (drop (call $delete))
+        (call $new) (call $int (i64.const 4)) (call $set_id) (call $put)";
+    let own = prepare(&body(own, 2), &["a"]).expect("it is sound");
+    assert_eq!(world.call(&own, &[5]), Ok(vec![4, 3]));
+    let many: Vec<(i64, i64)> = (0..10_001).map(|id| (id, 0)).collect();
+    let mut world = World::of(&many);
+    assert_eq!(world.call(&two, &[9_999]), Ok(vec![9_999, 9_998]));
+    assert_eq!(kind(world.call(&two, &[10_000])), FailureKind::Reads, "it looks at no more rows");
+}

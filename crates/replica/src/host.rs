@@ -222,20 +222,40 @@ impl<L: Leases> Host<L> {
 
     /// Goes on with one count, digest, large write or call, for a bounded number of rows or steps. A
     /// driver calls it between its other work for as long as [`Host::aggregates`] says so; [`Host::tick`]
-    /// does it too, so none is forgotten.
-    pub fn aggregate(&mut self, now: Now, out: &mut Vec<Output>) {
-        let Some(partition) = self.aggregating.pop_front() else { return };
-        self.with(now, partition, out, |replica, ctx| {
-            match replica.role.has_replay(&replica.config, &replica.data) {
-                true => replica.replay_slice(ctx),
-                false => {
-                    crate::replica::call::go_on(replica, ctx);
-                    replica.go_on_with_large(ctx);
-                    replica.aggregate(ctx);
-                }
+    /// does it too, so none is forgotten. Gives the partition whose call has had the turn and goes on: the
+    /// driver knows how long that took ([`Host::ran`]).
+    pub fn aggregate(&mut self, now: Now, out: &mut Vec<Output>) -> Option<PartitionId> {
+        let partition = self.aggregating.pop_front()?;
+        let goes_on = self.with(now, partition, out, |replica, ctx| {
+            if replica.role.has_replay(&replica.config, &replica.data) {
+                replica.replay_slice(ctx);
+                return false;
             }
+            let others = !replica.readers.aggregates.is_empty() || !replica.large.is_empty();
+            if replica.features.calls.take_turn(others) {
+                return crate::replica::call::go_on(replica, ctx);
+            }
+            replica.go_on_with_large(ctx);
+            replica.aggregate(ctx);
+            false
         });
         self.note_aggregates(partition);
+        goes_on.filter(|goes_on| *goes_on).map(|_| partition)
+    }
+
+    /// A call's slice took so long, of the processor if the driver can tell. It is the primary alone that
+    /// counts it: a call that has run for too long ends with its next slice, and that is its outcome (PR-220).
+    pub fn ran(&mut self, partition: PartitionId, time: Micros) {
+        if let Some(replica) = self.replicas.get_mut(&partition) {
+            replica.features.calls.ran(time);
+        }
+    }
+
+    /// True if a call of a procedure is under way, or one waits.
+    pub fn calls(&self) -> bool {
+        let pending =
+            |id: &PartitionId| self.replica(*id).is_some_and(|one| one.features.calls.are_pending());
+        self.aggregating.iter().any(pending)
     }
 
     fn note_aggregates(&mut self, partition: PartitionId) {

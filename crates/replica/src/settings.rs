@@ -1,5 +1,6 @@
 //! Settings of time and size. Suspicion, lease and grace are three different things (N18, PR-64).
 
+use procedure::{Limits, Runtime};
 use types::{Micros, Rules};
 
 /// Times and bounds of one node. The defaults are those of PR-64.
@@ -74,6 +75,11 @@ pub struct Settings {
     pub slice_rows: usize,
     /// See `slice_rows`.
     pub slice_bytes: usize,
+    /// What runs procedures, with the programs that are compiled into this node.
+    pub programs: Runtime,
+    /// What one call of a procedure may use. The outcome of a call is the primary's to say; backups may have
+    /// other limits.
+    pub call: Limits,
 }
 
 impl Default for Settings {
@@ -110,6 +116,8 @@ impl Default for Settings {
             load_unasked: Micros::from_millis(600_000),
             slice_rows: 2048,
             slice_bytes: 512 << 10,
+            programs: Runtime::default(),
+            call: Limits::default(),
         }
     }
 }

@@ -144,7 +144,9 @@ impl Alone {
         self.request(op, in_session);
         // Counts go on by themselves in a node.
         while self.host.aggregates() {
-            self.with(|host, now, out| host.aggregate(now, out));
+            self.with(|host, now, out| {
+                host.aggregate(now, out);
+            });
         }
         self.answered()
     }

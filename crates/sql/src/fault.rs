@@ -46,8 +46,13 @@ fn call_failed(answer: &Answer) -> Failure {
     let Body::Called(CallResult::Failed(failure)) = &answer.body else {
         return Failure::new(code::INTERNAL, "a call failed and nobody says why");
     };
+    of_call(failure)
+}
+
+/// The same of the failure itself.
+pub fn of_call(failure: &types::procedure::Failure) -> Failure {
     let code = match failure.kind {
-        FailureKind::Steps | FailureKind::Later => code::CANCELED,
+        FailureKind::Steps | FailureKind::Time | FailureKind::Later => code::CANCELED,
         FailureKind::Memory | FailureKind::Reads | FailureKind::Writes | FailureKind::Results => code::LIMIT,
         FailureKind::Depth => "54001",
         FailureKind::Arguments => "22023",

@@ -9,6 +9,7 @@
 //! | the evaluating engine: SQLite over the cluster's tables | [`engine`], [`evaluate`] |
 //! | COPY | [`copy`] |
 //! | PREPARE, EXECUTE and cursors in SQL | [`cursors`] |
+//! | procedures: made, called at primaries, and within transactions | [`procedures`], [`calls`] |
 //! | sequences, views | [`numbering`], [`views`] |
 //! | columns with bounds and defaults, rows that fit them, numbers for rows | [`columns`], [`rows`], [`sequences`] |
 //! | constraints of a database's tables: changed, kept, what follows from them | [`constraints`], [`constraining`], [`follow`], [`early`] |
@@ -27,6 +28,7 @@
 pub mod alter;
 pub mod altering;
 pub mod bind;
+pub mod calls;
 pub mod catalog;
 pub mod columns;
 pub mod constraining;
@@ -65,4 +67,5 @@ pub mod views;
 pub mod work;
 pub mod write;
 
+pub use calls::Programs;
 pub use session::{DATABASE, Sql, USER};

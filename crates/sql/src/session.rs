@@ -10,6 +10,7 @@ mod waiting;
 mod within;
 
 use crate::bind::Bound;
+use crate::calls::{Procedures, Programs};
 use crate::copy::{self, CopyInput};
 use crate::database;
 use crate::driver::{Driver, Handle, Place};
@@ -52,18 +53,21 @@ pub struct Sql {
     sessions: Arc<Sessions>,
     sequences: Arc<Sequences>,
     turns: Arc<Turns>,
+    programs: Programs,
     /// Ends with the service.
     _driver: Driver,
 }
 
 impl Sql {
-    /// Starts to look for the cluster, on the runtime that this is called in: that of the sessions.
-    pub fn start(options: Options) -> Sql {
+    /// Starts to look for the cluster, on the runtime that this is called in: that of the sessions. Calls in
+    /// transactions are made by these programs.
+    pub fn start(options: Options, programs: Programs) -> Sql {
         let driver = Driver::start(options);
         let (engines, sequences, sessions) = (Arc::default(), Arc::default(), Arc::default());
         let turns = Arc::default();
         let handle = driver.handle().clone();
-        Sql { handle, caches: Mutex::default(), engines, sequences, sessions, turns, _driver: driver }
+        let caches = Mutex::default();
+        Sql { handle, caches, engines, sessions, sequences, turns, programs, _driver: driver }
     }
 
     /// The way of a session in this database, and what the catalogs call it.
@@ -117,6 +121,7 @@ impl pg::Service for Sql {
             copying: None,
             turns: self.turns.clone(),
             named: cursors::Named::default(),
+            procedures: Procedures::new(self.programs.clone()),
         })
     }
 
@@ -142,6 +147,8 @@ pub struct SqlSession {
     turns: Arc<Turns>,
     /// Cursors and prepared statements that SQL has named.
     named: cursors::Named,
+    /// Those that it has called in transactions.
+    procedures: Procedures,
 }
 
 impl pg::Session for SqlSession {

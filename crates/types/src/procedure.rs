@@ -35,6 +35,8 @@ pub enum FailureKind {
     Raised = 12,
     /// Rows that it writes are being copied: the same call can be made later.
     Later = 13,
+    /// It ran for longer than a call may.
+    Time = 14,
 }
 
 /// A call that failed. Nothing of it was done.

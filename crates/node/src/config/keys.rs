@@ -106,6 +106,7 @@ pub const SETTINGS: &[Setting] = &[
     number("limits.uncommitted_bytes", "67108864", "uncommitted entries of a partition"),
     number("limits.tail_bytes", "4194304", "entries kept in memory for members a little behind"),
     number("limits.copy_bytes", "1048576", "rows in one piece of a copy"),
+    number("procedures.time_ms", "10", "how long a call of a procedure runs; 0: until its steps are used up"),
     number(
         "ship.bytes_per_second",
         "67108864",

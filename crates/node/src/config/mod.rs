@@ -11,10 +11,12 @@ pub use source::{Origin, Shown, Sources};
 
 use crate::failure::Failure;
 use crate::net::listen;
+use procedure::{Builtin, Limits, Runtime};
 use replica::Settings;
 use source::Values;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use types::{Micros, NodeId};
 use wire::hello::Secret;
 
@@ -167,6 +169,13 @@ impl Config {
     pub fn with(changes: &[(&str, &str)]) -> Result<Config, Failure> {
         let flags = changes.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
         Config::load(&Sources { flags, ..Sources::default() })
+    }
+
+    /// The same for a node that these programs are compiled into, each under its name: procedures in the
+    /// language `builtin` name them. Every node of a cluster needs them, since any may lead.
+    pub fn with_programs(mut self, programs: Vec<(String, Arc<dyn Builtin>)>) -> Config {
+        self.timing.programs = Runtime::with(programs);
+        self
     }
 
     /// Checks what a process refuses only when it starts: doors that other machines can reach.
@@ -354,6 +363,7 @@ fn timing(values: &Values) -> Result<Settings, String> {
         failback_keep_bytes: values.number("failback.keep_bytes")?,
         failback_full: values.flag("failback.full"),
         scrub_bytes_per_second: values.number("scrub.bytes_per_second")?,
+        call: Limits { time: ms("procedures.time_ms")?, ..Limits::default() },
         ..Settings::default()
     })
 }

@@ -146,7 +146,7 @@ impl Node {
             self.replicas.input(now, |host, now, out| host.synced(now, &synced, out));
         }
         self.replicas.serve_log_reads(now, &self.journal);
-        self.replicas.input(now, |host, now, out| host.aggregate(now, out));
+        self.aggregate();
         self.checkpoint()?;
         self.replicas.install(now);
         if self.timer.tick_is_due() {
@@ -163,6 +163,17 @@ impl Node {
         let pending = [self.journal.oldest_pending(), self.records.oldest_waiting()];
         self.connections.alive(end, pending.into_iter().flatten().min());
         Ok(())
+    }
+
+    /// Goes on with what takes several turns. How long a call of a procedure runs is measured here: the host
+    /// reads no clock.
+    fn aggregate(&mut self) {
+        let now = self.timer.now();
+        let began = self.replicas.host().calls().then(clock::thread_cpu);
+        let ran = self.replicas.input(now, |host, now, out| host.aggregate(now, out));
+        if let (Some(partition), Some(began)) = (ran, began) {
+            self.replicas.host_mut().ran(partition, clock::thread_cpu().since(began));
+        }
     }
 
     /// Reads a connection, to its end or until others should have their turn.

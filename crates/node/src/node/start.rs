@@ -33,6 +33,7 @@ use crate::stores;
 use crate::tails;
 use crate::timed_files::TimedFiles;
 use crate::web::Web;
+use ::sql::Programs;
 use driver::recovery;
 use mio::{Poll, Waker};
 use replica::Host;
@@ -142,7 +143,8 @@ pub fn start(config: Config) -> Result<Running, Failure> {
 
 /// The SQL gateway, which is a client of the cluster like any other.
 fn sql_thread(config: &Config, listener: Option<TcpListener>) -> std::io::Result<Option<SqlThread>> {
-    let start = |listener| SqlThread::start(listener, &config.sql, cluster(config, "sql"));
+    let programs = Programs { runtime: config.timing.programs.clone(), limits: config.timing.call.clone() };
+    let start = |listener| SqlThread::start(listener, &config.sql, (cluster(config, "sql"), programs));
     listener.map(start).transpose()
 }
 

@@ -2,8 +2,8 @@
 
 use super::{Cluster, LONG};
 use pg::{Cancel, Failure, Login, Outcome, Service, Session};
-use sql::Sql;
 use sql::session::SqlSession;
+use sql::{Programs, Sql};
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -33,13 +33,18 @@ impl Drop for Behind {
 
 /// The service of a cluster, as a node has it.
 pub fn service(cluster: &Cluster) -> Behind {
+    service_with(cluster, Programs::default())
+}
+
+/// The same with other programs, or other limits of calls.
+pub fn service_with(cluster: &Cluster, programs: Programs) -> Behind {
     let controllers = vec![cluster.controller_address()];
     let options = client::Options { controllers, wait: true, timeout: LONG, ..client::Options::default() };
     // The sessions of these tests have threads and runtimes of their own.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let service = {
         let _here = runtime.enter();
-        Arc::new(Sql::start(options))
+        Arc::new(Sql::start(options, programs))
     };
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let thread = std::thread::spawn(move || {

@@ -2,7 +2,7 @@
 
 use crate::convert::content;
 use crate::rows::{Found, Look};
-use crate::work::{Work, one, several};
+use crate::work::{Order, Work, one, several};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::fmt;
@@ -36,7 +36,7 @@ impl HostError for Stop {}
 pub(crate) enum Wanted {
     Get(usize, Bytes),
     Delete(usize, Bytes),
-    Range(usize, Look, usize),
+    Range(usize, Look, (usize, Order)),
 }
 
 impl Wanted {

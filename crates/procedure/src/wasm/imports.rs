@@ -14,6 +14,7 @@
 //! | | `fail` (at, bytes) | ends the call with this sentence; nothing of it is done |
 //! | `table:T` | `get` | the row whose key is the list becomes current: 1 if there is one |
 //! | | `range` (fixed, rows) | rows whose keys begin with the first values of the list, from where all of it stands; gives how many |
+//! | | `range_back` (fixed, rows) | the same backwards: from where all of the list stands to the range's first row |
 //! | | `next` | the next row of the range becomes current: 0 if there is none |
 //! | | `new` | a row of defaults becomes current |
 //! | | `set C` | the list's last value becomes the value of C in the current row |
@@ -25,7 +26,7 @@
 use super::host::{HostState, MAX_RANGE, Source, Wanted, number_or_stop, read_text, well, write_memory};
 use crate::convert::{content, fitted, is_number, number};
 use crate::shape::Shape;
-use crate::work::row_failure;
+use crate::work::{Order, row_failure};
 use types::data::{Column, Row, Value};
 use types::procedure::{Failure, FailureKind};
 use wasmi::{Caller, Engine, Error, Linker, Module};
@@ -154,6 +155,7 @@ impl Links {
     /// What is asked of a table as a whole.
     fn of_table(&mut self, (of, name): (&str, &str), table: usize) -> Known {
         let linker = &mut self.linker;
+        let order = if name == "range_back" { Order::Backwards } else { Order::Forwards };
         match name {
             "get" => linked(linker.func_wrap(of, name, move |mut host: Host<'_>| -> Result<i32, Error> {
                 let asked = key(host.data_mut(), table);
@@ -165,11 +167,11 @@ impl Links {
                 let asked = asked.and_then(|key| host.data_mut().ask(Wanted::Delete(table, key)));
                 number_or_stop(&mut host, asked)
             })),
-            "range" => linked(linker.func_wrap(
+            "range" | "range_back" => linked(linker.func_wrap(
                 of,
                 name,
                 move |mut host: Host<'_>, fixed: i32, rows: i32| -> Result<i32, Error> {
-                    let asked = range(host.data_mut(), table, (fixed, rows));
+                    let asked = range(host.data_mut(), table, (fixed, rows, order));
                     let asked = asked.and_then(|wanted| host.data_mut().ask(wanted));
                     number_or_stop(&mut host, asked)
                 },
@@ -184,11 +186,8 @@ impl Links {
                 state.cursors[table].current = Some(state.work.fresh(table));
             })),
             "put" => {
-                let schema = &self.shapes[table].schema;
-                let keyless =
-                    || Some("it has no key of its own".to_string()).filter(|_| schema.has_hidden_key());
-                if let Some(why) = schema.of_sql_alone().or_else(keyless) {
-                    return Err(format!("table `{}`: {why}", self.shapes[table].name));
+                if let Some(why) = self.shapes[table].unwritable() {
+                    return Err(why);
                 }
                 linked(self.linker.func_wrap(of, name, move |mut host: Host<'_>| {
                     let done = put(host.data_mut(), table);
@@ -258,11 +257,16 @@ fn key(state: &mut HostState, table: usize) -> Result<bytes::Bytes, Failure> {
     state.work.key(table, values)
 }
 
-fn range(state: &mut HostState, table: usize, (fixed, rows): (i32, i32)) -> Result<Wanted, Failure> {
+fn range(
+    state: &mut HostState,
+    table: usize,
+    (fixed, rows, order): (i32, i32, Order),
+) -> Result<Wanted, Failure> {
     let values = state.take();
     let fixed = usize::try_from(fixed).unwrap_or(usize::MAX);
     let rows = usize::try_from(rows).unwrap_or(0).min(MAX_RANGE);
-    Ok(Wanted::Range(table, state.work.range(table, (values, fixed), rows)?, rows))
+    let look = state.work.range(table, (values, fixed), (rows, order))?;
+    Ok(Wanted::Range(table, look, (rows, order)))
 }
 
 /// Writes the list as a row, or the current row.

@@ -95,21 +95,30 @@ struct Known {
 /// Invariants (`validate`): nobody waits behind nothing for longer than a turn; no more than [`MAX_WAITING`].
 #[derive(Default)]
 pub(crate) struct Calls {
-    runtime: Option<Runtime>,
     known: Option<Known>,
     under_way: Option<Box<UnderWay>>,
     waiting: VecDeque<Waits>,
+    /// The last turn was theirs: the next one is that of others, if there are such.
+    had_turn: bool,
 }
 
 impl Calls {
-    /// What makes procedures ready to be called. It is made when it is asked for first.
-    pub fn runtime(&mut self) -> &Runtime {
-        self.runtime.get_or_insert_default()
-    }
-
     /// True if something is to be gone on with.
     pub fn are_pending(&self) -> bool {
         self.under_way.is_some() || !self.waiting.is_empty()
+    }
+
+    /// True if the turn is theirs: every other one, if there are `others` to be gone on with.
+    pub fn take_turn(&mut self, others: bool) -> bool {
+        self.had_turn = self.are_pending() && !(others && self.had_turn);
+        self.had_turn
+    }
+
+    /// The call that is under way has run for so long.
+    pub fn ran(&mut self, time: Micros) {
+        if let Some(call) = &mut self.under_way {
+            call.running.ran(time);
+        }
     }
 
     /// True for a request that waits until the call that is under way has ended.
@@ -155,15 +164,14 @@ impl Calls {
     pub fn prepared(
         &mut self,
         engine: &dyn Engine,
-        edition: (Term, Lsn),
+        (edition, runtime): ((Term, Lsn), &Runtime),
         (id, version): (TableId, u32),
     ) -> Result<Option<Result<Arc<Prepared>, String>>, EngineError> {
         if self.known.as_ref().is_none_or(|known| known.edition != edition) {
             let tables = tables_at(engine, ReadAt::Applied)?;
             self.known = Some(Known { edition, tables, prepared: BTreeMap::new() });
         }
-        let (runtime, known) = (self.runtime.get_or_insert_default(), self.known.as_mut());
-        let Some(Known { tables, prepared, .. }) = known else { return Ok(None) };
+        let Some(Known { tables, prepared, .. }) = &mut self.known else { return Ok(None) };
         let is_callable = |(state, table): &&(TableState, CatalogTable)| {
             state.is_named() && table.schema.procedure().is_some() && table.schema.version() == version
         };

@@ -9,8 +9,9 @@ use crate::serve::large::LookUps;
 use types::EngineError;
 use wire::{Request, Status};
 
-/// Goes on with the call that is under way for a slice, and serves who waits when it has ended.
-pub(crate) fn go_on(replica: &mut Replica, ctx: &mut Ctx) {
+/// Goes on with the call that is under way for a slice, and serves who waits when it has ended. True if it has
+/// not.
+pub(crate) fn go_on(replica: &mut Replica, ctx: &mut Ctx) -> bool {
     if let Some(call) = replica.features.calls.take() {
         let term = replica.role.term();
         let changed = || Status::NotYet("the primary changed while the call was under way".into());
@@ -23,10 +24,14 @@ pub(crate) fn go_on(replica: &mut Replica, ctx: &mut Ctx) {
             (None, Some(mut writing)) => writing.go_on(call),
             (None, None) => Ok(Some(Answer::only(Status::NotPrimary))),
         };
+        let goes_on = matches!(answer, Ok(None));
         replica.answer(ctx, to, &request, answer);
+        if goes_on {
+            return true;
+        }
     }
     for _ in 0..SERVED_PER_TURN {
-        let Some(asked) = replica.features.calls.next_waiting() else { return };
+        let Some(asked) = replica.features.calls.next_waiting() else { return false };
         let late = asked.is_late(ctx.now.mono);
         let (to, request) = asked.into_request(ctx.now.mono);
         let answer = match late.or_else(|| replica.not_here(&request, false)) {
@@ -35,6 +40,7 @@ pub(crate) fn go_on(replica: &mut Replica, ctx: &mut Ctx) {
         };
         replica.answer(ctx, to, &request, answer);
     }
+    false
 }
 
 /// Handles a request, unless it has to wait with the large writes.

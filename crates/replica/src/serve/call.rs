@@ -43,11 +43,11 @@ impl Writing<'_> {
         if let Some(answer) = self.check_session(request, hash)? {
             return Ok(Some(self.seen(answer)));
         }
-        let limits = Limits::default();
+        let limits = self.settings.call.clone();
         if let Some(status) = self.keeps_too_much(request, &limits)? {
             return Ok(Some(Answer::only(status)));
         }
-        let edition = self.catalog.edition(self.term);
+        let edition = (self.catalog.edition(self.term), &self.settings.programs);
         let engine = self.data.engine.as_ref();
         let wanted = (call.procedure, call.version);
         let prepared = match self.calls.prepared(engine, edition, wanted)? {

@@ -147,7 +147,7 @@ impl Writing<'_> {
         let evaluated = match seen.into_iter().any(|since| !self.data.on_history(since)) {
             true => Err(Refused::Outcome(Outcome::Changed)),
             false => {
-                let rules = (self.rules, self.calls.runtime());
+                let rules = (self.rules, &self.settings.programs);
                 catalog::evaluate_parts(engine, self.record, rules, (&read, parts), since)?
             }
         };

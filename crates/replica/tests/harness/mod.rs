@@ -299,7 +299,9 @@ impl World {
     fn slice(&mut self, words: &[&str]) {
         let node = words[1].parse().expect("a node");
         for _ in 0..words.get(2).map_or(1, |count| count.parse().expect("a count")) {
-            self.with(node, |host, now, out| host.aggregate(now, out));
+            self.with(node, |host, now, out| {
+                host.aggregate(now, out);
+            });
         }
     }
 

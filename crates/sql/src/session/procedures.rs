@@ -1,15 +1,19 @@
-//! Procedures are made and dropped like tables, and called outside of transactions: a call is one operation
-//! where the rows are, and shares no transaction with anything else.
+//! Procedures are made and dropped like tables. Outside of transactions a call is one operation where the rows
+//! are; within one it is a statement like others, and the program runs here (`calls`).
 
 use super::SqlSession;
+use crate::calls::Calling;
 use crate::database;
 use crate::fault::{self, Decided};
 use crate::procedures::{self, Call, ProcedureStatement};
 use crate::read::{CALL, Values};
+use crate::statements::canceled;
+use crate::txn::turns;
+use bytes::Bytes;
 use client::Procedure;
 use pg::{Failure, Outcome, Rows, code};
 use std::collections::BTreeSet;
-use types::TableId;
+use types::{TableId, TableRecord};
 
 impl SqlSession {
     /// Makes or drops procedures.
@@ -51,10 +55,6 @@ impl SqlSession {
 
     /// CALL. What it gives, a client reads like the rows of a query.
     pub(super) async fn call(&mut self, call: &Call, values: Values) -> Result<Outcome, Failure> {
-        if self.open.is_some() {
-            let hint = "end the transaction first: a call is one operation by itself, all of it or nothing";
-            return Err(Failure::unsupported("CALL in a transaction block", hint));
-        }
         let handle = self.evaluator.handle.clone();
         let mut arguments = Vec::new();
         if let Some(bound) = &call.arguments
@@ -66,13 +66,15 @@ impl SqlSession {
         let procedure = Procedure::of_record(&handle.database_record()?, call.procedure.clone());
         let procedure = procedure.map_err(|error| internal(error.to_string()))?;
         let asked = procedure.call(arguments).map_err(|error| internal(error.to_string()))?;
+        if self.open.is_some() {
+            let rows = self.call_within(&call.procedure, asked).await?;
+            let rows = procedure.decoded(&rows).map_err(|error| internal(error.to_string()))?;
+            return Ok(called(&call.procedure, rows));
+        }
         match fault::decided(handle.call(asked.within(CALL)).await)? {
             Decided::Done(answer) => {
                 let rows = procedure.rows(&answer).map_err(|error| internal(error.to_string()))?;
-                match procedures::told_columns(&call.procedure) {
-                    None => Ok(Outcome::Done("CALL".into())),
-                    Some(_) => Ok(Outcome::Rows("CALL", Rows::of(rows))),
-                }
+                Ok(called(&call.procedure, rows))
             }
             Decided::Violates(number) => {
                 let message = "a constraint of a table that the procedure writes forbids it";
@@ -81,5 +83,51 @@ impl SqlSession {
             }
             other => Err(Failure::new(code::INTERNAL, format!("a call was refused: {other:?}"))),
         }
+    }
+
+    /// Makes a call as a statement of the transaction: what it writes is written when that commits. Gives the
+    /// rows that it gives.
+    async fn call_within(&mut self, record: &TableRecord, call: client::Call) -> Result<Vec<Bytes>, Failure> {
+        let until = turns::deadline();
+        let catalog = self.evaluator.handle.catalog().ok_or_else(fault::not_ready)?;
+        let prepared = self.procedures.prepared(&catalog, record)?;
+        let calling = Calling::new(&self.evaluator.handle, call, (prepared, self.procedures.limits()))?;
+        let (mut all, rows) = loop {
+            let view = self.view()?;
+            let done = tokio::select! {
+                done = calling.run(&self.evaluator, &view) => done,
+                () = self.evaluator.cancel.wait() => return Err(canceled()),
+            };
+            let (all, rows) = done?;
+            let mut waited = false;
+            for edits in &all {
+                self.settings.check_secured(edits.table.record())?;
+                waited |= self.all_in_turn(edits, until).await?;
+            }
+            if !waited {
+                if let Err(failure) = self.keeps_constraints(&all, &view).await {
+                    return Err(self.unless_overtaken(failure).await);
+                }
+                break (all, rows);
+            }
+        };
+        let handle = self.evaluator.handle.clone();
+        if let Some(open) = &mut self.open {
+            for edits in &mut all {
+                match open.definitions().has_loaded(edits.table.id()) {
+                    true => open.write_loaded(&handle, edits).await?,
+                    false => open.take_called(edits)?,
+                }
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// What a client is told of a call that is done.
+fn called(procedure: &TableRecord, rows: Vec<pg::Row>) -> Outcome {
+    match procedures::told_columns(procedure) {
+        None => Outcome::Done("CALL".into()),
+        Some(_) => Outcome::Rows("CALL", Rows::of(rows)),
     }
 }

@@ -6,7 +6,7 @@ use super::relations::{
     BTREE, DATABASE, LSM, MEMORY, OWNER, Of, PG_CATALOG, Relation, constraint_oid, database_oid, default_oid,
     key_oid, schema_name, schema_oid, table_oid,
 };
-use super::{Filling, array, int, text, truth, types};
+use super::{Filling, array, int, routines, text, truth, types};
 use crate::settings;
 use crate::ty::Ty;
 use ::types::data::{Identity, Value};
@@ -19,7 +19,11 @@ pub fn fill(name: &str, facts: &Facts, filling: &mut Filling) {
         "pg_attribute" => attributes(facts, filling),
         "pg_attrdef" => defaults(facts, filling),
         "pg_type" => types::fill_types(filling),
-        "pg_proc" => types::fill_functions(filling),
+        "pg_proc" => {
+            types::fill_functions(filling);
+            routines::fill_procedures(facts, filling);
+        }
+        "pg_language" => routines::fill_languages(filling),
         "pg_index" => indexes(facts, filling),
         "pg_constraint" => constraints(facts, filling),
         "pg_database" => databases(facts, filling),

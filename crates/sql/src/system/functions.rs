@@ -4,7 +4,7 @@ use super::attributes;
 use super::facts::Facts;
 use super::names::{find, must_find, quoted, relation, shown};
 use super::relations::{OWNER, Of, Relation, constraint_oid, schema_name, schema_oid};
-use super::types;
+use super::{routines, types};
 use crate::ty::Ty::{self, *};
 use ::types::data::{Decimal, Value};
 use ::types::{TableRecord, system};
@@ -168,13 +168,12 @@ fn described(all: &mut Vec<Asking>) {
         Value::Int(column) => maybe(index(facts, oid(&a[0]), column)),
         _ => Ok(Value::Null),
     });
-    for name in [
-        "pg_get_statisticsobjdef_columns",
-        "pg_get_function_result",
-        "pg_get_function_arguments",
-        "pg_get_function_identity_arguments",
-        "obj_description",
-    ] {
+    for name in ["pg_get_function_arguments", "pg_get_function_identity_arguments"] {
+        add(all, name, &[Oid], Text, |facts, a| maybe(routines::arguments(facts, oid(&a[0]))));
+    }
+    add(all, "pg_get_function_result", &[Oid], Text, |facts, a| maybe(routines::result(facts, oid(&a[0]))));
+    add(all, "pg_get_functiondef", &[Oid], Text, |facts, a| maybe(routines::definition(facts, oid(&a[0]))));
+    for name in ["pg_get_statisticsobjdef_columns", "obj_description"] {
         add(all, name, &[Oid], Text, |_, _| Ok(Value::Null));
     }
     for name in ["obj_description", "shobj_description"] {

@@ -6,7 +6,7 @@
 //! | what a statement knows of the cluster, its session and the catalog | [`facts`] |
 //! | the cluster's own views, and `pg_stat_replication` | [`cluster`] |
 //! | what relations there are, their numbers, names and columns | [`relations`], [`names`], [`attributes`] |
-//! | PostgreSQL's catalogs and types; `information_schema` | [`catalogs`], [`types`], [`standard`] |
+//! | PostgreSQL's catalogs and types; `information_schema`; procedures in both | [`catalogs`], [`types`], [`standard`], `routines` |
 //! | functions that look at all that | [`functions`] |
 //! | the sessions of this node | [`sessions`] |
 //!
@@ -23,6 +23,7 @@ pub mod facts;
 pub mod functions;
 pub mod names;
 pub mod relations;
+mod routines;
 pub mod sessions;
 pub mod standard;
 pub mod types;

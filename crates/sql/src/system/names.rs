@@ -2,7 +2,7 @@
 
 use super::facts::Facts;
 use super::relations::{Relation, schema_name, schema_oid};
-use super::types;
+use super::{routines, types};
 use crate::ty::Ty;
 use pg::{Failure, code};
 
@@ -20,7 +20,7 @@ pub fn shown(facts: &Facts, ty: Ty, oid: i64) -> String {
         }),
         Ty::Regtype => types::format(oid, -1),
         Ty::Regnamespace => schema_name(oid).map(Into::into),
-        Ty::Regproc => types::function_name(oid).map(Into::into),
+        Ty::Regproc => types::function_name(oid).map(Into::into).or_else(|| routines::name(facts, oid)),
         _ => None,
     });
     known.unwrap_or_else(|| oid.to_string())
@@ -100,7 +100,7 @@ pub fn find(facts: &Facts, ty: Ty, text: &str) -> Result<Option<i64>, Failure> {
         }
         Ty::Regtype => types::find(text).map(i64::from),
         Ty::Regnamespace => schema_oid(name).map(i64::from),
-        Ty::Regproc => types::function(name).map(i64::from),
+        Ty::Regproc => types::function(name).or_else(|| routines::named(facts, name)).map(i64::from),
         _ => None,
     })
 }

@@ -20,6 +20,7 @@ pub fn fill(name: &str, facts: &Facts, filling: &mut Filling) {
         "key_column_usage" => key_columns(facts, filling, true),
         "constraint_column_usage" => key_columns(facts, filling, false),
         "referential_constraints" => super::constraints::referential(facts, filling),
+        "routines" => super::routines::fill_routines(facts, filling),
         "views" => views(facts, filling),
         "sequences" => sequences(facts, filling),
         _ => {}

@@ -67,6 +67,8 @@ pub struct Buffer {
     tables: BTreeMap<TableId, BTreeMap<Bytes, Edit>>,
     rows: usize,
     bytes: usize,
+    /// Rows that were not there are written whatever is there then.
+    puts: bool,
 }
 
 /// What is written of one table.
@@ -92,6 +94,17 @@ impl Buffer {
     /// The partition whose rows they are; of no meaning while there are none.
     pub fn partition(&self) -> PartitionId {
         self.partition
+    }
+
+    /// Among what is written are rows that a program puts, whatever was there: one that has come meanwhile is
+    /// none that it must not meet, but one that it has not seen.
+    pub fn puts(&mut self) {
+        self.puts = true;
+    }
+
+    /// True if [`Buffer::puts`] was said.
+    pub fn has_puts(&self) -> bool {
+        self.puts
     }
 
     /// True if there is nothing in it.

@@ -356,6 +356,16 @@ impl Open {
         Ok(())
     }
 
+    /// Takes in what a call writes. A row that it has put and not seen is written only if there is none still.
+    pub fn take_called(&mut self, edits: &mut Edits) -> Result<(), Failure> {
+        let puts = edits.edits.iter().any(|edit| !edit.existed && matches!(edit.after, After::Row(_)));
+        self.take(edits)?;
+        if puts {
+            Arc::make_mut(&mut self.view.buffer).puts();
+        }
+        Ok(())
+    }
+
     /// SAVEPOINT.
     pub fn save(&mut self, name: &str, settings: &Settings) {
         let (name, settings) = (name.to_string(), settings.clone());
@@ -421,6 +431,7 @@ impl Open {
         }
         match decided {
             Decided::Done(_) => Ok(()),
+            Decided::Exists if self.view.buffer.has_puts() => Err(fault::conflict()),
             Decided::Exists => Err(write::one_exists(handle, &inserted).await),
             Decided::Changed => Err(fault::conflict()),
             Decided::Violates(number) => Err(forbidden(handle, number, &refused).await),

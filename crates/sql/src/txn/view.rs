@@ -87,6 +87,11 @@ impl View {
         self.made.get(&table.id()) == Some(&false)
     }
 
+    /// True if the transaction has made the table.
+    pub fn is_made(&self, table: &Table) -> bool {
+        self.made.contains_key(&table.id())
+    }
+
     /// At which state a table is to be read in a partition. One that the transaction has made is as it is: it
     /// is changed by nobody else.
     pub fn at(&self, table: &Table, partition: PartitionId) -> ReadSnapshot {

@@ -13,7 +13,7 @@ use crate::settings::Settings;
 use types::data::kind::{Language, Procedure};
 use types::data::{Column, ColumnType, Constraint, Demand, Row, Schema, Signature, Value};
 use types::{
-    CatalogTable, Epoch, KeySpace, LogKind, Now, PartitionId, PartitionRecord, Policy, ReadAt, Rules,
+    CatalogTable, Epoch, KeySpace, LogKind, Micros, Now, PartitionId, PartitionRecord, Policy, ReadAt, Rules,
     SessionId, TableId,
 };
 use wire::{Op, RecordText, TableChange};
@@ -274,6 +274,25 @@ fn pr190_a_call_goes_on_in_slices_and_writes_wait_behind_it() {
     let (slices, answer) = world.ask(&endless);
     assert_eq!(failed(&answer), FailureKind::Steps);
     assert!(slices >= 100, "{slices} slices of the {} steps of a call", Limits::default().steps);
+}
+
+#[test]
+fn pr220_that_a_call_ran_too_long_is_its_outcome_and_is_told_again() {
+    let mut world = World::new();
+    let request = world.request(9, &[i64::MAX]);
+    let Op::Call(call) = &request.op else { panic!("a call") };
+    let begun = world.with(|writing| writing.call(client(1), &request, call)).expect("no error");
+    assert_eq!(begun, None);
+    let end = world.data.log.end();
+    world.calls.ran(Micros::from_millis(11));
+    let call = world.calls.take().expect("it is under way");
+    let answer = world.with(|writing| writing.go_on(call)).expect("no error").expect("it has ended");
+    assert_eq!(failed(&answer), FailureKind::Time);
+    assert_eq!(world.data.log.end().lsn, end.lsn.next(), "one entry says so");
+    assert_eq!(world.counter(1), None, "nothing of it is done");
+    // Whoever asks again is told the same, however fast it would be now.
+    let (slices, again) = world.ask(&request);
+    assert_eq!((slices, failed(&again), again.entry), (1, FailureKind::Time, answer.entry));
 }
 
 #[test]
