@@ -3,7 +3,7 @@
 use types::Finding;
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::of_mutant`].
-pub const FOUND: [(Finding, u64); 73] = [
+pub const FOUND: [(Finding, u64); 74] = [
     (Finding::F01, 1),
     (Finding::F02, 5),
     (Finding::F03, 0),
@@ -54,6 +54,7 @@ pub const FOUND: [(Finding, u64); 73] = [
     (Finding::Pr82, 19),
     (Finding::Pr85, 0),
     (Finding::Pr106, 279),
+    (Finding::Pr107, 0),
     (Finding::Pr110, 366),
     (Finding::Pr111, 0),
     (Finding::Pr112, 0),

@@ -39,6 +39,10 @@ impl OwnFaults {
         // What nodes keep does not go back with a disk that does.
         if [27, 29, 37, 39].contains(&(seed % 43)) && !faults.contains(&GoBack) {
             faults.insert(Fault::RecordsLost);
+            // The seeds that found something before there were such controllers have none.
+            if [2, 4].contains(&(seed / 43 % 5)) {
+                faults.insert(Fault::OldController);
+            }
         }
         let leaves_out = faults.contains(&Fault::RecordsLost) && (seed / 43).is_multiple_of(3);
         let think_us = Stream::new(seed, Concern::OwnFaults, 0).between(600_000, 1_800_000);

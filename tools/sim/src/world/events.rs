@@ -81,6 +81,7 @@ impl World {
             Event::InjectFault => self.inject(),
             Event::InjectOwn => self.inject_own(),
             Event::Rebuild => self.rebuild_on(),
+            Event::OldController => self.start_old_controller(),
             Event::Cure(cure) => self.cure(cure),
             Event::Inspect => self.inspect(),
         }

@@ -9,6 +9,7 @@ use types::PartitionId;
 pub(super) struct Faults {
     injector: Stream,
     own: Stream,
+    returns: Stream,
     online: Stream,
     indexes: Stream,
     /// The operator who goes on without the node that has everything.
@@ -23,6 +24,7 @@ impl Faults {
         Faults {
             injector: Stream::new(seed, Concern::Faults, 0),
             own: Stream::new(seed, Concern::OwnFaults, 1),
+            returns: Stream::new(seed, Concern::OwnFaults, 2),
             online: Stream::new(seed, Concern::Workload, (1 << 32) + 1),
             indexes: Stream::new(seed, Concern::Workload, 1 << 32),
             forced: Forced::new(Stream::new(seed, Concern::Operator, 1)),
@@ -38,6 +40,11 @@ impl Faults {
     /// The same for faults that have a rhythm of their own.
     pub fn own(&mut self) -> &mut Stream {
         &mut self.own
+    }
+
+    /// What comes back of what had been replaced.
+    pub fn returns(&mut self) -> &mut Stream {
+        &mut self.returns
     }
 
     /// How many copies and nodes are wanted.

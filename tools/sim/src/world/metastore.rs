@@ -72,6 +72,14 @@ impl Meta {
         Meta { disk, store, down_until: 0, slow_us, unheard: 0, closed: false, lost: false, seen, keys }
     }
 
+    /// All that it has, on another disk.
+    pub fn copy(&self, disk: Disk) -> Meta {
+        if let Ok(bytes) = self.disk.read(JOURNAL) {
+            disk.replace(JOURNAL, &bytes).expect("an empty disk has room");
+        }
+        Meta::new(disk)
+    }
+
     /// True if it answers nothing now.
     pub fn is_down(&self, now: u64) -> bool {
         self.down_until > now
