@@ -5,8 +5,8 @@
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{
-    ClusterRecord, Epoch, Generation, NodeId, NodeRecord, PartitionId, PartitionRecord, Rules, StoreId, TableId,
-    TableRecord,
+    ClusterRecord, Epoch, Generation, NodeId, NodeRecord, PartitionId, PartitionRecord, Rules, StoreId,
+    TableId, TableRecord,
 };
 use wire::control::ClusterMap;
 use wire::peer::Refusal;

@@ -85,6 +85,8 @@ pub enum Event {
     Rebuild,
     /// A controller of before the records were made anew starts.
     OldController,
+    /// The copy of a node's disk is started.
+    Cloned,
     /// A fault is over.
     Cure(Cure),
     /// Everything is looked at.
@@ -191,6 +193,7 @@ pub fn numbers_of(event: &Event) -> [u64; 6] {
         Event::InjectOwn => plain(32, 0, 0),
         Event::Rebuild => plain(33, 0, 0),
         Event::OldController => plain(34, 0, 0),
+        Event::Cloned => plain(35, 0, 0),
     }
 }
 

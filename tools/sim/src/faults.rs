@@ -121,6 +121,8 @@ faults! {
     RecordsLost = "records-lost";
     /// A controller of before the records were made anew starts again, on the disk that it had.
     OldController = "old-controller";
+    /// A copy of a node's disk, made while nobody used that, is started beside the node.
+    Cloned = "cloned";
     /// Two operators ask for what does not go together, at the same moment.
     Rivals = "rivals";
 }
@@ -165,10 +167,10 @@ impl Fault {
 
     /// True for classes that strike beside the others, in a rhythm of their own ([`crate::plan::own`]).
     pub fn is_own(self) -> bool {
+        use Fault::{Cloned, OldController, ReadFails, RecordsLost, Rivals};
         use Fault::{FewLogFiles, GiveUp, GoBack, LogCut, MetaFull, MetaSyncFails};
-        use Fault::{OldController, ReadFails, RecordsLost, Rivals};
         matches!(self, ReadFails | FewLogFiles | LogCut | MetaFull | MetaSyncFails)
-            || matches!(self, GiveUp | GoBack | RecordsLost | Rivals | OldController)
+            || matches!(self, GiveUp | GoBack | RecordsLost | Rivals | OldController | Cloned)
     }
 
     /// True if a process forgets what was in its memory.
@@ -177,6 +179,7 @@ impl Fault {
             || matches!(
                 self,
                 Fault::Crash
+                    | Fault::Cloned
                     | Fault::Power
                     | Fault::PowerAll
                     | Fault::Restart

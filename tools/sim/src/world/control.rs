@@ -1,6 +1,7 @@
 //! Controllers, the metastore and the operator: what they ask is carried out, with answers that come late,
 //! are lost, or come before the work is done.
 
+use super::clones;
 use super::cluster_records::ClusterRecords;
 use super::controllers::Controllers;
 use super::metastore::Meta;
@@ -76,6 +77,10 @@ impl World {
         };
         for output in outputs {
             match output {
+                Output::Send { conn, message } if clones::is_clone(conn) => self.clone_hears(&message),
+                Output::Close { conn } if clones::is_clone(conn) => {
+                    self.think(id, Input::Disconnected { conn });
+                }
                 Output::Txn { tag, txn } => self.submit(id, incarnation, tag, txn),
                 Output::Send { conn, message } => self.send(conn.0, false, message),
                 Output::Close { conn } => self.close_conn(conn.0, false),

@@ -26,7 +26,14 @@ impl Controllers {
     pub fn new(count: u32, shape: &mut Stream) -> Controllers {
         let process = |_| {
             let clock = Clock::new(0, shape.between(10_000_000, 900_000_000));
-            ControllerProcess { clock, running: None, seed: shape.next(), stale_until: 0, plans: false, is_old: false }
+            ControllerProcess {
+                clock,
+                running: None,
+                seed: shape.next(),
+                stale_until: 0,
+                plans: false,
+                is_old: false,
+            }
         };
         Controllers((0..count).map(process).collect())
     }

@@ -82,6 +82,7 @@ impl World {
             Event::InjectOwn => self.inject_own(),
             Event::Rebuild => self.rebuild_on(),
             Event::OldController => self.start_old_controller(),
+            Event::Cloned => self.start_clone(),
             Event::Cure(cure) => self.cure(cure),
             Event::Inspect => self.inspect(),
         }

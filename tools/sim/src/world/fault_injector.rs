@@ -86,6 +86,7 @@ impl World {
             | Fault::GiveUp
             | Fault::GoBack
             | Fault::OldController
+            | Fault::Cloned
             | Fault::RecordsLost
             | Fault::Rivals
             | Fault::MetaFull

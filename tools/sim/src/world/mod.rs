@@ -31,6 +31,7 @@
 //! | `tables` | what replicas of a database have |
 //! | `rebuild` | the controllers' disk is lost, and the records are made anew |
 //! | `old_controller` | a controller of before that comes back |
+//! | `clones` | copies of nodes' disks are started beside them |
 //! | `rivals` | operators who want different things |
 //! | `online` | copies and nodes come and go |
 //! | `phases` | setting up, faults, healing, converging |
@@ -43,6 +44,7 @@
 mod acknowledge;
 mod availability;
 mod clients;
+mod clones;
 mod cluster_records;
 mod control;
 mod controllers;

@@ -95,6 +95,7 @@ impl World {
         };
         let (now, verdict) = (self.now(), self.checks.removed.is_written(id, record.store));
         self.checks.expect("I16", now, verdict);
+        self.check_is_no_clone(&record);
         for what in self.control.records.write_node(id, record) {
             self.trace.note(now, format_args!("n{node} {what}"));
         }

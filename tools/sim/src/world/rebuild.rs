@@ -117,6 +117,8 @@ impl World {
         let may = self.plan.recoverable
             && !self.control.rebuilding.under_way
             && !self.faults.forced.is_under_way()
+            // The report that is to name what was put aside would be gone before it does.
+            && self.faults.forced.are_told()
             && (1..=self.plan.nodes).all(tells)
             && self.checks.epochs.records().all(on_disk);
         if !may {
