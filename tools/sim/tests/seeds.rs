@@ -158,6 +158,11 @@ const FOUND: &[(u64, &str)] = &[
         1050610035899,
         "I13: a checker: a primary that was paused goes on, though a copy that does not count is cut off",
     ),
+    (340, "R9: the simulated loss of the records took the report of what a forced promotion put aside"),
+    (2789, "PR-145 (PR-210): a copy of a disk was let in that had been replaced"),
+    (3831, "PR-145 (PR-210): the same"),
+    (7707, "PR-145 (PR-210): the same"),
+    (8754, "PR-145 (PR-210): the same"),
     (4007755, "PR-165: a copy that lacks what is committed is taken for fresh"),
 ];
 
