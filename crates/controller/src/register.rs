@@ -5,13 +5,45 @@ use crate::controller::Controller;
 use crate::keys::Key;
 use crate::ledger::Purpose;
 use crate::txn::Txn;
-use types::Now;
 use types::config::{FORMAT, NodeRecord};
+use types::{Now, StoreId};
 use wire::control::{Register, RegisterRefused};
 
 /// What to do where a node comes with an older copy of its data directory (PR-145).
 const OLDER: &str = "what it has acknowledged since may be missing here. Start it on the directory on which it \
                      ran last, or on a new one (`understudy init`), which is filled by the others";
+
+/// Such a field of a node's record as older versions do not know: the directories on which it ran before, oldest
+/// first, each with the number of the newest life there (PR-210).
+const FORMER: &str = "former";
+
+/// So many of them are remembered.
+const MOST_FORMER: usize = 16;
+
+/// The directories on which a node ran before, with the number of the newest life on each.
+fn former(record: &NodeRecord) -> Vec<(StoreId, u64)> {
+    let value = record.unknown.get(FORMER).cloned().unwrap_or_default();
+    serde_json::from_value(value).unwrap_or_default()
+}
+
+/// A node comes that was known on another directory, or on this one: what is remembered of the others.
+fn remember_former(record: &mut NodeRecord, known: &NodeRecord) {
+    if known.store == record.store {
+        return;
+    }
+    let mut all = former(known);
+    all.retain(|(store, _)| *store != record.store && *store != known.store);
+    if known.start != 0 {
+        all.push((known.store, known.start));
+    }
+    let excess = all.len().saturating_sub(MOST_FORMER);
+    all.drain(..excess);
+    let value = serde_json::to_value(&all).expect("pairs of numbers");
+    match all.is_empty() {
+        true => drop(record.unknown.remove(FORMER)),
+        false => drop(record.unknown.insert(FORMER.into(), value)),
+    }
+}
 
 /// A registration under way.
 #[derive(Clone, PartialEq, Debug)]
@@ -56,6 +88,11 @@ impl Controller {
     fn not_known(&self, now: Now, known: &NodeRecord, register: &Register) -> Option<RegisterRefused> {
         let (member, id) = (register.member, known.id);
         if known.store != member.store {
+            let copied = self.is_older_copy(known, &register.starts, member.store);
+            if copied {
+                let why = format!("node {id} has run on another copy of this data directory since: {OLDER}");
+                return Some(RegisterRefused { why, for_good: true });
+            }
             let lives = self.failure_detector.hears(&known.member(), now.mono, self.settings.alive);
             let why = format!("node {id} runs on another data directory");
             return lives.then_some(RegisterRefused { why, for_good: false });
@@ -64,11 +101,21 @@ impl Controller {
             true => "was started again since, or this data directory is an older copy of its own",
             false => "has run on another copy of this data directory since",
         };
-        let continues = known.start == 0 || register.starts.contains(&known.start);
-        let copied = !continues && self.settings.rules.older_copies_do_not_count();
+        let copied = self.is_older_copy(known, &register.starts, member.store);
         let why = format!("node {id} {what}: {OLDER}");
         let refused = copied || known.incarnation > member.incarnation;
         refused.then_some(RegisterRefused { why, for_good: true })
+    }
+
+    /// True if a life that drew these numbers lacks the newest one that was known on its directory, whatever
+    /// the node has run on since (PR-145, PR-210).
+    fn is_older_copy(&self, known: &NodeRecord, starts: &[u64], store: StoreId) -> bool {
+        let newest = match known.store == store {
+            true => Some(known.start).filter(|start| *start != 0),
+            false => former(known).into_iter().find(|(former, _)| *former == store).map(|(_, start)| start),
+        };
+        newest.is_some_and(|newest| !starts.contains(&newest))
+            && self.settings.rules.older_copies_do_not_count()
     }
 
     fn node_record(&self, register: &Register) -> NodeRecord {
@@ -87,6 +134,9 @@ impl Controller {
             start: register.starts.last().copied().unwrap_or_default(),
             unknown,
         };
+        if let Some(known) = known {
+            remember_former(&mut record, known);
+        }
         if known.is_none_or(|known| known.member() != member) {
             // A node that starts anew takes part again.
             record.mark(NodeRecord::DRAINING, false);

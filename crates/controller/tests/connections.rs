@@ -113,6 +113,49 @@ fn pr145_an_older_copy_of_a_directory_is_not_the_node() {
 }
 
 #[test]
+fn pr210_a_copy_of_a_directory_that_was_replaced_is_not_the_node() {
+    let mut world = World::new();
+    world.with_table(3, table("t", "durable", LogKind::Disk, None, 1));
+    let (id, copied) = (NodeId(3), world.nodes[&NodeId(3)].starts.clone());
+    world.kill(3);
+    world.start(3, 2, 30);
+    let newest = world.nodes[&id].starts.clone();
+    // The disk fails, the node is started on an empty one, and does not run when the copy is started.
+    world.kill(3);
+    world.start(3, 1, 31);
+    let replaced = world.nodes[&id].starts.clone();
+    world.kill(3);
+    world.pass(3_000);
+    world.take_lines();
+    world.sent.clear();
+    let come = |world: &mut World, store, incarnation, starts: Vec<u64>| {
+        let member = Member { node: id, store: StoreId(store), incarnation: Incarnation(incarnation) };
+        let known = world.nodes.get_mut(&id).expect("it is there");
+        (known.member, known.starts, known.running) = (member, starts, true);
+        world.connect(id);
+    };
+    come(&mut world, 30, 3, [&copied[..], &[7_001]].concat());
+    let told = |(.., message): &(usize, ConnId, Message)| matches!(message, Message::RegisterRefused(refused) if refused.for_good && refused.why.contains("copy"));
+    assert!(
+        world.sent.iter().any(told),
+        "what the first directory was given after it was copied is not there"
+    );
+    assert_eq!(world.record::<NodeRecord>("node/3").unwrap().store, StoreId(31));
+    world.kill(3);
+    // The newest state of the first directory is no copy, and the same holds of the second one from then on.
+    come(&mut world, 30, 3, [&newest[..], &[7_002]].concat());
+    assert_eq!(world.record::<NodeRecord>("node/3").unwrap().store, StoreId(30));
+    world.kill(3);
+    world.pass(3_000);
+    world.sent.clear();
+    come(&mut world, 31, 2, vec![7_003]);
+    assert!(world.sent.iter().any(told));
+    world.kill(3);
+    come(&mut world, 31, 2, [&replaced[..], &[7_004]].concat());
+    assert_eq!(world.record::<NodeRecord>("node/3").unwrap().store, StoreId(31));
+}
+
+#[test]
 fn pr161_who_registers_while_not_all_is_known_is_told_later_what_there_is_not() {
     let mut world = World::with(2, Settings::default());
     world.with_table(3, table("t", "durable", LogKind::Disk, None, 1));

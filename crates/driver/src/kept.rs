@@ -5,8 +5,8 @@
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{
-    ClusterRecord, Epoch, Generation, NodeId, NodeRecord, PartitionId, PartitionRecord, StoreId, TableId,
-    TableRecord,
+    ClusterRecord, Epoch, Generation, NodeId, NodeRecord, PartitionId, PartitionRecord, Rules, StoreId,
+    TableId, TableRecord,
 };
 use wire::control::ClusterMap;
 use wire::peer::Refusal;
@@ -26,6 +26,12 @@ struct KeptRevision {
     /// Nodes that it was told are gone, and their disks.
     #[serde(default)]
     removed: BTreeMap<NodeId, StoreId>,
+}
+
+/// True if a node that listens to controllers of `known` listens to one of `theirs` (PR-107): one of before the
+/// records were made anew is refused, whatever it has written since.
+pub fn listens_to(rules: Rules, known: Generation, theirs: Generation) -> bool {
+    theirs >= known || !rules.older_generations_are_refused()
 }
 
 /// The key of [`KeptRevision`], beside those that the metastore has.

@@ -11,7 +11,7 @@
 //! | [`waiting`] | replicas that find no room, and when they are tried again (F20) |
 //! | [`checkpoints`] | which engines are written to disk, and in which order |
 //! | [`directories`] | which directory a new replica goes to, and what a failed write costs (R10) |
-//! | [`kept`] | which records of the cluster a node keeps, and what it tells of them when they are made anew (PR-107) |
+//! | [`kept`] | which records of the cluster a node keeps, what it tells of them when they are made anew, and whom it listens to (PR-107) |
 //! | [`moved`] | when a replica that has no place any more takes its leave, and when it is removed |
 //! | [`progress`] | whether heartbeats may vouch for what a node leads |
 

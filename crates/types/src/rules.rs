@@ -115,6 +115,8 @@ rules! {
         "Where acknowledgements rest on the primary alone, a failover gives up what its healthy disk holds.";
     Pr106 "PR-106" who_failed_is_admitted_where_all_waits:
         "A partition with too few copies to acknowledge anything waits for the time that a member is to stay away.";
+    Pr107 "PR-107" older_generations_are_refused:
+        "A controller is obeyed that was there before the records were made anew.";
     Pr110 "PR-110" who_is_away_makes_room:
         "A partition with too few copies to acknowledge anything is bringing one level on a node that has died.";
     Pr111 "PR-111" scans_are_at_committed: "A scan shows what is not committed at the position that it names.";

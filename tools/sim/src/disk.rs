@@ -150,6 +150,11 @@ impl Disk {
         state.starts.clone()
     }
 
+    /// The numbers of all lives that began on it.
+    pub fn starts(&self) -> Vec<u64> {
+        self.state().starts.clone()
+    }
+
     /// Copies all that it has, for nobody writes.
     pub fn copy(&self) {
         let mut state = self.state();

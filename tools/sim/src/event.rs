@@ -83,6 +83,10 @@ pub enum Event {
     InjectOwn,
     /// An operator who makes the records anew goes on.
     Rebuild,
+    /// A controller of before the records were made anew starts.
+    OldController,
+    /// The copy of a node's disk is started.
+    Cloned,
     /// A fault is over.
     Cure(Cure),
     /// Everything is looked at.
@@ -103,6 +107,8 @@ pub enum Cure {
     LogFiles(u32),
     /// A node gets an empty disk in place of an old copy.
     OldDisk(u32),
+    /// Somebody stops the controller of before.
+    OldController,
     /// There is room for the metastore.
     MetaRoom,
     /// The same under the LSM engines, and of open files.
@@ -186,6 +192,8 @@ pub fn numbers_of(event: &Event) -> [u64; 6] {
         }
         Event::InjectOwn => plain(32, 0, 0),
         Event::Rebuild => plain(33, 0, 0),
+        Event::OldController => plain(34, 0, 0),
+        Event::Cloned => plain(35, 0, 0),
     }
 }
 

@@ -119,6 +119,10 @@ faults! {
     GoBack = "go-back";
     /// The controllers' disk is lost, and an operator makes the records anew of what nodes keep.
     RecordsLost = "records-lost";
+    /// A controller of before the records were made anew starts again, on the disk that it had.
+    OldController = "old-controller";
+    /// A copy of a node's disk, made while nobody used that, is started beside the node.
+    Cloned = "cloned";
     /// Two operators ask for what does not go together, at the same moment.
     Rivals = "rivals";
 }
@@ -132,10 +136,11 @@ impl Fault {
     pub fn is_of_one(self) -> bool {
         use Fault::{Alter, Break, ControllerCrash, Delay, Drain, Duplication, Loss, PowerAll, Reorder};
         use Fault::{MetaDown, MetaFull, MetaLost, MetaSlow, MetaStale, MetaSyncFails, RecordsLost};
-        use Fault::{Rivals, Switchover, TwoLead};
+        use Fault::{OldController, Rivals, Switchover, TwoLead};
         let of_all = matches!(self, PowerAll | Loss | Duplication | Delay | Reorder | Break)
             || matches!(self, ControllerCrash | MetaDown | MetaSlow | MetaLost | MetaStale | TwoLead)
-            || matches!(self, MetaFull | MetaSyncFails | RecordsLost | Switchover | Drain | Alter | Rivals);
+            || matches!(self, MetaFull | MetaSyncFails | RecordsLost | Switchover | Drain | Alter | Rivals)
+            || self == OldController;
         !of_all
     }
 
@@ -162,11 +167,10 @@ impl Fault {
 
     /// True for classes that strike beside the others, in a rhythm of their own ([`crate::plan::own`]).
     pub fn is_own(self) -> bool {
-        use Fault::{
-            FewLogFiles, GiveUp, GoBack, LogCut, MetaFull, MetaSyncFails, ReadFails, RecordsLost, Rivals,
-        };
+        use Fault::{Cloned, OldController, ReadFails, RecordsLost, Rivals};
+        use Fault::{FewLogFiles, GiveUp, GoBack, LogCut, MetaFull, MetaSyncFails};
         matches!(self, ReadFails | FewLogFiles | LogCut | MetaFull | MetaSyncFails)
-            || matches!(self, GiveUp | GoBack | RecordsLost | Rivals)
+            || matches!(self, GiveUp | GoBack | RecordsLost | Rivals | OldController | Cloned)
     }
 
     /// True if a process forgets what was in its memory.
@@ -175,6 +179,7 @@ impl Fault {
             || matches!(
                 self,
                 Fault::Crash
+                    | Fault::Cloned
                     | Fault::Power
                     | Fault::PowerAll
                     | Fault::Restart

@@ -54,6 +54,7 @@ pub const FOUND: [(Finding, u64); 74] = [
     (Finding::Pr82, 19),
     (Finding::Pr85, 0),
     (Finding::Pr106, 279),
+    (Finding::Pr107, 0),
     (Finding::Pr110, 366),
     (Finding::Pr111, 0),
     (Finding::Pr112, 0),

@@ -5,8 +5,9 @@ use super::Node;
 use super::records::AwaitingRecords;
 use crate::clock;
 use crate::failure::{Failure, status};
+use driver::kept::listens_to;
 use std::collections::BTreeMap;
-use types::{Epoch, Generation, PartitionId};
+use types::{Epoch, Generation, PartitionId, Rules};
 use wire::control::{Admin, AdminAnswer, AdminCommand};
 use wire::{KeptRecords, Message, RecordText};
 
@@ -30,7 +31,7 @@ impl Node {
         generation: Generation,
     ) -> Result<bool, Failure> {
         let known = self.storage.generation();
-        if generation < known {
+        if !listens_to(Rules::ALL, known, generation) {
             if self.connections.is_first_refusal(index, generation) {
                 eprintln!(
                     "node {} does not listen to the controller {}: it is of {generation}, and its records were made anew \

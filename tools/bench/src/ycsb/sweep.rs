@@ -18,8 +18,8 @@ use std::time::Duration;
 pub const SHARES: [u8; 6] = [0, 20, 40, 60, 80, 100];
 /// What is offered per second with the document's times.
 const PAPER_RATE: f64 = 300_000.0;
-/// What `none` is compared with, and the least share of its throughput that updates alone should have with two
-/// backups where each node has a share of a processor.
+/// What `none` is compared with, and the least share of its throughput that updates alone should have with
+/// two backups where each node has a share of a processor.
 const POLICIES: [(&str, f64); 3] = [("async", 0.75), ("semi", 0.6), ("sync", 0.5)];
 const COLOURS: [RGBColor; 4] =
     [RGBColor(120, 130, 145), RGBColor(60, 150, 90), RGBColor(31, 111, 235), RGBColor(200, 60, 60)];

@@ -33,7 +33,7 @@ use driver::progress::makes_progress;
 use replica::{Host, LeaseManager, Settings};
 use std::collections::BTreeSet;
 use std::io;
-use types::{Incarnation, Member, Micros, NodeId, PartitionId, StoreId};
+use types::{Generation, Incarnation, Member, Micros, NodeId, PartitionId, StoreId};
 
 /// A machine: it outlives its processes.
 pub struct Machine {
@@ -56,6 +56,8 @@ pub struct Machine {
     pub kept: Kept,
     /// How often it was asked for them.
     pub asked: u32,
+    /// It listens to controllers of no lower one (PR-107). Durable at once, too.
+    pub generation: Generation,
     /// The running process.
     pub process: Option<Process>,
     /// Whether it goes on.
@@ -106,6 +108,7 @@ impl Machine {
             made: BTreeSet::new(),
             kept: Kept::default(),
             asked: 0,
+            generation: Generation::default(),
             process: None,
             standing: Standing::default(),
         }

@@ -39,6 +39,15 @@ impl OwnFaults {
         // What nodes keep does not go back with a disk that does.
         if [27, 29, 37, 39].contains(&(seed % 43)) && !faults.contains(&GoBack) {
             faults.insert(Fault::RecordsLost);
+            // The seeds that found something before there were such controllers have none. Who was not asked
+            // for what it keeps may listen to one, and what it acknowledges then is lost (docs/operations.md).
+            if [2, 4].contains(&(seed / 43 % 5)) && !(seed / 43).is_multiple_of(3) {
+                faults.insert(Fault::OldController);
+            }
+        }
+        // None of the seeds that found something before has one of these remainders either.
+        if [103, 106, 107, 108, 110, 112].contains(&(seed % 149)) {
+            faults.insert(Fault::Cloned);
         }
         let leaves_out = faults.contains(&Fault::RecordsLost) && (seed / 43).is_multiple_of(3);
         let think_us = Stream::new(seed, Concern::OwnFaults, 0).between(600_000, 1_800_000);

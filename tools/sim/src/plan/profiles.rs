@@ -306,6 +306,7 @@ const PROFILES: [Profile; Finding::ALL.len()] = [
         think_ms: (200, 500),
         ..usual(Pr106, &[Isolate], &[Pause, Cut])
     },
+    usual(Pr107, &[RecordsLost, OldController], &[Crash]),
     Profile {
         floor: MinInSync::StrictTwo,
         factors: &[2, 3],

@@ -1,9 +1,11 @@
 //! Controllers, the metastore and the operator: what they ask is carried out, with answers that come late,
 //! are lost, or come before the work is done.
 
+use super::clones;
 use super::cluster_records::ClusterRecords;
 use super::controllers::Controllers;
 use super::metastore::Meta;
+use super::old_controller::OldController;
 use super::operator::{Operator, Want};
 use super::rebuild::Rebuilding;
 use super::{Event, Phase, World};
@@ -13,9 +15,9 @@ use wire::control::AdminCommand;
 use wire::{Message, RecordText};
 
 /// Between two looks at the metastore's changes.
-const WATCH: u64 = 10_000;
+pub(super) const WATCH: u64 = 10_000;
 /// Between two ticks of a controller.
-const TICK: u64 = 20_000;
+pub(super) const TICK: u64 = 20_000;
 
 /// What plans the cluster, and what it has written.
 pub(super) struct ControlPlane {
@@ -24,6 +26,15 @@ pub(super) struct ControlPlane {
     pub operator: Operator,
     pub records: ClusterRecords,
     pub rebuilding: Rebuilding,
+    /// What is left of before the records were made anew.
+    pub old: OldController,
+}
+
+impl ControlPlane {
+    /// The metastore of a controller.
+    fn meta_of(&mut self, id: u32) -> Option<&mut Meta> {
+        if self.old.is(id) { self.old.meta() } else { Some(&mut self.meta) }
+    }
 }
 
 impl World {
@@ -66,6 +77,10 @@ impl World {
         };
         for output in outputs {
             match output {
+                Output::Send { conn, message } if clones::is_clone(conn) => self.clone_hears(&message),
+                Output::Close { conn } if clones::is_clone(conn) => {
+                    self.think(id, Input::Disconnected { conn });
+                }
                 Output::Txn { tag, txn } => self.submit(id, incarnation, tag, txn),
                 Output::Send { conn, message } => self.send(conn.0, false, message),
                 Output::Close { conn } => self.close_conn(conn.0, false),
@@ -91,8 +106,8 @@ impl World {
         self.after(WATCH, Event::ControllerWatch { id, incarnation });
         let now = self.now();
         let revision = self.control.controllers.hears_from(id, now);
-        let Some(revision) = revision.filter(|_| !self.control.meta.is_down(now)) else { return };
-        if let Some(news) = self.control.meta.changes_since(revision) {
+        let Some(meta) = self.control.meta_of(id).filter(|meta| !meta.is_down(now)) else { return };
+        if let Some(news) = revision.and_then(|revision| meta.changes_since(revision)) {
             self.think(id, news);
         }
     }
@@ -118,6 +133,9 @@ impl World {
     }
 
     pub(super) fn meta_txn(&mut self, id: u32, incarnation: u64, tag: Tag, txn: Txn, told: bool) {
+        if self.control.old.is(id) {
+            return self.old_meta_txn(incarnation, tag, txn, told);
+        }
         let rebuilding = &self.control.rebuilding;
         if rebuilding.is_under_way() || rebuilding.is_of_before(incarnation) {
             // The metastore that it was meant for is gone, and so is who asked.

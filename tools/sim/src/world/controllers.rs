@@ -14,6 +14,8 @@ struct ControllerProcess {
     stale_until: u64,
     /// It plans whoever else does.
     plans: bool,
+    /// It is of before the records were made anew, and has a metastore of its own.
+    is_old: bool,
 }
 
 /// All controllers.
@@ -24,9 +26,28 @@ impl Controllers {
     pub fn new(count: u32, shape: &mut Stream) -> Controllers {
         let process = |_| {
             let clock = Clock::new(0, shape.between(10_000_000, 900_000_000));
-            ControllerProcess { clock, running: None, seed: shape.next(), stale_until: 0, plans: false }
+            ControllerProcess {
+                clock,
+                running: None,
+                seed: shape.next(),
+                stale_until: 0,
+                plans: false,
+                is_old: false,
+            }
         };
         Controllers((0..count).map(process).collect())
+    }
+
+    /// There is another one, of before the records were made anew. Gives its number.
+    pub fn add_old(&mut self, clock: Clock, seed: u64) -> u32 {
+        let id = self.0.len() as u32;
+        let (running, stale_until) = (None, 0);
+        self.0.push(ControllerProcess { clock, running, seed, stale_until, plans: true, is_old: true });
+        id
+    }
+
+    fn of_now(&self) -> impl Iterator<Item = &ControllerProcess> {
+        self.0.iter().filter(|process| !process.is_old)
     }
 
     fn get(&self, id: u32) -> &ControllerProcess {
@@ -60,7 +81,7 @@ impl Controllers {
         let well = |process: &ControllerProcess| {
             process.running.is_some() && process.stale_until <= now && !process.plans
         };
-        self.0.iter().all(well)
+        self.of_now().all(well)
     }
 
     /// The process ends. False if none ran.
@@ -71,7 +92,7 @@ impl Controllers {
     /// Whether a controller is to begin to plan, or to stop; none if it does as it should. The first that
     /// runs plans, and who does so whoever else does.
     pub fn is_to_lead(&self, id: u32) -> Option<bool> {
-        let first = self.0.iter().position(|process| process.running.is_some());
+        let first = self.of_now().position(|process| process.running.is_some());
         let plans = first == Some(id as usize) || self.get(id).plans;
         let (_, controller) = self.get(id).running.as_ref()?;
         (controller.is_leading() != plans).then_some(plans)
@@ -110,10 +131,10 @@ impl Controllers {
 
     /// Their troubles are over: these do not run.
     pub fn heal(&mut self, now: u64) -> Vec<u32> {
-        for process in &mut self.0 {
+        for process in self.0.iter_mut().filter(|process| !process.is_old) {
             (process.stale_until, process.plans) = (now, false);
         }
-        let stopped = self.0.iter().zip(0..).filter(|(process, _)| process.running.is_none());
+        let stopped = self.of_now().zip(0..).filter(|(process, _)| process.running.is_none());
         stopped.map(|(_, id)| id).collect()
     }
 }

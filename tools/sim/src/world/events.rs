@@ -81,6 +81,8 @@ impl World {
             Event::InjectFault => self.inject(),
             Event::InjectOwn => self.inject_own(),
             Event::Rebuild => self.rebuild_on(),
+            Event::OldController => self.start_old_controller(),
+            Event::Cloned => self.start_clone(),
             Event::Cure(cure) => self.cure(cure),
             Event::Inspect => self.inspect(),
         }

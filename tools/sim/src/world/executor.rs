@@ -224,6 +224,7 @@ impl World {
         if !self.keep(node, from, conn, &message) {
             return;
         }
+        self.check_listens_to(node, from);
         match message {
             Message::Heartbeat(heartbeat) => {
                 let clock = self.machine(node).clock.read(now).mono;

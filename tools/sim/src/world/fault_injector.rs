@@ -85,6 +85,8 @@ impl World {
             | Fault::LogCut
             | Fault::GiveUp
             | Fault::GoBack
+            | Fault::OldController
+            | Fault::Cloned
             | Fault::RecordsLost
             | Fault::Rivals
             | Fault::MetaFull
@@ -393,6 +395,7 @@ impl World {
             Cure::Reads(node) => self.machine(node).disk.set_trouble(|trouble| trouble.fail_reads = 0),
             Cure::OldDisk(node) => self.replace_old_disk(node),
             Cure::LogFiles(node) => self.machine(node).disk.set_trouble(|trouble| trouble.no_files = 0),
+            Cure::OldController => self.stop_old_controller(),
             Cure::MetaRoom => self.control.meta.fill(false),
             Cure::Trees(node) => {
                 let trouble = self.machines.files_mut().trouble(node);

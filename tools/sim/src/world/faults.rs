@@ -1,5 +1,6 @@
 //! What decides which fault strikes, how far an operator is who forces a promotion, and who is sound.
 
+use super::clones::ClonedDisk;
 use super::soundness::Soundness;
 use crate::network::Endpoint;
 use crate::random::{Concern, Stream};
@@ -9,6 +10,8 @@ use types::PartitionId;
 pub(super) struct Faults {
     injector: Stream,
     own: Stream,
+    returns: Stream,
+    cloned: Option<ClonedDisk>,
     online: Stream,
     indexes: Stream,
     /// The operator who goes on without the node that has everything.
@@ -23,6 +26,8 @@ impl Faults {
         Faults {
             injector: Stream::new(seed, Concern::Faults, 0),
             own: Stream::new(seed, Concern::OwnFaults, 1),
+            returns: Stream::new(seed, Concern::OwnFaults, 2),
+            cloned: None,
             online: Stream::new(seed, Concern::Workload, (1 << 32) + 1),
             indexes: Stream::new(seed, Concern::Workload, 1 << 32),
             forced: Forced::new(Stream::new(seed, Concern::Operator, 1)),
@@ -38,6 +43,16 @@ impl Faults {
     /// The same for faults that have a rhythm of their own.
     pub fn own(&mut self) -> &mut Stream {
         &mut self.own
+    }
+
+    /// What comes back of what had been replaced.
+    pub fn returns(&mut self) -> &mut Stream {
+        &mut self.returns
+    }
+
+    /// The copy of a node's disk, if there is one.
+    pub fn cloned(&mut self) -> &mut Option<ClonedDisk> {
+        &mut self.cloned
     }
 
     /// How many copies and nodes are wanted.
@@ -119,6 +134,11 @@ impl Forced {
     /// Another was forced to lead a partition than this node, which led it before.
     pub fn done(&mut self, partition: PartitionId, before: u32) {
         self.done.push((partition, before));
+    }
+
+    /// True if no report is awaited of what was acknowledged by those who were put aside.
+    pub fn are_told(&self) -> bool {
+        self.done.is_empty()
     }
 
     /// Partitions that another was forced to lead, and who led them before.

@@ -91,7 +91,7 @@ impl World {
             Endpoint::Node(node) => {
                 if let Some(process) = self.machine_mut(node).process.as_mut() {
                     process.links.link_controller(controller, conn);
-                    self.register(node, conn);
+                    self.meets_controller(node, controller, conn);
                 }
             }
             Endpoint::Client(_) => self.client_linked(from, to, 0, LinkNews::Up(conn)),

@@ -317,6 +317,7 @@ impl World {
             let wait = 100 + self.schedule.timing().below(2_000);
             self.after(wait, Event::Dial { from, to: Endpoint::Controller(id), lane: Lane::Control });
         }
+        self.dial_old_controller(node);
         let wait = self.schedule.timing().below(20_000);
         self.after(wait, Event::Tick { node, incarnation });
         let wait = self.schedule.timing().below(60_000);
@@ -384,7 +385,7 @@ impl World {
         machine.disk.wipe();
         machine.second = SecondDirectory::default();
         machine.kept = Default::default();
-        machine.asked = 0;
+        (machine.asked, machine.generation) = (0, Default::default());
         machine.made.clear();
         machine.starts.renew();
         let id = types::NodeId(node);

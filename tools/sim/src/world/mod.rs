@@ -30,6 +30,8 @@
 //! | `indexes` | indexes are wanted, and compared with the rows |
 //! | `tables` | what replicas of a database have |
 //! | `rebuild` | the controllers' disk is lost, and the records are made anew |
+//! | `old_controller` | a controller of before that comes back |
+//! | `clones` | copies of nodes' disks are started beside them |
 //! | `rivals` | operators who want different things |
 //! | `online` | copies and nodes come and go |
 //! | `phases` | setting up, faults, healing, converging |
@@ -42,6 +44,7 @@
 mod acknowledge;
 mod availability;
 mod clients;
+mod clones;
 mod cluster_records;
 mod control;
 mod controllers;
@@ -62,6 +65,7 @@ mod links;
 mod lsm;
 mod machines;
 mod metastore;
+mod old_controller;
 mod online;
 mod operator;
 mod own_faults;
@@ -160,6 +164,7 @@ impl World {
                 operator: Operator::default(),
                 records: ClusterRecords::new(plan.nodes),
                 rebuilding: Default::default(),
+                old: Default::default(),
             },
             clients,
             faults: Faults::new(seed),

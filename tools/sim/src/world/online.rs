@@ -95,6 +95,7 @@ impl World {
         };
         let (now, verdict) = (self.now(), self.checks.removed.is_written(id, record.store));
         self.checks.expect("I16", now, verdict);
+        self.check_is_no_clone(&record);
         for what in self.control.records.write_node(id, record) {
             self.trace.note(now, format_args!("n{node} {what}"));
         }
@@ -104,7 +105,7 @@ impl World {
     /// somebody starts it again.
     pub(super) fn learn_nodes(&mut self, node: u32, cluster_map: &ClusterMap) -> bool {
         let Some(process) = self.machine(node).process.as_ref() else { return false };
-        let newer = cluster_map.whole && cluster_map.revision >= process.heard.revision();
+        let newer = cluster_map.whole && !process.heard.is_ahead_of(cluster_map);
         let named = |text: &RecordText| text.read::<NodeRecord>().is_ok_and(|record| record.id.0 == node);
         if !newer || cluster_map.nodes.iter().any(named) {
             return false;

@@ -48,6 +48,8 @@ impl World {
             Fault::GoBack => self.go_back(node, us),
             Fault::RecordsLost => self.lose_records(node),
             Fault::Rivals => self.ask_twice(),
+            Fault::Cloned => self.copy_disk(node, us),
+            Fault::OldController => self.bring_back_old_controller(),
             Fault::MetaFull => {
                 self.control.meta.fill(true);
                 self.after(us, Event::Cure(Cure::MetaRoom));

@@ -43,6 +43,11 @@ impl Rebuilding {
         self.under_way
     }
 
+    /// What nodes listen to that were asked.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
     /// True if a node is not there, and is not waited for.
     pub fn leaves_out(&self, node: u32) -> bool {
         self.left_out == Some(node)
@@ -112,12 +117,15 @@ impl World {
         let may = self.plan.recoverable
             && !self.control.rebuilding.under_way
             && !self.faults.forced.is_under_way()
+            // The report that is to name what was put aside would be gone before it does.
+            && self.faults.forced.are_told()
             && (1..=self.plan.nodes).all(tells)
             && self.checks.epochs.records().all(on_disk);
         if !may {
             return false;
         }
         self.note_changes();
+        self.keep_old_controller();
         let failovers = self.control.meta.lose();
         self.control.rebuilding.failovers.extend(failovers);
         self.control.rebuilding.under_way = true;
@@ -207,6 +215,7 @@ impl World {
         let report = KeptRecords { generation: self.control.rebuilding.generation, ..report };
         self.trace.note(self.now(), format_args!("n{node} tells what it keeps"));
         self.control.rebuilding.reports.insert(node, report);
+        self.hear_only(node, self.control.rebuilding.generation);
         conns.into_iter().for_each(|conn| self.break_conn(conn, false));
     }
 
@@ -237,6 +246,10 @@ impl World {
         for id in 0..self.plan.controllers {
             let wait = 1_000 + self.faults.own().below(200_000);
             self.after(wait, Event::ControllerStart { id });
+        }
+        if self.plan.own.faults.contains(&Fault::OldController) {
+            let wait = self.faults.returns().below(1_500_000);
+            self.after(wait, Event::OldController);
         }
     }
 }

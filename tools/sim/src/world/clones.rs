@@ -1,0 +1,103 @@
+//! A node's disk is copied while nobody uses it, and the copy is started beside the node, again and again,
+//! whether that runs or not (PR-145). Once the node has run since, no controller may let the copy in: it lacks
+//! what the node has acknowledged. Until one does, it talks to no other node and to no client (PR-157), so it
+//! is no more here than who it says it is.
+
+use super::machines::End;
+use super::{Event, Phase, World};
+use crate::network::Conn;
+use controller::{ConnId, Input};
+use std::ops::Range;
+use types::{Incarnation, Member, NodeRecord};
+use wire::Message;
+use wire::control::Register;
+
+/// Connections of copies to controllers.
+const CLONES: Range<Conn> = Conn::MAX - 200_000..Conn::MAX - 100_000;
+
+/// Numbers of lives on copies are of these, and no others are.
+const LIVES_OF_CLONES: u64 = 1 << 63;
+
+/// True if that is a copy's connection.
+pub(super) fn is_clone(conn: ConnId) -> bool {
+    CLONES.contains(&conn.0)
+}
+
+/// The copy of a node's disk: who it says that it is.
+#[derive(Debug)]
+pub(super) struct ClonedDisk {
+    member: Member,
+    starts: Vec<u64>,
+    /// How often it was started.
+    times: u64,
+}
+
+impl World {
+    /// A node's disk is copied while nobody uses it; the node goes on, and the copy is started later. False
+    /// if there is a copy already, or nothing to copy.
+    pub(super) fn copy_disk(&mut self, node: u32, us: u64) -> bool {
+        if self.faults.cloned().is_some() {
+            return false;
+        }
+        let Some(member) = self.machine(node).member() else { return false };
+        self.end(node, End::Crash);
+        let starts = self.machine(node).disk.starts();
+        *self.faults.cloned() = Some(ClonedDisk { member, starts, times: 0 });
+        self.start_later(node, us / 10);
+        let wait = self.faults.returns().between(100_000, 2_000_000);
+        self.after(wait, Event::Cloned);
+        true
+    }
+
+    /// Somebody starts the copy, which asks one of the controllers to be let in.
+    pub(super) fn start_clone(&mut self) {
+        if self.stage.phase() != Phase::Faults {
+            return;
+        }
+        let wait = self.faults.returns().between(20_000, 500_000);
+        self.after(wait, Event::Cloned);
+        let id = self.faults.returns().below(u64::from(self.plan.controllers)) as u32;
+        let hurt = self.faults.returns().chance(300);
+        let Some(copied) = self.faults.cloned() else { return };
+        let (node, newest) = (copied.member.node, copied.starts.last().copied());
+        // Until the node itself was let in once more, the copy has all that the node has.
+        let known = self.control.records.nodes().find(|record| record.id == node);
+        let is_older = known.is_some_and(|known| Some(known.start) != newest);
+        let Some(copied) = self.faults.cloned().as_mut().filter(|_| is_older) else { return };
+        copied.times += 1;
+        let incarnation = Incarnation(copied.member.incarnation.0 + copied.times);
+        copied.starts.push(LIVES_OF_CLONES | copied.times);
+        let (conn, starts) = (ConnId(CLONES.start + copied.times), copied.starts.clone().into());
+        let damaged = self.checks.epochs.records().map(|record| record.id).filter(|_| hurt).collect();
+        let register = Register {
+            member: Member { incarnation, ..copied.member },
+            clean_start: false,
+            addresses: types::config::Addresses { client: format!("copy-of-{node}:1"), ..Default::default() },
+            zone: String::new(),
+            damaged,
+            starts,
+        };
+        self.injected("clone-asks");
+        self.trace.note(self.now(), format_args!("a copy of {node} asks c{id} to be let in"));
+        self.think(id, Input::Received { conn, message: Message::Register(register) });
+    }
+
+    /// What a controller tells a copy: nothing but that it is none of the nodes.
+    pub(super) fn clone_hears(&mut self, message: &Message) {
+        match message {
+            Message::RegisterRefused(_) => self.injected("clone-refused"),
+            other => {
+                let sentence = format!("a copy of a disk on which a node has run since is told {other:?}");
+                self.checks.fault("PR-145", self.now(), sentence);
+            }
+        }
+    }
+
+    /// PR-145: no copy of a disk is recorded as the node.
+    pub(super) fn check_is_no_clone(&mut self, record: &NodeRecord) {
+        if record.start & LIVES_OF_CLONES != 0 {
+            let sentence = format!("{} is recorded on a copy of its disk", record.id);
+            self.checks.fault("PR-145", self.now(), sentence);
+        }
+    }
+}
