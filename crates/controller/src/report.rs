@@ -29,8 +29,8 @@ impl Controller {
 
     /// A tail of an older term was set aside: it belongs to the failover that ended that term, or the first
     /// one after it. Nodes tell all that they have whenever they register, so that of an old one the failover
-    /// may not be kept any more. Where the records were made anew, those of all failovers before are gone, and
-    /// no later one than the new record's own can name what they gave up (PR-200).
+    /// may not be kept any more. Where the records were made anew, those of all failovers before are gone,
+    /// and the rebuild's own one names what they gave up (PR-200).
     pub(crate) fn on_tail(&mut self, tail: TailReport) {
         // They are counted from 1.
         let all_kept = self.records.failovers().next().is_none_or(|oldest| oldest.id == 1);
