@@ -1,7 +1,7 @@
-//! A node's disk is copied while nobody uses it, and the copy is started beside the node, again and again,
-//! whether that runs or not (PR-145). Once the node has run since, no controller may let the copy in: it lacks
-//! what the node has acknowledged. Until one does, it talks to no other node and to no client (PR-157), so it
-//! is no more here than who it says it is.
+//! A node's disk is copied while nobody uses it, and the copy is started beside the node again and again,
+//! whether that runs or not (PR-145). Once the node has run since, no controller may let the copy in: it
+//! lacks what the node has acknowledged. Until one does, it talks to no other node and to no client
+//! (PR-157), so it is no more here than who it says it is.
 
 use super::machines::End;
 use super::{Event, Phase, World};
