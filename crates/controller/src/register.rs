@@ -13,8 +13,8 @@ use wire::control::{Register, RegisterRefused};
 const OLDER: &str = "what it has acknowledged since may be missing here. Start it on the directory on which it \
                      ran last, or on a new one (`understudy init`), which is filled by the others";
 
-/// Such a field of a node's record as older versions do not know: the directories on which it ran before, oldest
-/// first, each with the number of the newest life there (PR-210).
+/// A field of a node's record that older versions do not know: the directories on which it ran before,
+/// oldest first, each with the number of the newest life there (PR-210).
 const FORMER: &str = "former";
 
 /// So many of them are remembered.

@@ -28,8 +28,8 @@ struct KeptRevision {
     removed: BTreeMap<NodeId, StoreId>,
 }
 
-/// True if a node that listens to controllers of `known` listens to one of `theirs` (PR-107): one of before the
-/// records were made anew is refused, whatever it has written since.
+/// True if a node that listens to controllers of `known` listens to one of `theirs` (PR-107): one of before
+/// the records were made anew is refused, whatever it has written since.
 pub fn listens_to(rules: Rules, known: Generation, theirs: Generation) -> bool {
     theirs >= known || !rules.older_generations_are_refused()
 }

@@ -160,7 +160,7 @@ const FOUND: &[(u64, &str)] = &[
     ),
     (340, "R9: the simulated loss of the records took the report of what a forced promotion put aside"),
     (2789, "PR-145 (PR-210): a copy of a disk was let in that had been replaced"),
-    (3831, "PR-145 (PR-210): the same"),
+    (3831, "PR-145: a checker: a copy of which no later life was let in is as good as the node"),
     (7707, "PR-145 (PR-210): the same"),
     (8754, "PR-145 (PR-210): the same"),
     (4007755, "PR-165: a copy that lacks what is committed is taken for fresh"),

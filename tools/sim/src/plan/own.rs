@@ -39,8 +39,8 @@ impl OwnFaults {
         // What nodes keep does not go back with a disk that does.
         if [27, 29, 37, 39].contains(&(seed % 43)) && !faults.contains(&GoBack) {
             faults.insert(Fault::RecordsLost);
-            // The seeds that found something before there were such controllers have none. Who was not asked
-            // for what it keeps may listen to one, and what it acknowledges then is lost (docs/operations.md).
+            // The seeds that found something before there were such controllers have none. Who was not
+            // asked for what it keeps may listen to one, and what it acknowledges then is lost.
             if [2, 4].contains(&(seed / 43 % 5)) && !(seed / 43).is_multiple_of(3) {
                 faults.insert(Fault::OldController);
             }

@@ -1,7 +1,7 @@
-//! A node's disk is copied while nobody uses it, and the copy is started beside the node, again and again,
-//! whether that runs or not (PR-145). Once the node has run since, no controller may let the copy in: it lacks
-//! what the node has acknowledged. Until one does, it talks to no other node and to no client (PR-157), so it
-//! is no more here than who it says it is.
+//! A node's disk is copied while nobody uses it, and the copy is started beside the node again and again,
+//! whether that runs or not (PR-145). Once the node has run since, no controller may let the copy in: it
+//! lacks what the node has acknowledged. Until one does, it talks to no other node and to no client
+//! (PR-157), so it is no more here than who it says it is.
 
 use super::machines::End;
 use super::{Event, Phase, World};
@@ -59,10 +59,10 @@ impl World {
         let id = self.faults.returns().below(u64::from(self.plan.controllers)) as u32;
         let hurt = self.faults.returns().chance(300);
         let Some(copied) = self.faults.cloned() else { return };
-        let (node, newest) = (copied.member.node, copied.starts.last().copied());
-        // Until the node itself was let in once more, the copy has all that the node has.
+        let (node, starts) = (copied.member.node, copied.starts.clone());
+        // Until a life that came after the copying was let in, the copy has all that the controllers know of.
         let known = self.control.records.nodes().find(|record| record.id == node);
-        let is_older = known.is_some_and(|known| Some(known.start) != newest);
+        let is_older = known.is_some_and(|known| !starts.contains(&known.start));
         let Some(copied) = self.faults.cloned().as_mut().filter(|_| is_older) else { return };
         copied.times += 1;
         let incarnation = Incarnation(copied.member.incarnation.0 + copied.times);

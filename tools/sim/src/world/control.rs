@@ -15,9 +15,9 @@ use wire::control::AdminCommand;
 use wire::{Message, RecordText};
 
 /// Between two looks at the metastore's changes.
-pub(super) const WATCH: u64 = 10_000;
+const WATCH: u64 = 10_000;
 /// Between two ticks of a controller.
-pub(super) const TICK: u64 = 20_000;
+const TICK: u64 = 20_000;
 
 /// What plans the cluster, and what it has written.
 pub(super) struct ControlPlane {

@@ -2,7 +2,6 @@
 //! it on a copy (PR-107). Nodes that were asked, or that have met the new one, do not listen to it, whatever
 //! it goes on to write; who was not asked may, until it meets the new one.
 
-use super::control::{TICK, WATCH};
 use super::metastore::Meta;
 use super::{Event, World};
 use crate::clock::Clock;
@@ -13,6 +12,9 @@ use crate::random::{Concern, Stream};
 use controller::{Tag, Txn};
 use driver::kept::listens_to;
 use types::Generation;
+
+/// From its start until it begins to tick and to look at its metastore, microseconds.
+const FIRST_TURN: u64 = 10_000;
 
 /// What is left of before the records were made anew.
 #[derive(Default)]
@@ -77,8 +79,8 @@ impl World {
         self.trace.note(now, format_args!("c{id} starts on the records of before, life {incarnation}"));
         self.injected("old-controller-starts");
         self.think(id, loaded);
-        self.after(TICK, Event::ControllerTick { id, incarnation });
-        self.after(WATCH, Event::ControllerWatch { id, incarnation });
+        self.after(FIRST_TURN, Event::ControllerTick { id, incarnation });
+        self.after(FIRST_TURN, Event::ControllerWatch { id, incarnation });
         (1..=self.plan.nodes).for_each(|node| self.dial_old_controller(node));
         if self.faults.returns().chance(400) {
             self.take_newer_controllers();
