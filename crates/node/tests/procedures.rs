@@ -516,3 +516,50 @@ fn procedures_are_in_the_catalogs() {
     assert_eq!(bank.good(defined), text);
     assert_eq!(bank.good("CALL transfer(1, 2, 30)"), "70");
 }
+
+#[test]
+fn a_call_in_a_transaction_lies_in_one_partition_like_its_other_rows() {
+    let cluster = Cluster::start();
+    drop(cluster.ready());
+    let service = service(&cluster);
+    Talk::new(&service).good("CREATE DATABASE wide WITH (partitions = 4, partition_by = '(w)', factor = 3)");
+    let mut wide = Talk::within(&service, "wide").unwrap_or_else(|failure| panic!("{failure:?}"));
+    wide.good("CREATE TABLE stocks (w bigint, i bigint, n bigint, PRIMARY KEY (w, i))");
+    let source = r#"(module
+        (import "arg" "push w" (func $w))
+        (import "arg" "push other" (func $other))
+        (import "value" "int" (func $int (param i64)))
+        (import "table:stocks" "put" (func $put))
+        (import "table:stocks" "range_back" (func $back (param i32 i32) (result i32)))
+        (import "table:stocks" "next" (func $next (result i32)))
+        (import "table:stocks" "push i" (func $i))
+        (import "call" "result" (func $result))
+        (func (export "run")
+          (call $other) (call $int (i64.const 2)) (call $int (i64.const 20)) (call $put)
+          (call $w) (drop (call $back (i32.const 1) (i32.const 2)))
+          (drop (call $next)) (call $i) (call $result)
+          (drop (call $next)) (call $i) (call $result)))"#;
+    wide.good(&format!(
+        "CREATE PROCEDURE fill(w bigint, other bigint) RETURNS TABLE (i bigint) LANGUAGE wasm AS $${source}$$"
+    ));
+    for w in 0..8 {
+        wide.good(&format!("INSERT INTO stocks VALUES ({w}, 0, 0)"));
+        wide.good(&format!("BEGIN; INSERT INTO stocks VALUES ({w}, 1, 10)"));
+        assert_eq!(
+            wide.good(&format!("CALL fill({w}, {w})")),
+            "2\n1",
+            "what the transaction has written too"
+        );
+        let said = wide.say(&format!("SAVEPOINT s; CALL fill({w}, {})", w + 100));
+        assert!(said.starts_with("0A000") && said.contains("`stocks`"), "{said}");
+        wide.good("ROLLBACK TO s; COMMIT");
+    }
+    assert_eq!(wide.good("SELECT count(*), sum(n) FROM stocks"), "24|240");
+    // Rows of two statements lie in one partition, and a call is a statement.
+    wide.good("BEGIN; INSERT INTO stocks VALUES (0, 7, 0)");
+    let refused = (1..8).map(|w| wide.say(&format!("SAVEPOINT s; CALL fill({w}, {w})")));
+    let refused: Vec<String> = refused.filter(|said| said.starts_with("0A000")).collect();
+    assert!(!refused.is_empty(), "all eight lie in one of four partitions");
+    wide.say("ROLLBACK");
+    assert_eq!(wide.good("SELECT count(*) FROM stocks"), "24");
+}

@@ -90,8 +90,8 @@ impl Tables<'_> {
         self.ordered(table, from, (rows, Order::Forwards))
     }
 
-    /// The same backwards: those whose keys begin with the first `fixed` of these values, from where all of them
-    /// stand to the first.
+    /// The same backwards: those whose keys begin with the first `fixed` of these values, from where all of
+    /// them stand to the first.
     pub fn range_back(
         &mut self,
         table: usize,

@@ -54,8 +54,8 @@ impl Running {
         Running { inner, left: limits.steps, time: limits.time, ran: Micros::ZERO }
     }
 
-    /// Whoever runs it has measured that it ran for so long since it said so last. A call that has run for too
-    /// long ends where it would go on.
+    /// Whoever runs it has measured that it ran for so long since it said so last. A call that has run for
+    /// too long ends where it would go on.
     pub fn ran(&mut self, time: Micros) {
         self.ran = self.ran + time;
     }
@@ -70,8 +70,8 @@ impl Running {
     }
 
     /// Goes on for so many steps at most. `found` is what was looked for, if the last step was to look.
-    /// Only a call of a program in a language for users is made so ([`Running::is_stepped`]); what is compiled
-    /// in is called by [`Running::go_on`].
+    /// Only a call of a program in a language for users is made so ([`Running::is_stepped`]); what is
+    /// compiled in is called by [`Running::go_on`].
     pub fn step(&mut self, steps: u64, found: Option<Found>) -> Step {
         let overdue = self.overdue();
         let Inner::Wasm(call) = &mut self.inner else {

@@ -130,7 +130,8 @@ impl Work {
     }
 
     /// The range of a table's rows whose keys begin with the first `fixed` of these values, from where all of
-    /// them stand: to its end, or backwards to its beginning, with the rows whose keys begin with all of them.
+    /// them stand: to its end, or backwards to its beginning, with the rows whose keys begin with all of
+    /// them.
     pub fn range(
         &self,
         table: usize,

@@ -244,7 +244,8 @@ impl<L: Leases> Host<L> {
     }
 
     /// A call's slice took so long, of the processor if the driver can tell. It is the primary alone that
-    /// counts it: a call that has run for too long ends with its next slice, and that is its outcome (PR-220).
+    /// counts it: a call that has run for too long ends with its next slice, and that is its outcome
+    /// (PR-220).
     pub fn ran(&mut self, partition: PartitionId, time: Micros) {
         if let Some(replica) = self.replicas.get_mut(&partition) {
             replica.features.calls.ran(time);

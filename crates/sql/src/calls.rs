@@ -79,8 +79,8 @@ impl Procedures {
     }
 }
 
-/// A call that is to be made in a transaction. It may be made again, if rows have changed: then it is given the
-/// same.
+/// A call that is to be made in a transaction. It may be made again, if rows have changed: then it is given
+/// the same.
 pub struct Calling {
     partition: PartitionId,
     request: CallRequest,

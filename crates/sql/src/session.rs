@@ -54,19 +54,15 @@ pub struct Sql {
     sequences: Arc<Sequences>,
     turns: Arc<Turns>,
     programs: Programs,
-    /// Ends with the service.
     _driver: Driver,
 }
 
 impl Sql {
-    /// Starts to look for the cluster, on the runtime that this is called in: that of the sessions. Calls in
-    /// transactions are made by these programs.
+    /// Starts to look for the cluster, on the runtime that this is called in.
     pub fn start(options: Options, programs: Programs) -> Sql {
         let driver = Driver::start(options);
         let (engines, sequences, sessions) = (Arc::default(), Arc::default(), Arc::default());
-        let turns = Arc::default();
-        let handle = driver.handle().clone();
-        let caches = Mutex::default();
+        let (turns, caches, handle) = (Arc::default(), Mutex::default(), driver.handle().clone());
         Sql { handle, caches, engines, sessions, sequences, turns, programs, _driver: driver }
     }
 
@@ -147,7 +143,6 @@ pub struct SqlSession {
     turns: Arc<Turns>,
     /// Cursors and prepared statements that SQL has named.
     named: cursors::Named,
-    /// Those that it has called in transactions.
     procedures: Procedures,
 }
 

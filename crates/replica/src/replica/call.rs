@@ -9,8 +9,8 @@ use crate::serve::large::LookUps;
 use types::EngineError;
 use wire::{Request, Status};
 
-/// Goes on with the call that is under way for a slice, and serves who waits when it has ended. True if it has
-/// not.
+/// Goes on with the call that is under way for a slice, and serves who waits when it has ended. True if it
+/// has not.
 pub(crate) fn go_on(replica: &mut Replica, ctx: &mut Ctx) -> bool {
     if let Some(call) = replica.features.calls.take() {
         let term = replica.role.term();

@@ -1,5 +1,5 @@
-//! Procedures are made and dropped like tables. Outside of transactions a call is one operation where the rows
-//! are; within one it is a statement like others, and the program runs here (`calls`).
+//! Procedures are made and dropped like tables. Outside of transactions a call is one operation where the
+//! rows are; within one it is a statement like others, and the program runs here (`calls`).
 
 use super::SqlSession;
 use crate::calls::Calling;

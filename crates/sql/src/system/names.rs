@@ -1,9 +1,10 @@
 //! Objects by their names and names by their numbers: what `regclass` and its like show and read.
 
 use super::facts::Facts;
-use super::relations::{Relation, schema_name, schema_oid};
-use super::{routines, types};
+use super::relations::{Relation, schema_name, schema_oid, table_oid};
+use super::types;
 use crate::ty::Ty;
+use ::types::TableRecord;
 use pg::{Failure, code};
 
 /// The name that is shown for a number; without one it is the number itself, and `-` for 0.
@@ -20,10 +21,18 @@ pub fn shown(facts: &Facts, ty: Ty, oid: i64) -> String {
         }),
         Ty::Regtype => types::format(oid, -1),
         Ty::Regnamespace => schema_name(oid).map(Into::into),
-        Ty::Regproc => types::function_name(oid).map(Into::into).or_else(|| routines::name(facts, oid)),
+        Ty::Regproc => types::function_name(oid)
+            .map(Into::into)
+            .or_else(|| procedure(facts, |other| table_oid(other) == oid).map(|other| quoted(&other.name))),
         _ => None,
     });
     known.unwrap_or_else(|| oid.to_string())
+}
+
+/// The procedure of which this is true.
+fn procedure(facts: &Facts, which: impl Fn(&TableRecord) -> bool) -> Option<&TableRecord> {
+    let mut others = facts.catalog.others().filter(|other| other.schema.procedure().is_some());
+    others.find(|other| which(other)).map(|other| &**other)
 }
 
 /// A relation by its number.
@@ -100,7 +109,9 @@ pub fn find(facts: &Facts, ty: Ty, text: &str) -> Result<Option<i64>, Failure> {
         }
         Ty::Regtype => types::find(text).map(i64::from),
         Ty::Regnamespace => schema_oid(name).map(i64::from),
-        Ty::Regproc => types::function(name).or_else(|| routines::named(facts, name)).map(i64::from),
+        Ty::Regproc => types::function(name)
+            .or_else(|| procedure(facts, |other| other.name == *name).map(table_oid))
+            .map(i64::from),
         _ => None,
     })
 }

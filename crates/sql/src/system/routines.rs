@@ -104,16 +104,6 @@ fn listed(columns: &[Column], before: &str) -> String {
     columns.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// The number of the one with this name.
-pub fn named(facts: &Facts, name: &str) -> Option<u32> {
-    all(facts).find(|(record, ..)| record.name == name).map(|(record, ..)| table_oid(record))
-}
-
-/// The name of the one with this number.
-pub fn name(facts: &Facts, oid: u32) -> Option<String> {
-    found(facts, oid).map(|(record, ..)| quoted(&record.name))
-}
-
 /// `pg_get_function_arguments` of one; none: there is no such procedure.
 pub fn arguments(facts: &Facts, oid: u32) -> Option<String> {
     found(facts, oid).map(|(_, parameters, _)| listed(parameters, "IN "))

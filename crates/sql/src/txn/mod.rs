@@ -356,7 +356,8 @@ impl Open {
         Ok(())
     }
 
-    /// Takes in what a call writes. A row that it has put and not seen is written only if there is none still.
+    /// Takes in what a call writes. A row that it has put and not seen is written only if there is none
+    /// still.
     pub fn take_called(&mut self, edits: &mut Edits) -> Result<(), Failure> {
         let puts = edits.edits.iter().any(|edit| !edit.existed && matches!(edit.after, After::Row(_)));
         self.take(edits)?;
