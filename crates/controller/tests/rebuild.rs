@@ -355,6 +355,31 @@ fn pr160_numbers_of_records_of_which_no_node_has_heard_are_not_given_out_again()
     assert_eq!(made(&full, 7).next_table, u32::MAX);
 }
 
+#[test]
+fn pr160_nodes_that_were_asked_equally_often_at_other_times_count_all_askings() {
+    let made = |told: &ClusterRecord, now: u64, askings: [&[u64]; 2]| {
+        let record = record(5, &[1, 2, 3]);
+        let report = |(node, askings): (u32, &[u64])| KeptRecords {
+            askings: askings.iter().copied().map(Generation).collect(),
+            generation: Generation(now),
+            ..keeps_of(node, &record, told, askings.len() as u32)
+        };
+        let reports = [(1, askings[0]), (2, askings[1])].map(report);
+        let order = Order { generation: Generation(now), ..order(true) };
+        cluster_of(&rebuild(&reports, &order).expect("made"))
+    };
+    // Each time another one of three was missing, and nobody heard of what was made.
+    let [first, second, third] = [
+        made(&cluster(), 7, [&[7], &[7]]),
+        made(&cluster(), 8, [&[7, 8], &[8]]),
+        made(&cluster(), 9, [&[7, 9], &[8, 9]]),
+    ];
+    assert_eq!([first.next_table, second.next_table, third.next_table], [1_000_002, 1_100_002, 1_200_002]);
+    // What they have heard of is counted on from.
+    assert_eq!(made(&second, 9, [&[7, 8, 9], &[8, 9]]).next_table, second.next_table + 1_000_000);
+    assert_eq!(made(&first, 9, [&[7, 9], &[8, 9]]).next_table, first.next_table + 1_100_000);
+}
+
 /// What can happen to one partition, its nodes chosen by number.
 #[derive(Clone, Debug)]
 enum Event {

@@ -18,6 +18,9 @@ pub struct KeptRecords {
     /// How often it has been asked by somebody who made the records anew, this time among them (PR-160).
     #[serde(default)]
     pub asked: u32,
+    /// For which generations, the newest ones, this one among them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub askings: Vec<Generation>,
     /// Up to when it was told, in the generation that the cluster's record names.
     pub revision: u64,
     /// The revision of the newest cluster map that was whole: what it does not name, and is not newer, is

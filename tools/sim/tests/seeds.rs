@@ -128,6 +128,8 @@ const FOUND: &[(u64, &str)] = &[
     (2010640, "I12: the simulated node forgot which replicas it had where a cut log did not name them"),
     (2010752, "I13: the simulated node made no room in a full log by what held it back"),
     (3102401, "PR-160: records made anew twice gave out the same numbers of tables"),
+    (5005239, "PR-160: and so did those made anew several times, each time without another node"),
+    (5005356, "checker of copies: counted by a record that the primary did not know yet"),
     (2010154, "I1: a checker: who can be reached for a moment between two cuts is heard by nobody"),
     (
         3101314,

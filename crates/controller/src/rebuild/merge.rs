@@ -5,7 +5,7 @@ use super::{Refusal, end_of};
 use crate::admin::name_key;
 use std::collections::{BTreeMap, BTreeSet};
 use types::config::{ClusterRecord, NodeRecord, PartitionRecord, TableRecord};
-use types::{Epoch, NodeId, PartitionId, StoreId, TableId};
+use types::{Epoch, Generation, NodeId, PartitionId, StoreId, TableId};
 use wire::KeptRecords;
 
 /// All that the nodes keep, as one.
@@ -27,6 +27,8 @@ pub(super) struct Merged {
     pub revision: u64,
     /// How often one of them was asked, this time among them.
     pub asked: u32,
+    /// For which generations any of them was asked.
+    pub askings: BTreeSet<Generation>,
 }
 
 impl Merged {
@@ -60,6 +62,7 @@ impl Merged {
             missing: BTreeSet::new(),
             revision: known.iter().map(|known| known.report.revision).max().unwrap_or_default(),
             asked: known.iter().map(|known| known.report.asked).max().unwrap_or_default(),
+            askings: known.iter().flat_map(|known| known.report.askings.iter().copied()).collect(),
         };
         merged.count_numbers(&known);
         merged.find_missing();

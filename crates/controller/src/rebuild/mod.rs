@@ -180,11 +180,21 @@ pub fn rebuild(reports: &[KeptRecords], order: &Order) -> Result<Rebuilt, Refusa
     Ok(write(&merged, order))
 }
 
+/// How often records may have been made of which none of these nodes has heard: as often as one of them was
+/// asked since the newest record that they keep, or for as many generations as any of them was, if not all
+/// were asked each time. This time does not count.
+fn unheard(merged: &Merged, now: Generation) -> u32 {
+    let by_one = merged.asked.saturating_sub(merged.cluster.asked.saturating_add(1));
+    let since = |asking: &&Generation| **asking > merged.cluster.generation && **asking != now;
+    let by_any = merged.askings.iter().filter(since).count() as u32;
+    by_one.max(by_any).min(MAX_ASKINGS)
+}
+
 fn write(merged: &Merged, order: &Order) -> Rebuilt {
     let mut cluster = merged.cluster.clone();
+    let unheard = unheard(merged, order.generation);
     cluster.format = FORMAT;
     cluster.generation = order.generation;
-    let unheard = merged.asked.saturating_sub(cluster.asked.saturating_add(1)).min(MAX_ASKINGS);
     let skipped = SKIPPED_TABLES + unheard * SKIPPED_PER_ASKING;
     cluster.next_table = cluster.next_table.saturating_add(skipped);
     cluster.asked = cluster.asked.max(merged.asked);

@@ -47,6 +47,10 @@ pub struct Identity {
     /// had nothing when it met records of a new generation counts as asked.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub asked: u32,
+    /// For which generations it was asked, the newest ones, oldest first, at most [`MAX_ASKINGS`]: two nodes
+    /// may have been asked equally often, and not at the same times.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub askings: Vec<Generation>,
     /// This node was not asked when the records of that generation were made: what it has and they do not
     /// name may be all that is left of it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -55,6 +59,19 @@ pub struct Identity {
     /// [`MAX_STARTS`]: by the last one that they know they see whether this is an older copy (PR-145).
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "starts")]
     pub starts: Vec<u64>,
+}
+
+/// So many generations for which a node was asked are kept.
+pub const MAX_ASKINGS: usize = 64;
+
+impl Identity {
+    /// It is asked for what it keeps, so that the records of this generation can be made.
+    pub fn is_asked(&mut self, generation: Generation) {
+        self.asked = self.asked.saturating_add(1);
+        self.askings.push(generation);
+        let over = self.askings.len().saturating_sub(MAX_ASKINGS);
+        self.askings.drain(..over);
+    }
 }
 
 fn is_zero(number: &u32) -> bool {

@@ -66,6 +66,7 @@ pub fn init(root: &Path, kind: Kind, node: NodeId) -> Result<Identity, Failure> 
         removed: false,
         generation: Generation::default(),
         asked: 0,
+        askings: Vec::new(),
         unasked: false,
         starts: Vec::new(),
     };
@@ -110,6 +111,7 @@ pub fn found(
         removed: false,
         generation: Generation::default(),
         asked: 0,
+        askings: Vec::new(),
         unasked: false,
         starts: Vec::new(),
     };
@@ -189,7 +191,9 @@ impl DataDir {
     pub fn hear_only(&mut self, generation: Generation, asked: bool) -> Result<(), Failure> {
         if generation > self.identity.generation {
             (self.identity.generation, self.identity.unasked) = (generation, !asked);
-            self.identity.asked = self.identity.asked.saturating_add(asked.into());
+            if asked {
+                self.identity.is_asked(generation);
+            }
             self.identity.write(&self.root, self.kind).map_err(|error| Failure::io(&self.root, &error))?;
         }
         Ok(())

@@ -105,6 +105,7 @@ impl Node {
             cluster: self.storage.cluster(),
             generation: self.storage.generation(),
             asked: self.storage.asked(),
+            askings: self.storage.askings().to_vec(),
             seen: seen.into_iter().collect(),
             controllers: self.connections.connected_controllers(),
             ..kept

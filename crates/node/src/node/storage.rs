@@ -79,6 +79,11 @@ impl Storage {
         self.dir.identity().asked
     }
 
+    /// For which generations of them it was asked, the newest ones.
+    pub fn askings(&self) -> &[Generation] {
+        &self.dir.identity().askings
+    }
+
     /// True if the records that controllers have were made without asking this node: what it has and they do
     /// not name may be all that is left of it, and stays.
     pub fn is_unasked(&self) -> bool {

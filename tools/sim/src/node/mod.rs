@@ -56,6 +56,8 @@ pub struct Machine {
     pub kept: Kept,
     /// How often it was asked for them.
     pub asked: u32,
+    /// For which generations.
+    pub askings: Vec<Generation>,
     /// It listens to controllers of no lower one (PR-107). Durable at once, too.
     pub generation: Generation,
     /// The running process.
@@ -108,6 +110,7 @@ impl Machine {
             made: BTreeSet::new(),
             kept: Kept::default(),
             asked: 0,
+            askings: Vec::new(),
             generation: Generation::default(),
             process: None,
             standing: Standing::default(),

@@ -191,10 +191,9 @@ impl World {
 
     /// A node that is there tells what it keeps, and listens to no controller of before from then on.
     fn ask_for_records(&mut self, node: u32) {
-        let machine = self.machine_mut(node);
+        let machine = self.machine(node);
         let goes_on = machine.standing.goes_on();
         let Some(process) = machine.process.as_ref().filter(|_| goes_on) else { return };
-        machine.asked += 1;
         let seen = process.host.replicas().map(|replica| {
             let known = replica.record().map_or(Epoch::ZERO, |record| record.epoch);
             (replica.id(), known.max(replica.log().end().term.began()))
@@ -203,7 +202,6 @@ impl World {
             member: process.member,
             cluster: Some(ClusterId(7)),
             seen: seen.collect(),
-            asked: machine.asked,
             ..machine.kept.report()
         };
         let conns = process.links.controllers();
@@ -212,10 +210,15 @@ impl World {
             let newest = told.max(self.control.rebuilding.generation);
             self.control.rebuilding.generation = Generation::beyond(newest, self.now() / 1000);
         }
-        let report = KeptRecords { generation: self.control.rebuilding.generation, ..report };
+        let generation = self.control.rebuilding.generation;
+        let machine = self.machine_mut(node);
+        machine.asked += 1;
+        machine.askings.push(generation);
+        let (asked, askings) = (machine.asked, machine.askings.clone());
+        let report = KeptRecords { generation, asked, askings, ..report };
         self.trace.note(self.now(), format_args!("n{node} tells what it keeps"));
         self.control.rebuilding.reports.insert(node, report);
-        self.hear_only(node, self.control.rebuilding.generation);
+        self.hear_only(node, generation);
         conns.into_iter().for_each(|conn| self.break_conn(conn, false));
     }
 
