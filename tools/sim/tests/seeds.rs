@@ -160,6 +160,8 @@ const FOUND: &[(u64, &str)] = &[
         1050610035899,
         "I13: a checker: a primary that was paused goes on, though a copy that does not count is cut off",
     ),
+    (37, "PR-145: a checker: a copy of the disk of a node that was removed is told so"),
+    (5965474, "PR-145: a checker: a disk that was replaced and has not been used since is no older copy"),
     (340, "R9: the simulated loss of the records took the report of what a forced promotion put aside"),
     (2789, "PR-145 (PR-210): a copy of a disk was let in that had been replaced"),
     (3831, "PR-145: a checker: a copy of which no later life was let in is as good as the node"),

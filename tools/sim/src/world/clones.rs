@@ -28,8 +28,18 @@ pub(super) fn is_clone(conn: ConnId) -> bool {
 pub(super) struct ClonedDisk {
     member: Member,
     starts: Vec<u64>,
+    /// The newest life of the node on this very disk that the controllers know of, once there is one after
+    /// the copying. Lives on another disk make no copy of this one old.
+    newest: Option<u64>,
     /// How often it was started.
     times: u64,
+}
+
+impl ClonedDisk {
+    /// True if the node has run since on the disk that was copied.
+    fn is_older(&self) -> bool {
+        self.newest.is_some_and(|newest| !self.starts.contains(&newest))
+    }
 }
 
 impl World {
@@ -42,7 +52,7 @@ impl World {
         let Some(member) = self.machine(node).member() else { return false };
         self.end(node, End::Crash);
         let starts = self.machine(node).disk.starts();
-        *self.faults.cloned() = Some(ClonedDisk { member, starts, times: 0 });
+        *self.faults.cloned() = Some(ClonedDisk { member, starts, newest: None, times: 0 });
         self.start_later(node, us / 10);
         let wait = self.faults.returns().between(100_000, 2_000_000);
         self.after(wait, Event::Cloned);
@@ -59,11 +69,12 @@ impl World {
         let id = self.faults.returns().below(u64::from(self.plan.controllers)) as u32;
         let hurt = self.faults.returns().chance(300);
         let Some(copied) = self.faults.cloned() else { return };
-        let (node, starts) = (copied.member.node, copied.starts.clone());
+        let node = copied.member.node;
+        // A node that was removed is told that it is in the cluster map no more: the copy, too.
+        let is_known = self.control.records.nodes().any(|record| record.id == node);
         // Until a life that came after the copying was let in, the copy has all that the controllers know of.
-        let known = self.control.records.nodes().find(|record| record.id == node);
-        let is_older = known.is_some_and(|known| !starts.contains(&known.start));
-        let Some(copied) = self.faults.cloned().as_mut().filter(|_| is_older) else { return };
+        let older = |copied: &&mut ClonedDisk| is_known && copied.is_older();
+        let Some(copied) = self.faults.cloned().as_mut().filter(older) else { return };
         copied.times += 1;
         let incarnation = Incarnation(copied.member.incarnation.0 + copied.times);
         copied.starts.push(LIVES_OF_CLONES | copied.times);
@@ -97,7 +108,11 @@ impl World {
     pub(super) fn check_is_no_clone(&mut self, record: &NodeRecord) {
         if record.start & LIVES_OF_CLONES != 0 {
             let sentence = format!("{} is recorded on a copy of its disk", record.id);
-            self.checks.fault("PR-145", self.now(), sentence);
+            return self.checks.fault("PR-145", self.now(), sentence);
+        }
+        if let Some(copied) = self.faults.cloned() {
+            let same = (record.id, record.store) == (copied.member.node, copied.member.store);
+            copied.newest = Some(record.start).filter(|_| same).or(copied.newest);
         }
     }
 }

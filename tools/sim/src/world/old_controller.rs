@@ -7,6 +7,7 @@ use super::{Event, World};
 use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::event::Cure;
+use crate::faults::Fault;
 use crate::network::{Conn, Endpoint, Lane};
 use crate::random::{Concern, Stream};
 use controller::{Tag, Txn};
@@ -77,6 +78,7 @@ impl World {
             return;
         }
         self.trace.note(now, format_args!("c{id} starts on the records of before, life {incarnation}"));
+        self.injected(Fault::OldController.name());
         self.injected("old-controller-starts");
         self.think(id, loaded);
         self.after(FIRST_TURN, Event::ControllerTick { id, incarnation });
