@@ -161,6 +161,7 @@ const FOUND: &[(u64, &str)] = &[
         "I13: a checker: a primary that was paused goes on, though a copy that does not count is cut off",
     ),
     (37, "PR-145: a checker: a copy of the disk of a node that was removed is told so"),
+    (7453535, "PR-145: a checker: the same, and the node has come back on another disk"),
     (5965474, "PR-145: a checker: a disk that was replaced and has not been used since is no older copy"),
     (340, "R9: the simulated loss of the records took the report of what a forced promotion put aside"),
     (2789, "PR-145 (PR-210): a copy of a disk was let in that had been replaced"),

@@ -9,8 +9,8 @@ use crate::network::Conn;
 use controller::{ConnId, Input};
 use std::ops::Range;
 use types::{Incarnation, Member, NodeRecord};
-use wire::Message;
 use wire::control::Register;
+use wire::{Message, RecordText};
 
 /// Connections of copies to controllers.
 const CLONES: Range<Conn> = Conn::MAX - 200_000..Conn::MAX - 100_000;
@@ -68,14 +68,10 @@ impl World {
         self.after(wait, Event::Cloned);
         let id = self.faults.returns().below(u64::from(self.plan.controllers)) as u32;
         let hurt = self.faults.returns().chance(300);
-        let Some(copied) = self.faults.cloned() else { return };
-        let node = copied.member.node;
-        // A node that was removed is told that it is in the cluster map no more: the copy, too.
-        let is_known = self.control.records.nodes().any(|record| record.id == node);
         // Until a life that came after the copying was let in, the copy has all that the controllers know of.
-        let older = |copied: &&mut ClonedDisk| is_known && copied.is_older();
-        let Some(copied) = self.faults.cloned().as_mut().filter(older) else { return };
+        let Some(copied) = self.faults.cloned().as_mut().filter(|copied| copied.is_older()) else { return };
         copied.times += 1;
+        let node = copied.member.node;
         let incarnation = Incarnation(copied.member.incarnation.0 + copied.times);
         copied.starts.push(LIVES_OF_CLONES | copied.times);
         let (conn, starts) = (ConnId(CLONES.start + copied.times), copied.starts.clone().into());
@@ -95,8 +91,15 @@ impl World {
 
     /// What a controller tells a copy: nothing but that it is none of the nodes.
     pub(super) fn clone_hears(&mut self, message: &Message) {
+        let Some(copied) = self.faults.cloned() else { return };
+        let (node, store) = (copied.member.node, copied.member.store);
+        let names = |record: &RecordText| {
+            record.read::<NodeRecord>().is_ok_and(|record| (record.id, record.store) == (node, store))
+        };
         match message {
             Message::RegisterRefused(_) => self.injected("clone-refused"),
+            // The node was removed when it had that disk: the map says so, because it does not have it.
+            Message::ClusterMap(map) if !map.nodes.iter().any(names) => self.injected("clone-is-gone"),
             other => {
                 let sentence = format!("a copy of a disk on which a node has run since is told {other:?}");
                 self.checks.fault("PR-145", self.now(), sentence);
