@@ -172,12 +172,15 @@ impl Kept {
         }
         for text in &map.nodes {
             match text.read::<NodeRecord>() {
-                Ok(record) => drop(named.insert(format!("node/{}", record.id.0))),
+                Ok(record) => {
+                    let key = format!("node/{}", record.id.0);
+                    self.put(key.clone(), &text.0, &mut changes);
+                    named.insert(key);
+                    // It is there with that disk: a map of other controllers did not have it yet (PR-211).
+                    self.told.removed.retain(|id, store| (*id, *store) != (record.id, record.store));
+                }
                 Err(_) => readable = false,
             }
-            text.read::<NodeRecord>().iter().for_each(|record| {
-                self.put(format!("node/{}", record.id.0), &text.0, &mut changes);
-            });
         }
         for text in &map.tables {
             match text.read::<TableRecord>() {

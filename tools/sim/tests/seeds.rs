@@ -161,6 +161,7 @@ const FOUND: &[(u64, &str)] = &[
         "I13: a checker: a primary that was paused goes on, though a copy that does not count is cut off",
     ),
     (37, "PR-145: a checker: a copy of the disk of a node that was removed is told so"),
+    (7455625, "I16 (PR-211): a node that a new generation had not heard of yet was taken for removed"),
     (7453535, "PR-145: a checker: the same, and the node has come back on another disk"),
     (5965474, "PR-145: a checker: a disk that was replaced and has not been used since is no older copy"),
     (340, "R9: the simulated loss of the records took the report of what a forced promotion put aside"),

@@ -243,6 +243,12 @@ mod tests {
         let removed = vec![(NodeId(1), StoreId(101))];
         assert_eq!(records.report().removed, removed);
         drop(records);
-        assert_eq!(disk.open().report().removed, removed, "in the next life too");
+        let mut records = disk.open();
+        assert_eq!(records.report().removed, removed, "in the next life too");
+        // Others, who have not heard of it, come before it does (PR-211).
+        assert!(records.of_controller(1, with(8, 1, &[1, 2, 3]).into()).is_none());
+        assert!(records.report().removed.is_empty(), "it is there, with that disk");
+        drop(records);
+        assert!(disk.open().report().removed.is_empty());
     }
 }
