@@ -76,9 +76,9 @@ pub struct LoadArgs {
     /// Clients, each of which waits for its answer.
     #[arg(long, default_value_t = 10)]
     pub clients: u32,
-    /// Partitions of each table.
-    #[arg(long, default_value_t = 6)]
-    pub partitions: u32,
+    /// Partitions of each table. [default: 6; of `ycsb --sweep`: 1]
+    #[arg(long)]
+    pub partitions: Option<u32>,
 }
 
 /// `understudy bench ycsb`.

@@ -93,7 +93,7 @@ fn size(args: LoadArgs) -> LoadSize {
         records: args.records,
         value_bytes: args.value_bytes,
         clients: args.clients,
-        partitions: args.partitions,
+        partitions: args.partitions.unwrap_or(6),
     }
 }
 
@@ -102,9 +102,11 @@ fn log(args: LogArgs) -> LogOptions {
 }
 
 fn ycsb(args: YcsbArgs) -> YcsbOptions {
-    let (seconds, rounds) = (args.common.seconds, args.common.rounds);
-    let mut common = common(args.common);
+    let (seconds, rounds, partitions) = (args.common.seconds, args.common.rounds, args.load.partitions);
+    let (mut common, mut load) = (common(args.common), size(args.load));
     if args.sweep {
+        // As in the document: with more, each node leads some and backs the others.
+        load.partitions = partitions.unwrap_or(1);
         // Forty-two points take three minutes.
         (common.seconds, common.rounds) = (seconds.unwrap_or(1.0), rounds.unwrap_or(3));
     }
@@ -122,7 +124,7 @@ fn ycsb(args: YcsbArgs) -> YcsbOptions {
     };
     YcsbOptions {
         common,
-        load: size(args.load),
+        load,
         updates: args.updates,
         distribution: args.distribution.map(Into::into),
         letters: args.workload,
