@@ -120,6 +120,9 @@ pub enum Verb {
     Procedure(procedure::ProcedureCommand),
     /// Call a procedure.
     Call(procedure::CallArgs),
+    /// Look at global transactions.
+    #[command(subcommand)]
+    Txn(cluster::TxnCommand),
     /// Write a row, whatever was there.
     Put(data::PutArgs),
     /// Write a row if there is none with its key.

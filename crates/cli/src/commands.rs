@@ -22,6 +22,7 @@ mod simulate;
 mod sql;
 mod status;
 mod table;
+mod txn;
 
 use crate::args::{Command, Verb};
 use crate::connect::Context;
@@ -84,6 +85,7 @@ fn run_any(verb: Verb, context: &mut Context) -> Result<(), Failure> {
         Verb::Index(command) => index::run(&command, context),
         Verb::Procedure(command) => procedure::run(command, context),
         Verb::Call(args) => procedure::call(&args, context),
+        Verb::Txn(command) => txn::run(command, context),
         Verb::Put(args) => rows::put(&args, false, context),
         Verb::Insert(args) => rows::put(&args, true, context),
         Verb::Get(args) => rows::get(&args, context),

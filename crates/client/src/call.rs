@@ -154,6 +154,8 @@ pub enum FailKind {
     NoIndex,
     /// The table has another schema than the caller thought, or is gone.
     Stale,
+    /// A commit that was to be seen or followed is not in the partition yet: the newest one there is this.
+    Behind(Position),
 }
 
 impl FailKind {
@@ -163,6 +165,7 @@ impl FailKind {
             FailKind::Bad => 1,
             FailKind::NotFound => 3,
             FailKind::TimedOut | FailKind::TooOld | FailKind::NoIndex | FailKind::Stale => 4,
+            FailKind::Behind(_) => 4,
             FailKind::TooFewCopies => 5,
             FailKind::Corrupt => 6,
             FailKind::Full => 7,

@@ -6,6 +6,7 @@ use crate::control::{self, Control, Ended};
 use crate::core::{Core, CoreConfig, Effect};
 use crate::error::ClientError;
 use crate::route::Map;
+use crate::txn::Background;
 use mio::{Events, Poll, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, Hasher};
@@ -84,6 +85,8 @@ pub struct Client {
     after: BTreeMap<PartitionId, Lsn>,
     /// A controller said why we may not come in.
     unwelcome: Option<ClientError>,
+    /// Of global transactions.
+    pub(crate) background: Background,
 }
 
 impl Client {
@@ -111,6 +114,7 @@ impl Client {
             traffic: Traffic::default(),
             next_own_lane: OWN_LANES,
             unwelcome: None,
+            background: Background::default(),
         };
         let deadline = Instant::now() + options.timeout;
         while client.core.map().cluster().is_none() {
@@ -303,7 +307,7 @@ impl Client {
 
     fn collect(&mut self) {
         while let Some(completed) = self.core.next_completed() {
-            self.done.push_back(completed);
+            self.done.extend(self.background.take(completed));
         }
     }
 
@@ -317,13 +321,14 @@ impl Client {
         let greeting = self.nodes.values().chain(&self.control.conn).filter(|conn| !conn.is_ready());
         let greeting = greeting.map(|conn| conn.since + self.handshake).min();
         let reconnect = self.control.conn.is_none().then_some(self.control.retry_at);
-        let due = [self.core.next_timer(), greeting, reconnect].into_iter().flatten().min();
+        let due = [self.core.next_timer(), greeting, reconnect, self.background.due()].into_iter().flatten().min();
         due.map_or(until, |due| until.min(Duration::from_micros(due.since(now).0)))
     }
 
     /// Runs timers, carries out effects, writes what is queued: one write per connection.
-    fn send(&mut self) {
+    pub(crate) fn send(&mut self) {
         let now = self.now();
+        self.go_on_in_background(now);
         self.core.tick(now);
         self.give_up_greetings(now);
         self.reconnect_control(now);

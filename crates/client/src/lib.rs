@@ -22,6 +22,7 @@ pub mod scan;
 pub mod session;
 pub mod table;
 pub mod token;
+pub mod txn;
 pub mod view;
 
 pub use call::{Answer, Call, Completed, FailKind, Fate, LaneId, Loss, Outcome, Ticket};
@@ -38,3 +39,4 @@ pub use route::Map;
 pub use scan::{Found, Scan, ScanOptions};
 pub use table::{PartitionDigest, Table};
 pub use token::Token;
+pub use txn::Transaction;

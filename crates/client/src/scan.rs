@@ -70,6 +70,8 @@ pub struct Scan<'a> {
     lanes: Vec<Lane>,
     /// The last row came from here: others take their turn first if no order is asked for.
     turn: usize,
+    /// Why there is nothing to scan.
+    refused: Option<ClientError>,
     failed: bool,
 }
 
@@ -91,16 +93,24 @@ impl Client {
         partitions: Vec<PartitionId>,
         options: ScanOptions,
     ) -> Scan<'_> {
-        let start = (options.from.clone(), ReadSnapshot::Newest);
-        let lanes = partitions.into_iter().map(|partition| Lane {
+        let states = match table.is_global() && options.read == ReadLevel::Primary {
+            true => self.snapshot_of(table, &partitions),
+            false => Ok(vec![ReadSnapshot::Newest; partitions.len()]),
+        };
+        let (states, refused) = match states {
+            Ok(states) => (states, None),
+            Err(error) => (Vec::new(), Some(error)),
+        };
+        let lanes = partitions.into_iter().zip(states).map(|(partition, at)| Lane {
             partition,
             rows: VecDeque::new(),
             ticket: None,
-            next: Some(start.clone()),
+            next: Some((options.from.clone(), at)),
             state: None,
         });
         let lanes = lanes.collect();
-        let mut scan = Scan { client: self, table: table.clone(), options, lanes, turn: 0, failed: false };
+        let table = table.clone();
+        let mut scan = Scan { client: self, table, options, lanes, turn: 0, refused, failed: false };
         for at in 0..scan.lanes.len() {
             scan.ask(at);
         }
@@ -209,7 +219,10 @@ impl Iterator for Scan<'_> {
         if self.failed {
             return None;
         }
-        let step = self.step();
+        let step = match self.refused.take() {
+            Some(error) => Err(error),
+            None => self.step(),
+        };
         self.failed = step.is_err();
         step.transpose()
     }

@@ -237,16 +237,40 @@ impl Client {
 
     /// Writes a row, whatever was there. Of a table that has got columns meanwhile these are null.
     pub fn put(&mut self, table: &Table, row: &Row) -> Result<Answer, ClientError> {
+        if table.is_global() {
+            let put = |_: &mut Client, transaction: &mut crate::Transaction| transaction.put(table, row);
+            return self.write_alone(table, put).map(|(_, answer)| answer);
+        }
         self.looking_again(table, |client, table| client.call(table.put(&table.widened(row))?))
     }
 
     /// Writes a row; [`ClientError::Exists`] if there is one with its key. As [`Client::put`] otherwise.
     pub fn insert(&mut self, table: &Table, row: &Row) -> Result<Answer, ClientError> {
+        if table.is_global() {
+            let key: Vec<Value> = table.schema().key().iter().map(|at| row.values[*at].clone()).collect();
+            let insert = |client: &mut Client, transaction: &mut crate::Transaction| {
+                if client.get_in(transaction, table, &key)?.is_some() {
+                    return Err(ClientError::Exists);
+                }
+                transaction.put(table, row)
+            };
+            return self.write_alone(table, insert).map(|(_, answer)| answer);
+        }
         self.looking_again(table, |client, table| client.call(table.insert(&table.widened(row))?))
     }
 
     /// Removes a row. True if there was one.
     pub fn delete(&mut self, table: &Table, key: &[Value]) -> Result<bool, ClientError> {
+        if table.is_global() {
+            let delete = |client: &mut Client, transaction: &mut crate::Transaction| {
+                let found = client.get_in(transaction, table, key)?.is_some();
+                if found {
+                    transaction.delete(table, key)?;
+                }
+                Ok(found)
+            };
+            return self.write_alone(table, delete).map(|(found, _)| found);
+        }
         match self.looking_again(table, |client, table| client.call(table.delete(key)?))?.body {
             Body::Affected(rows) => Ok(rows > 0),
             other => Err(unexpected(&other)),
@@ -265,6 +289,10 @@ impl Client {
         key: &[Value],
         read: ReadLevel,
     ) -> Result<Option<Row>, ClientError> {
+        if table.is_global() && read == ReadLevel::Primary {
+            let transaction = self.begin_for(table)?;
+            return self.get_in(&transaction, table, key);
+        }
         let encoded = table.key(key)?;
         self.looking_again(table, |client, table| match client.call(table.get(key)?.at_level(read))?.body {
             Body::Row(None) => Ok(None),
@@ -275,9 +303,15 @@ impl Client {
 
     /// How many rows a table has. Each partition is counted at its own moment.
     pub fn count(&mut self, table: &Table) -> Result<u64, ClientError> {
-        let op = Op::Count { from: Bytes::new(), to: Bytes::new(), at: ReadSnapshot::Newest };
+        let count = |at| Op::Count { from: Bytes::new(), to: Bytes::new(), at };
         let answers = self.looking_again(table, |client, table| {
-            client.all(table.partitions().map(|partition| table.call(partition, op.clone())).collect())
+            let partitions: Vec<PartitionId> = table.partitions().collect();
+            let states = match table.is_global() {
+                true => client.snapshot_of(table, &partitions)?,
+                false => vec![ReadSnapshot::Newest; partitions.len()],
+            };
+            let calls = partitions.into_iter().zip(states);
+            client.all(calls.map(|(partition, at)| table.call(partition, count(at))).collect())
         })?;
         answers.iter().map(number).sum()
     }

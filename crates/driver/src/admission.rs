@@ -59,7 +59,7 @@ pub fn of_client(
         let why = format!("node {node} waits for room to set a divergent tail aside");
         return Some(if leads { Status::NotYet(why) } else { Status::NotPrimary });
     }
-    let place = full.filter(|_| request.op.writes())?;
+    let place = full.filter(|_| request.op.makes_entries())?;
     let why = format!("the disk of node {node} is full: free space in {place}, or hand its partitions over");
     Some(Status::Full(why))
 }

@@ -62,6 +62,7 @@ impl Choices {
             standby: self.standby,
             failover_target_ms: self.failover_target_ms,
             holds: Holds::Table,
+            global: false,
         })
     }
 

@@ -6,6 +6,8 @@ use types::{Lsn, Micros};
 
 /// Scans and snapshots keep old versions for so long after they were last used.
 const SCAN_HOLD: Micros = Micros::from_millis(10_000);
+/// What is committed is kept for snapshots that nobody has read here yet, as often as this.
+const RECENT: Micros = Micros::from_millis(500);
 
 /// The positions that are read here, so that the versions of rows are kept for them.
 #[derive(Debug, Default)]
@@ -13,6 +15,8 @@ pub(crate) struct Readers {
     /// Open scans, of clients and of copies: the position each reads at, and when it was last used. Backups
     /// have them too.
     scans: BTreeMap<Lsn, Micros>,
+    /// When what was committed was last kept for everybody.
+    recent: Micros,
     /// Counts and digests.
     pub(crate) aggregates: AggregateScans,
 }
@@ -21,6 +25,15 @@ impl Readers {
     /// Somebody reads at `lsn` and may come again.
     pub fn open(&mut self, lsn: Lsn, now: Micros) {
         self.scans.insert(lsn, now);
+    }
+
+    /// Keeps what is committed now for whoever has a snapshot of it and comes in the next ten seconds: of
+    /// partitions that global transactions write.
+    pub fn keep_recent(&mut self, committed: Lsn, now: Micros) {
+        if now.since(self.recent) >= RECENT || self.recent == Micros::ZERO {
+            self.recent = now;
+            self.open(committed, now);
+        }
     }
 
     /// Forgets scans that nobody went on with: their versions need not be kept.

@@ -228,6 +228,9 @@ impl Replica {
 
     /// Time has passed.
     pub(crate) fn tick(&mut self, ctx: &mut Ctx) {
+        if self.config.record().is_some_and(|record| record.is_global()) {
+            self.readers.keep_recent(self.data.readable(), ctx.now.mono);
+        }
         self.readers.close_idle(ctx.now.mono);
         let who = (self.identity.me, self.config.record());
         ctx.out.extend(self.role.acknowledge(&self.data, who, (ctx.now.mono, true)));

@@ -71,6 +71,9 @@ pub struct Settings {
     pub scrub_bytes_per_second: u64,
     /// Files of a bulk load that nobody asked for during this time are removed.
     pub load_unasked: Micros,
+    /// The transaction manager keeps the write-set of a commit at least so long, whoever has secured it: a
+    /// transaction that is older may not be committed.
+    pub commits_kept: Micros,
     /// Rows and bytes that a count or a digest looks at before others have their turn.
     pub slice_rows: usize,
     /// See `slice_rows`.
@@ -114,6 +117,7 @@ impl Default for Settings {
             failback_full: false,
             scrub_bytes_per_second: 16 << 20,
             load_unasked: Micros::from_millis(600_000),
+            commits_kept: Micros::from_millis(60_000),
             slice_rows: 2048,
             slice_bytes: 512 << 10,
             programs: Runtime::default(),

@@ -16,6 +16,13 @@ use std::collections::BTreeMap;
 /// Fields that this version does not know.
 pub type Unknown = BTreeMap<String, serde_json::Value>;
 
+/// What [`TableRecord::TRANSACTIONS`] and [`PartitionRecord::TRANSACTIONS`] say of what global transactions
+/// write.
+pub const GLOBAL: &str = "global";
+
+/// What [`PartitionRecord::TRANSACTIONS`] says of the transaction manager's partition.
+const MANAGER: &str = "manager";
+
 /// The format number that this version writes.
 pub const FORMAT: u16 = 1;
 
@@ -231,6 +238,16 @@ impl TableRecord {
     /// Such a field: the name of the scheme that copies were placed by, where it is not the default one.
     pub const SCHEME: &str = "scheme";
 
+    /// Such a field: how far a transaction of the database reaches. [`GLOBAL`]: over all its partitions
+    /// ([`crate::commits`]); where it is not there, over one of them.
+    pub const TRANSACTIONS: &str = "transactions";
+
+    /// True if a transaction of this database may have parts in any of its partitions. Tables of such a
+    /// database are spread by their own keys.
+    pub fn is_global(&self) -> bool {
+        self.unknown.get(TableRecord::TRANSACTIONS).and_then(|value| value.as_str()) == Some(GLOBAL)
+    }
+
     /// The scheme by which copies are placed.
     pub fn scheme(&self) -> Scheme {
         let name = self.unknown.get(TableRecord::SCHEME).and_then(|value| value.as_str());
@@ -367,6 +384,34 @@ impl PartitionRecord {
 
     /// A field among those that older versions do not know: the partition is a database's.
     pub const DATABASE: &str = "database";
+
+    /// Such a field: what part the partition has in global transactions ([`crate::commits`]).
+    pub const TRANSACTIONS: &str = "transactions";
+
+    /// True if its rows are written by the transaction manager's commits alone. That never changes.
+    pub fn is_global(&self) -> bool {
+        self.part_in_transactions() == Some(GLOBAL)
+    }
+
+    /// True if it is the transaction manager's own: commits are its entries. That never changes.
+    pub fn keeps_commits(&self) -> bool {
+        self.part_in_transactions() == Some(MANAGER)
+    }
+
+    fn part_in_transactions(&self) -> Option<&str> {
+        self.unknown.get(PartitionRecord::TRANSACTIONS)?.as_str()
+    }
+
+    /// The same, of a partition of this table.
+    pub fn with_transactions_of(mut self, table: &TableRecord) -> PartitionRecord {
+        let part = match (table.is_global(), table.name == crate::system::COMMITS) {
+            (true, _) => GLOBAL,
+            (false, true) => MANAGER,
+            (false, false) => return self,
+        };
+        self.unknown.insert(PartitionRecord::TRANSACTIONS.into(), part.into());
+        self
+    }
 
     /// True if it is a partition of a database: its rows' keys begin with their table's id, and it has a
     /// catalog. That never changes.

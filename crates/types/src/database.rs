@@ -300,6 +300,9 @@ impl TableRecord {
     /// partition. The error is a sentence.
     pub fn placed(&self, schema: Schema) -> Result<Schema, String> {
         let wanted = self.partition_key();
+        if self.is_global() && schema.kind().is_none() {
+            return self.placed_by_itself(schema);
+        }
         if wanted.is_empty() || schema.kind().is_some() {
             return Ok(schema);
         }
@@ -317,6 +320,18 @@ impl TableRecord {
         let mut parts = schema.into_parts();
         parts.partition_by = wanted.len();
         Schema::from_parts(parts).map_err(|error| error.to_string())
+    }
+
+    /// The columns of a table as one of this database, whose transactions reach over all partitions: it is
+    /// spread by its own key. The error is a sentence.
+    fn placed_by_itself(&self, schema: Schema) -> Result<Schema, String> {
+        if let Some(constraint) = schema.constraints().first() {
+            return Err(format!(
+                "the constraint `{}` cannot be kept: transactions of database `{}` are global, and check keys alone",
+                constraint.name, self.name
+            ));
+        }
+        Ok(schema)
     }
 
     /// True if it is a database's.

@@ -7,6 +7,7 @@
 
 pub mod bulk;
 pub mod choice;
+pub mod commits;
 pub mod component;
 pub mod config;
 pub mod data;

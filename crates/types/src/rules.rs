@@ -140,6 +140,16 @@ rules! {
         "Two rows have the same values where a constraint forbids it, or one refers to a row that is not there.";
     Pr180 "PR-180" feeds_are_of_tables:
         "Feeds of one name into two tables of a database share one position.";
+    Pr250 "PR-250" first_commit_wins:
+        "A global transaction is committed over one that its snapshot does not show (lost update).";
+    Pr251 "PR-251" flushes_follow_their_chain:
+        "A partition takes a commit in before one that came before it.";
+    Pr252 "PR-252" snapshots_are_whole:
+        "A snapshot is read where one of its commits has not arrived.";
+    Pr253 "PR-253" commits_are_kept_for_all:
+        "The transaction manager forgets a commit that some partition has on one disk alone, or not at all.";
+    Pr254 "PR-254" old_snapshots_commit_nothing:
+        "A transaction is committed although what came after its snapshot is not known any more.";
     Le01 "LE-01" flushes_name_their_own_position: "A flush names the entry behind the last one that it holds.";
     Le02 "LE-02" persisted_is_what_was_flushed:
         "`persisted` is told to be what is published when a flush ends, not what it began with.";

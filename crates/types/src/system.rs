@@ -6,8 +6,10 @@
 //! here.
 
 use crate::config::FailoverRecord;
-use crate::data::{Column, ColumnType, Json, Row, Schema, Value};
+use crate::data::{Column, ColumnType, Json, Row, Schema, Value, decode_row, encode_key, encode_row};
 use crate::ids::PartitionId;
+use crate::position::{Lsn, Position, Term};
+use bytes::Bytes;
 
 /// What the names of system tables begin with; users' tables do not.
 pub const PREFIX: &str = "sys_";
@@ -18,6 +20,10 @@ pub const FAILOVERS: &str = "sys_failovers";
 /// The next number of every column whose rows are numbered, by the table's id and the column's index.
 pub const SEQUENCES: &str = "sys_sequences";
 
+/// The commits of global transactions ([`crate::commits`]): the transaction manager's recovery log, as far as
+/// it is kept.
+pub const COMMITS: &str = "sys_commits";
+
 /// True if this is the name of a system table, or could be one of a later version.
 pub fn is_reserved(name: &str) -> bool {
     name.starts_with(PREFIX)
@@ -25,7 +31,7 @@ pub fn is_reserved(name: &str) -> bool {
 
 /// The columns of a system table; `None`: there is no such table.
 pub fn schema(name: &str) -> Option<Schema> {
-    use ColumnType::{Bool, Int, Json, Text, Timestamp};
+    use ColumnType::{Bool, Bytes, Int, Json, Text, Timestamp};
     let columns = match name {
         FAILOVERS => &[
             ("id", Int),
@@ -44,9 +50,21 @@ pub fn schema(name: &str) -> Option<Schema> {
             ("record", Json),
         ][..],
         SEQUENCES => &[("table", Int), ("column", Int), ("next", Int)],
+        COMMITS => &[
+            ("term", Int),
+            ("lsn", Int),
+            ("at", Timestamp),
+            ("partitions", Int),
+            ("rows", Int),
+            ("write_set", Bytes),
+        ],
         _ => return None,
     };
-    let key = if name == SEQUENCES { &["table", "column"][..] } else { &["id"] };
+    let key = match name {
+        SEQUENCES => &["table", "column"][..],
+        COMMITS => &["term", "lsn"],
+        _ => &["id"],
+    };
     let columns = columns.iter().map(|(name, of)| Column::new(*name, *of)).collect();
     Some(Schema::new(columns, key, 1, false).expect("a system table's schema is valid"))
 }
@@ -75,6 +93,48 @@ pub fn failover_row(record: &FailoverRecord, table: &str) -> Row {
         Value::Int(lost as i64),
         Json::from_json(whole).map_or(Value::Null, Value::Json),
     ])
+}
+
+/// A commit as a row of [`COMMITS`]: its key and its value, as they are stored without space.
+pub fn commit_row(
+    at: Position,
+    wall_ms: u64,
+    (partitions, rows): (usize, usize),
+    write_set: &[u8],
+) -> (Bytes, Bytes) {
+    let schema = schema(COMMITS).expect("a system table");
+    let count = |count: usize| Value::Int(i64::try_from(count).unwrap_or(i64::MAX));
+    let row = Row::new(vec![
+        Value::Int(at.term.0 as i64),
+        Value::Int(at.lsn.0 as i64),
+        Value::Timestamp(wall_ms as i64 * 1000),
+        count(partitions),
+        count(rows),
+        Value::Bytes(write_set.to_vec()),
+    ]);
+    let key = commit_key(at);
+    (key, encode_row(&schema, &row).expect("a commit's row is of its table").into())
+}
+
+/// The key of a commit in [`COMMITS`], encoded. Keys are in the order of timestamps.
+pub fn commit_key(at: Position) -> Bytes {
+    let schema = schema(COMMITS).expect("a system table");
+    let values = [Value::Int(at.term.0 as i64), Value::Int(at.lsn.0 as i64)];
+    encode_key(&schema, &values).expect("two numbers are a key").into()
+}
+
+/// What a row of [`COMMITS`] says: the timestamp, when it was made, milliseconds since 1970, and the
+/// write-set. The error is a sentence.
+pub fn read_commit(key: &[u8], stored: &[u8]) -> Result<(Position, u64, Vec<u8>), String> {
+    let schema = schema(COMMITS).expect("a system table");
+    let row = decode_row(&schema, key, stored).map_err(|error| error.to_string())?;
+    match &row.values[..] {
+        [Value::Int(term), Value::Int(lsn), Value::Timestamp(at), _, _, Value::Bytes(write_set)] => {
+            let position = Position::new(Term(*term as u64), Lsn(*lsn as u64));
+            Ok((position, (*at / 1000) as u64, write_set.clone()))
+        }
+        _ => Err("a row of the commits has other columns than it should".into()),
+    }
 }
 
 impl PartitionId {

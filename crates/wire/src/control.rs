@@ -415,6 +415,10 @@ pub struct CreateTable {
     /// What its partitions hold: one bare table, or a database.
     #[serde(default, skip_serializing_if = "types::Holds::is_table")]
     pub holds: types::Holds,
+    /// Of a database: transactions reach over all its partitions, and its tables are spread by their own
+    /// keys.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub global: bool,
 }
 
 impl CreateTable {
@@ -435,6 +439,7 @@ impl CreateTable {
             standby: None,
             failover_target_ms: None,
             holds: types::Holds::Table,
+            global: false,
         }
     }
 
@@ -450,6 +455,10 @@ impl CreateTable {
         let copies = nodes.clamp(1, 3) as u8;
         Some(CreateTable {
             factor: Some(copies),
+            engine: match name {
+                types::system::COMMITS => types::EngineKind::Memory,
+                _ => types::EngineKind::Lsm,
+            },
             ..CreateTable::new(
                 name,
                 types::system::schema(name)?,

@@ -1,11 +1,12 @@
 //! Layer 2: messages and codec. The frame on a connection ([`frame`]), what was received and not yet taken
 //! ([`inbox`]), the messages in it ([`message`]), the request and reply envelopes ([`request`]), outcomes of
-//! writes ([`outcome`]), what nodes tell each other ([`peer`]) and the controllers ([`control`]), the
+//! writes ([`outcome`]), global transactions ([`commit`]), what nodes tell each other ([`peer`]) and the controllers ([`control`]), the
 //! handshake ([`hello`]), how files are shipped ([`ship`]), loaded ([`bulk`]) and read back ([`scrub`]), jobs
 //! ([`job`]), calls of procedures ([`procedure`]), what nodes keep of the cluster's records ([`kept`]), and
 //! the entry of a partition's log ([`entry`], [`effects`]).
 
 pub mod bulk;
+pub mod commit;
 pub mod control;
 pub mod effects;
 pub mod entry;
@@ -24,6 +25,7 @@ pub mod scrub;
 pub mod ship;
 pub mod spread;
 
+pub use commit::{CommitAnswer, CommitRequest, Flush, FlushState, ManagerOp};
 pub use control::RecordText;
 pub use effects::Effects;
 pub use entry::{Entry, Header, Kind};

@@ -2,6 +2,7 @@
 //! 4).
 
 use crate::bulk::{MAX_STAGED_BYTES, StageAnswer, StageLoad, StagePiece, Unstage};
+use crate::commit::{self, MAX_WRITE_SET_BYTES, ManagerOp};
 use crate::control::{
     Admin, AdminAnswer, Advise, ClusterMap, MAX_STARTS, NodeStatus, Propose, Proposed, Register,
     RegisterRefused, Served, Suspect,
@@ -195,6 +196,8 @@ impl Request {
                 Err("a piece of a load is too long".into())
             }
             Op::Call(call) => call_fault(call).map_or(Ok(()), Err),
+            Op::Manager(op) => validate_manager(op),
+            Op::Flush(flush) => validate_writes(&flush.parts).and_then(|()| is_possible(flush.commit)),
             Op::Job { job, .. } | Op::EndJob { job, .. } | Op::ShowJob { job } if !job.is_valid() => {
                 Err("no job has this name".into())
             }
@@ -264,6 +267,39 @@ fn validate_rows<'a>(count: usize, ops: impl Iterator<Item = &'a RowOp>) -> Resu
         }
     }
     Ok(())
+}
+
+/// Checks a commit of a global transaction.
+fn validate_manager(op: &ManagerOp) -> Result<(), String> {
+    match op {
+        ManagerOp::Commit(commit) => {
+            if let Some(fault) = commit::commit_fault(commit) {
+                return Err(fault.into());
+            }
+            let row = |op: &RowOp| op.key().len() + op.row().map_or(0, |row| row.len());
+            let parts = || commit.writes.iter().flat_map(|writes| &writes.parts);
+            let bytes: usize = parts().flat_map(|part| &part.ops).map(row).sum();
+            if bytes > MAX_WRITE_SET_BYTES {
+                let limit = MAX_WRITE_SET_BYTES;
+                return Err(format!("a write-set of {bytes} bytes is over the limit of {limit}"));
+            }
+            is_possible(commit.snapshot)?;
+            commit.writes.iter().try_for_each(|writes| validate_writes(&writes.parts))
+        }
+        ManagerOp::Secured { partitions } if partitions.len() > MAX_OPS => {
+            Err(format!("{} partitions are over the limit of {MAX_OPS}", partitions.len()))
+        }
+        ManagerOp::Secured { partitions } => partitions.iter().try_for_each(|(_, at)| is_possible(*at)),
+        ManagerOp::Snapshot { .. } | ManagerOp::Chain { .. } | ManagerOp::Thresholds => Ok(()),
+    }
+}
+
+/// Checks what a commit writes in one partition.
+fn validate_writes(parts: &[TablePart]) -> Result<(), String> {
+    match commit::writes_fault(parts) {
+        Some(fault) => Err(fault.into()),
+        None => validate_parts(&[], parts),
+    }
 }
 
 /// Checks the parts of a write to several tables.

@@ -1,6 +1,7 @@
 //! What a client asks of a partition, and what it is told (design section 5, steps 1 and 4).
 
 use crate::bulk::LoadStatus;
+use crate::commit::{CommitAnswer, Flush, ManagerOp};
 use crate::control::RecordText;
 use crate::job::{JobRecord, JobStatus};
 pub use crate::outcome::Outcome;
@@ -41,6 +42,15 @@ pub enum ReadSnapshot {
     /// An earlier read's. Refused with [`Status::TooOld`] if it is not kept any more, or is no part of the
     /// history.
     At(Position),
+    /// Of a partition that global transactions write: what commits up to a timestamp have written. Refused
+    /// with [`Status::Behind`] if a commit is not here yet that is to be seen.
+    Commit {
+        /// The timestamp.
+        at: Position,
+        /// The newest commit of this partition that is to be seen, or a later one that the reader knows of;
+        /// zero: none has a part in it.
+        after: Position,
+    },
 }
 
 /// One row operation of a write.
@@ -328,6 +338,16 @@ pub enum Op {
     /// Of a partition of a database: calls a procedure. The request is the database's own. Answered with
     /// [`Body::Called`]. Refused with [`Outcome::Stale`] if there is no such procedure, or another one.
     Call(CallRequest),
+    /// Of the transaction manager's partition. Answered with [`Body::Commit`].
+    Manager(ManagerOp),
+    /// Of a partition that global transactions write: a commit's part in it, once, however often it comes.
+    /// Refused with [`Status::Behind`] if the commit before it is not here.
+    Flush(Flush),
+    /// Of such a partition: how far its commits have come.
+    FlushState {
+        /// So many copies are to have durable what is called secured.
+        copies: u8,
+    },
 }
 
 /// The most rows in one answer to [`Op::Find`]: each is looked up by itself.
@@ -354,9 +374,17 @@ impl Op {
         let rows = match self {
             Op::Write { .. } | Op::Transact { .. } => true,
             Op::Call(call) => !call.read_only,
+            Op::Manager(ManagerOp::Commit(_)) => true,
             _ => false,
         };
         rows || matches!(self, Op::OpenSession | Op::Load { .. }) || self.job().is_some()
+    }
+
+    /// True if it makes an entry: it needs room in the log, and waits behind calls of procedures. What a
+    /// session must not number is among it, where doing it twice is doing it once.
+    pub fn makes_entries(&self) -> bool {
+        let idempotent = matches!(self, Op::Flush(_) | Op::Manager(ManagerOp::Secured { .. }));
+        self.writes() || idempotent
     }
 
     /// The job that it belongs to, if it does something for one.
@@ -377,7 +405,9 @@ impl Op {
     /// True if only a primary can do it, whatever read level the request has.
     pub fn needs_primary(&self) -> bool {
         let staging = matches!(self, Op::Stage { .. } | Op::StagePiece { .. } | Op::Unstage { .. });
-        self.writes() || staging || matches!(self, Op::Pause { .. } | Op::Resume { .. } | Op::Call(_))
+        let books = matches!(self, Op::Manager(_) | Op::FlushState { .. });
+        let held = matches!(self, Op::Pause { .. } | Op::Resume { .. } | Op::Call(_));
+        self.makes_entries() || staging || held || books
     }
 }
 
@@ -463,6 +493,9 @@ pub enum Status {
     /// The state that was to be read has another schema of the table than the request names, or no such
     /// table: look at the catalog again. Nothing was done.
     Stale(String),
+    /// A commit that is to be seen or followed has not arrived in the partition: the newest one there is
+    /// this. Nothing was done.
+    Behind(Position),
 }
 
 /// What came back.
@@ -503,6 +536,8 @@ pub enum Body {
     Job(JobStatus),
     /// How a call of a procedure ended.
     Called(CallResult),
+    /// Of global transactions.
+    Commit(CommitAnswer),
 }
 
 /// How far an index of a partition is.

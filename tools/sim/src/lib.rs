@@ -34,6 +34,7 @@ pub mod rows;
 pub mod snapshot_client;
 pub mod summary;
 pub mod table_client;
+pub mod txn_client;
 pub mod trace;
 pub mod world;
 

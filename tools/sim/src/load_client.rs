@@ -90,7 +90,7 @@ impl LoadClient {
             |number: u32| plan.copies.ships.contains(&(number % 2)) || plan.is_lsm(PartitionId(number));
         let partitions: Vec<_> = plan
             .partitions()
-            .filter(|(id, _, table)| table.log == LogKind::Disk && !table.database && ships(id.0))
+            .filter(|(id, _, table)| table.log == LogKind::Disk && table.is_plain() && ships(id.0))
             .map(|(partition, number, _)| (partition, number))
             .collect();
         let trees = partitions.iter().map(|(id, _)| *id).filter(|id| plan.is_lsm(*id)).collect();

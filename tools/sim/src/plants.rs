@@ -3,7 +3,7 @@
 use types::Finding;
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::of_mutant`].
-pub const FOUND: [(Finding, u64); 75] = [
+pub const FOUND: [(Finding, u64); 80] = [
     (Finding::F01, 1),
     (Finding::F02, 5),
     (Finding::F03, 0),
@@ -68,6 +68,11 @@ pub const FOUND: [(Finding, u64); 75] = [
     (Finding::Pr145, 2),
     (Finding::Pr150, 0),
     (Finding::Pr180, 0),
+    (Finding::Pr250, 0),
+    (Finding::Pr251, 0),
+    (Finding::Pr252, 0),
+    (Finding::Pr253, 0),
+    (Finding::Pr254, 15),
     (Finding::Le01, 1),
     (Finding::Le02, 0),
     (Finding::Le03, 0),

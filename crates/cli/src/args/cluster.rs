@@ -99,10 +99,13 @@ pub enum DatabaseCommand {
   understudy table create accounts --database bank --columns 'id:int,balance:int' --key id
   understudy put bank.accounts id=1 balance=100
   understudy database create shop --partitions 6 --partition-by w_id
+  understudy database create ledger --partitions 6 --transactions global
 
 The tables of a database lie together in one partition, so that a transaction may write in all of them. One
 partition is one thread's share of one node. With several partitions rows of all tables with the same values of
-the partition key lie together, and a transaction writes rows of one such value.")]
+the partition key lie together, and a transaction writes rows of one such value. With global transactions each
+table is spread by its own key, and a transaction writes rows of any partitions: it costs a message to the
+transaction manager, which keeps all commits in the table sys_commits.")]
     Create {
         /// Its name.
         name: String,
@@ -133,6 +136,9 @@ the partition key lie together, and a transaction writes rows of one such value.
         /// What backups do with commits.
         #[arg(long, value_enum, default_value_t = StandbyArg::Hot)]
         standby: StandbyArg,
+        /// How far a transaction reaches.
+        #[arg(long, value_enum, default_value_t = TransactionsArg::Partition)]
+        transactions: TransactionsArg,
     },
     /// List databases.
     #[command(after_help = "Example:
@@ -254,6 +260,29 @@ pub enum LogArg {
     Disk,
     /// Memory only.
     Memory,
+}
+
+/// How far a transaction reaches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum TransactionsArg {
+    /// Over the rows of one partition.
+    Partition,
+    /// Over all partitions of the database.
+    Global,
+}
+
+/// `understudy txn`.
+#[derive(Subcommand, Debug)]
+pub enum TxnCommand {
+    /// How far the commits of global transactions have come in each partition.
+    #[command(after_help = "Examples:
+  understudy txn status
+  understudy txn status --json
+
+A commit is durable in the transaction manager's log from its acknowledgement on. It is flushed when its partition
+has it, and secured when every copy that counts has it on disk. What is secured everywhere is removed from the
+manager's log a while later.")]
+    Status,
 }
 
 /// `understudy node list|add|drain|remove`.

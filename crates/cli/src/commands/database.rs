@@ -1,6 +1,6 @@
 //! `database`, and tables that are in one.
 
-use crate::args::cluster::{DatabaseCommand, EngineArg, LogArg};
+use crate::args::cluster::{DatabaseCommand, EngineArg, LogArg, TransactionsArg};
 use crate::connect::Context;
 use crate::out::counted;
 use client::{ClientError, Table};
@@ -30,6 +30,8 @@ struct Shown {
     survives: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     partition_by: Vec<String>,
+    /// How far a transaction reaches: `partition` or `global`.
+    transactions: &'static str,
 }
 
 impl Shown {
@@ -48,6 +50,7 @@ impl Shown {
             log: record.log,
             survives: survive::survives(policy, policy.factor.into()),
             partition_by: record.partition_key().iter().map(|column| column.name.clone()).collect(),
+            transactions: if record.is_global() { "global" } else { "partition" },
         }
     }
 }
@@ -58,6 +61,9 @@ impl Shown {
         let copies = counted(self.factor.into(), "copy", "copies");
         let spread = match self.partitions {
             1 => "one partition".to_string(),
+            several if self.transactions == "global" => {
+                format!("{several} partitions, with transactions over all of them")
+            }
             several => format!("{several} partitions by ({})", self.partition_by.join(", ")),
         };
         format!("database {database}: {spread}, {copies}, policy {policy}; an acknowledged commit {survives}")
@@ -78,6 +84,7 @@ pub fn run(command: DatabaseCommand, context: &mut Context) -> Result<(), Failur
             engine,
             log,
             standby,
+            transactions,
         } => {
             let choices = Choices {
                 partition_by: None,
@@ -106,7 +113,11 @@ pub fn run(command: DatabaseCommand, context: &mut Context) -> Result<(), Failur
                 let schema = types::database::catalog_schema_by(&key);
                 request.schema = schema.map_err(|error| Failure::usage(error.to_string()))?;
             }
-            let database = context.client()?.create_database(&request)?;
+            let client = context.client()?;
+            let database = match transactions {
+                TransactionsArg::Partition => client.create_database(&request)?,
+                TransactionsArg::Global => client.create_global_database(&request)?,
+            };
             let shown = Shown::new(database.record());
             context.out.either(&shown, || shown.words());
             Ok(())

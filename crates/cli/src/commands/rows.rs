@@ -25,10 +25,17 @@ struct Written<'a> {
     policy: String,
     /// For `--after`.
     token: String,
+    /// Of a table that global transactions write: its commit, in place of an LSN of the partition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    commit: Option<String>,
 }
 
 impl Written<'_> {
     fn words(&self, what: &str) -> String {
+        if let Some(commit) = &self.commit {
+            let (table, key) = (self.table, &self.key);
+            return format!("{what} {table} {key}: commit {commit} of the transaction manager");
+        }
         let copies = counted(self.copies.into(), "copy", "copies");
         format!(
             "{what} {} {}: LSN {} of partition {}, {copies} secured, policy {}",
@@ -61,6 +68,7 @@ fn written<'a>(
         copies: answer.copies,
         policy,
         token: Token { partition, at: answer.position() }.to_string(),
+        commit: table.is_global().then(|| answer.position().to_string()),
     })
 }
 
@@ -85,6 +93,14 @@ pub fn delete(args: &KeyArgs, context: &mut Context) -> Result<(), Failure> {
     let client = context.client()?;
     let table = client.table(&args.table)?;
     let key = keys::whole_key(&table, &args.key)?;
+    if table.is_global() {
+        if !client.delete(&table, &key)? {
+            return Err(no_row(&table, &key));
+        }
+        let object = serde_json::json!({ "table": table.name(), "key": key_to_text(&key) });
+        context.out.either(&object, || format!("deleted {} {}", table.name(), key_to_text(&key)));
+        return Ok(());
+    }
     let call = table.delete(&key)?;
     let partition = call.partition;
     let answer = client.call(call)?;

@@ -37,6 +37,10 @@ impl Core {
             Status::TooOld(why) => self.fail(now, ticket, FailKind::TooOld, why),
             Status::NoIndex(why) => self.fail(now, ticket, FailKind::NoIndex, why),
             Status::Stale(why) => self.fail(now, ticket, FailKind::Stale, why),
+            Status::Behind(newest) => {
+                let why = word_of(&Status::Behind(newest));
+                self.fail(now, ticket, FailKind::Behind(newest), why);
+            }
             Status::Unknown(why) if self.pending[&ticket].kind == Kind::Write => {
                 self.unknown(now, ticket, why)
             }
@@ -309,6 +313,7 @@ fn word_of(status: &Status) -> String {
         }
         Status::Full(why) | Status::NotFound(why) | Status::Corrupt(why) | Status::TooOld(why) => why.clone(),
         Status::NoIndex(why) | Status::Stale(why) => why.clone(),
+        Status::Behind(newest) => format!("the newest commit that has arrived is {newest}"),
     }
 }
 

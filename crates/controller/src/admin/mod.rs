@@ -5,6 +5,7 @@ mod force;
 mod moves;
 mod nodes;
 mod tables;
+mod transactions;
 
 pub(crate) use tables::name_key;
 

@@ -158,6 +158,7 @@ impl Controller {
             proposal: self.proposal(),
             ..PartitionRecord::new(id, table.id, Epoch(1), in_sync, table.policy.clone())
         };
+        let record = record.with_transactions_of(table);
         Ok(if table.is_database() { record.of_database() } else { record })
     }
 
@@ -204,7 +205,8 @@ impl Controller {
         policy.standby = request.standby.unwrap_or(policy.standby);
         new_target(None, request.failover_target_ms)?;
         policy.check(request.engine).map_err(|error| (USAGE, error.to_string()))?;
-        check_several(request.holds, request.partitions, &policy)?;
+        check_several((request.holds, request.global), request.partitions, &policy)?;
+        self.check_global(request, &policy)?;
         let (copies, partitions) = (usize::from(factor), request.partitions as usize);
         if copies > sites.len() {
             return Err((REFUSED, too_few((request.holds, &request.name), copies, &sites)));
@@ -298,7 +300,7 @@ impl Controller {
             return Some(Err(none(holds, &request.name)));
         };
         let altered = new_policy(table, &request).and_then(|policy| {
-            check_several(table.holds, table.partitions, &policy)?;
+            check_several((table.holds, table.is_global()), table.partitions, &policy)?;
             let schema = new_schema(table, &request)?;
             let indexes = new_indexes(table, &schema, &request)?;
             let placement = self.resized(now, table, policy.factor.into())?;
@@ -462,11 +464,16 @@ fn new_indexes(table: &TableRecord, schema: &Schema, request: &AlterTable) -> Re
 
 /// How the table was placed. A placement that somebody wrote down is not changed to make nodes even.
 fn as_placed(request: &CreateTable) -> Unknown {
-    if !request.placement.is_empty() {
-        return Unknown::from([(TableRecord::PINNED.to_string(), serde_json::Value::Bool(true))]);
+    let mut fields = Unknown::new();
+    if request.global {
+        fields.insert(TableRecord::TRANSACTIONS.into(), types::config::GLOBAL.into());
     }
-    let other = (request.scheme != types::Scheme::default()).then(|| serde_json::json!(request.scheme));
-    other.map(|scheme| (TableRecord::SCHEME.to_string(), scheme)).into_iter().collect()
+    if !request.placement.is_empty() {
+        fields.insert(TableRecord::PINNED.into(), true.into());
+    } else if request.scheme != types::Scheme::default() {
+        fields.insert(TableRecord::SCHEME.into(), serde_json::json!(request.scheme));
+    }
+    fields
 }
 
 /// A preset with its adjustments.
@@ -512,6 +519,10 @@ fn check_database(request: &CreateTable) -> Result<(), Refusal> {
                 return Err((USAGE, format!("database '{name}' has tables, and no columns of its own")));
             }
             let why = match (request.partitions, own.is_empty()) {
+                (_, true) if request.global && name != SHARED => return Ok(()),
+                (_, false) if request.global => {
+                    "global transactions need no partition key: each table is spread by its own key".into()
+                }
                 (1, true) => return Ok(()),
                 (1, false) => "a database of one partition has no partition key".into(),
                 (several, true) => format!(
@@ -529,8 +540,13 @@ fn check_database(request: &CreateTable) -> Result<(), Refusal> {
 }
 
 /// What one partition of a database says of tables, others follow: a failover must not lose it.
-fn check_several(holds: Holds, partitions: u32, policy: &Policy) -> Result<(), Refusal> {
-    let loses = policy.rests_on().is_primary() && policy.factor > 1;
+/// Of global transactions the partitions are told again what they have lost.
+fn check_several(
+    (holds, global): (Holds, bool),
+    partitions: u32,
+    policy: &Policy,
+) -> Result<(), Refusal> {
+    let loses = policy.rests_on().is_primary() && policy.factor > 1 && !global;
     match holds == Holds::Database && partitions > 1 && loses {
         true => Err((
             USAGE,

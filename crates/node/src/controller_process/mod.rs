@@ -5,6 +5,7 @@
 //! on threads of their own ([`store`]) and their outcomes come back as events.
 
 mod archive;
+mod recovery;
 mod links;
 mod store;
 
@@ -16,6 +17,7 @@ use crate::net::conn::Got;
 use crate::net::listen;
 use crate::stop::{Stop, Stopper};
 use archive::Archive;
+use recovery::Recovery;
 use controller::{Controller, Identity, Input, Key, Output};
 use links::{Links, WAKER};
 use mio::{Events, Poll, Waker};
@@ -24,6 +26,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use store::{News, Store};
+use types::system::COMMITS;
 use types::{ClusterId, ClusterRecord, Generation, Micros};
 use wire::Message;
 use wire::hello::{Hello, HelloRole, PROTOCOL, Secret};
@@ -93,8 +96,10 @@ pub fn start(config: Config) -> Result<Running, Failure> {
         next_tick: Micros::ZERO,
         outputs: VecDeque::new(),
         stopper: stopper.clone(),
-        archive: Archive::start(name, config.secret.said()).map_err(system)?,
+        archive: Archive::start(name.clone(), config.secret.said()).map_err(system)?,
+        recovery: Recovery::start(name, config.secret.said()).map_err(system)?,
         plans: false,
+        commits: false,
         dir,
     };
     ports.write(process.dir.root()).map_err(|error| Failure::io(process.dir.root(), &error))?;
@@ -116,6 +121,9 @@ struct Process {
     outputs: VecDeque<Output>,
     stopper: Stopper,
     archive: Archive,
+    recovery: Recovery,
+    /// There is a transaction manager.
+    commits: bool,
     /// This controller is the one that plans, as far as it knows.
     plans: bool,
 }
@@ -178,6 +186,7 @@ impl Process {
             News::Input(input) => {
                 self.learn_cluster(&input);
                 self.note_failovers(&input);
+                self.note_commits(&input);
                 self.tell(input);
                 Ok(())
             }
@@ -209,6 +218,24 @@ impl Process {
         self.cluster = record.map(|record| (record.id, record.generation));
     }
 
+    /// The planning controller recovers global transactions, if there are any.
+    fn note_commits(&mut self, input: &Input) {
+        match input {
+            Input::Lead(_) => self.recovery.turn(self.plans && self.commits),
+            Input::Loaded { entries, .. } => self.found_keys(entries.iter().map(|entry| &entry.key)),
+            Input::Changed { changes, .. } => self.found_keys(changes.iter().map(|change| &change.key)),
+            _ => {}
+        }
+    }
+
+    /// Keys that there are, or will be: the transaction manager's table may be among them.
+    fn found_keys<'a>(&mut self, mut keys: impl Iterator<Item = &'a String>) {
+        if !self.commits && keys.any(|key| Key::parse(key) == Some(Key::Name(COMMITS.into()))) {
+            self.commits = true;
+            self.recovery.turn(self.plans);
+        }
+    }
+
     /// The planning controller archives failovers, its own and those that others sealed.
     fn note_failovers(&mut self, input: &Input) {
         let of_failover = |key: &str| key.starts_with(Key::FAILOVERS);
@@ -234,6 +261,7 @@ impl Process {
                         if self.plans && txn.puts.iter().any(|(key, _)| key.starts_with(Key::FAILOVERS)) {
                             self.archive.changed();
                         }
+                        self.found_keys(txn.puts.iter().map(|(key, _)| key));
                         self.store.submit(tag, txn);
                     }
                     Output::Send { conn, message } => self.links.push(conn.0, &message),

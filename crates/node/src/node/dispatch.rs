@@ -90,7 +90,7 @@ impl Node {
             return self.turn_away(key, &request, Status::NotPrimary);
         }
         let held = self.tails.held().holds(id);
-        let full = if request.op.writes() { self.storage.without_room(id) } else { None };
+        let full = if request.op.makes_entries() { self.storage.without_room(id) } else { None };
         let record = self.view.partition(id);
         if let Some(status) = admission::of_client(&request, me, record, held, full.as_deref()) {
             if matches!(status, Status::Full(_)) {

@@ -20,6 +20,9 @@ use wire::{Op, Outcome, Request, TableChange, TablePart};
 pub(crate) fn fault(record: &PartitionRecord, request: &Request) -> Option<String> {
     let (id, own) = (record.id, request.table == record.table);
     let transacts = matches!(request.op, Op::Transact { .. });
+    if let Some(fault) = fault_of_transactions(record, &request.op) {
+        return Some(fault);
+    }
     if !record.is_of_database() {
         let calls = matches!(request.op, Op::Call(_));
         return (transacts || calls)
@@ -39,6 +42,32 @@ pub(crate) fn fault(record: &PartitionRecord, request: &Request) -> Option<Strin
         }
         _ => None,
     }
+}
+
+/// The same, for what a partition has to do with global transactions: rows that these write are written by
+/// nobody else, or a snapshot would show what no commit says.
+fn fault_of_transactions(record: &PartitionRecord, op: &Op) -> Option<String> {
+    let id = record.id;
+    let of_commits = matches!(op, Op::Flush(_) | Op::FlushState { .. });
+    if of_commits && !record.is_global() {
+        return Some(format!("partition {id} is written by no global transactions"));
+    }
+    if matches!(op, Op::Manager(_)) != record.keeps_commits() && (op.makes_entries() || matches!(op, Op::Manager(_)))
+    {
+        let why = match record.keeps_commits() {
+            true => format!("partition {id} has the commits of global transactions, and nothing else"),
+            false => format!("partition {id} has no commits of global transactions"),
+        };
+        return (!matches!(op, Op::OpenSession)).then_some(why);
+    }
+    let writes = match op {
+        Op::Write { .. } | Op::Job { .. } | Op::EndJob { .. } | Op::Load { .. } => true,
+        Op::Transact { parts, .. } => !parts.is_empty(),
+        Op::Call(call) => !call.read_only,
+        _ => false,
+    };
+    let why = || format!("partition {id} is written by global transactions: begin one, and commit it");
+    (record.is_global() && writes).then(why)
 }
 
 /// A change of a table that was read and is sound by itself.

@@ -6,6 +6,7 @@
 //! | `constraint` | what a write of a database must keep |
 //! | `tend` | what is done for its tables beside requests |
 //! | `procedure` | calls of procedures: the one that is under way, and who waits behind it |
+//! | `commits` | the transaction manager's books |
 //! | `job` | records of jobs, and what a job has done |
 //! | `aggregate` | counts and digests, in slices |
 //! | `index` | secondary indexes: maintained, built, read |
@@ -20,6 +21,7 @@
 pub(crate) mod aggregate;
 pub(crate) mod bulk;
 pub(crate) mod catalog;
+pub(crate) mod commits;
 pub(crate) mod constraint;
 pub(crate) mod index;
 pub(crate) mod job;
@@ -39,6 +41,8 @@ pub(crate) struct Features {
     pub indexes: index::KnownIndexes,
     /// What is known of a database's tables, for a leader.
     pub catalog: tend::KnownCatalog,
+    /// What is known of global transactions, for the leader of the manager's partition.
+    pub commits: commits::KnownCommits,
     /// Calls of procedures.
     pub calls: procedure::Calls,
     /// Its own files are read back, or were.

@@ -123,7 +123,7 @@ impl Calls {
 
     /// True for a request that waits until the call that is under way has ended.
     pub fn hold(&self, request: &Request) -> bool {
-        self.are_pending() && (request.op.writes() || matches!(request.op, Op::Call(_)))
+        self.are_pending() && (request.op.makes_entries() || matches!(request.op, Op::Call(_)))
     }
 
     /// Takes a request in behind the call, or says why not.

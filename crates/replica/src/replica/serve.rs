@@ -17,7 +17,7 @@ use crate::serve::write::Writing;
 use crate::unfit::Unfit;
 use types::{EngineError, LoadId, Lsn, Micros};
 use wire::request::Hint;
-use wire::{Op, ReadLevel, Reply, Request, Status};
+use wire::{ManagerOp, Op, ReadLevel, Reply, Request, Status};
 
 impl Replica {
     /// A client's request. Every path ends in exactly one reply, now or later.
@@ -78,6 +78,15 @@ impl Replica {
             Op::Call(call) => {
                 let Some(mut writing) = self.writing(ctx) else { return Ok(None) };
                 return writing.call(to, request, call);
+            }
+            Op::Manager(ManagerOp::Commit(asked)) => {
+                return self.writing(ctx).map(|mut writing| writing.commit(request, asked)).transpose();
+            }
+            Op::Manager(ManagerOp::Secured { partitions }) => {
+                return self.writing(ctx).map(|mut writing| writing.secured(request, partitions)).transpose();
+            }
+            Op::Flush(flush) => {
+                return self.writing(ctx).map(|mut writing| writing.flush(request, flush)).transpose();
             }
             Op::OpenSession => {
                 return self.writing(ctx).map(|mut writing| writing.open_session()).transpose();
@@ -195,6 +204,7 @@ impl Replica {
             data: &mut self.data,
             indexes: &mut self.features.indexes,
             catalog: &mut self.features.catalog,
+            commits: &mut self.features.commits,
             calls: &mut self.features.calls,
             waiting: leader.replies.len(),
             now: ctx.now,
@@ -231,11 +241,14 @@ impl Replica {
         {
             return Ok(Some(Answer::only(status)));
         }
-        let at = match reading.position_of(request.op.snapshot()) {
+        let at = match reading.position_of(request.op.snapshot())? {
             Ok(position) => position,
             Err(status) => return Ok(Some(Answer::only(status))),
         };
         let Some(record) = self.config.record() else { return Ok(None) };
+        if let Op::FlushState { copies } = request.op {
+            return Ok(Some(reading.flush_state(record.in_sync.len() >= usize::from(copies))?.leased()));
+        }
         let engine = self.data.engine.as_ref();
         let scope = match request.op.reads_rows() {
             true => {

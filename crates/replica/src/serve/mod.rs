@@ -6,11 +6,13 @@
 //! | --- | --- |
 //! | `write` | requests that make an entry |
 //! | `call` | calls of procedures, which make one, too |
+//! | `commit` | global transactions: commits, and their parts in partitions |
 //! | `large` | writes of so many rows that they are read ahead in slices |
 //! | `read` | requests that look at a state |
 //! | `stage` | files of bulk loads, before their entry |
 
 pub(crate) mod call;
+mod commit;
 pub(crate) mod large;
 pub(crate) mod read;
 pub(crate) mod stage;

@@ -4,15 +4,16 @@ use crate::answer::Answer;
 use crate::context::Identity;
 use crate::data::Data;
 use crate::features::pause::Pause;
-use crate::features::{index, job};
+use crate::features::{commits, index, job};
 use crate::readers::Readers;
 use crate::rows::feed_key;
 use crate::scope::Scope;
+use crate::serve::commit;
 use crate::session::SCAN_BYTES;
 use types::engine::EngineError;
 use types::{Lsn, Micros, PartitionId, ReadAt, Rules};
 use wire::request::ReadSnapshot;
-use wire::{Body, Op, Status};
+use wire::{Body, CommitAnswer, Op, Status};
 
 /// What a state is looked at with.
 pub(crate) struct Reading<'a> {
@@ -70,6 +71,10 @@ impl<'a> Reading<'a> {
             Op::Find { .. } => {
                 index::find(self.data.engine.as_ref(), (self.id, scope.keys(), self.rules), op, at)?
             }
+            Op::Manager(op) => match commits::look(self.data.engine.as_ref(), op, at)? {
+                Ok(answer) => (Status::Ok, Body::Commit(answer)),
+                Err(why) => (Status::TooOld(why), Body::None),
+            },
             op => (Status::Ok, self.look(op, scope, at)?),
         };
         if matches!(&body, Body::Found { next, .. } if !next.is_empty())
@@ -82,31 +87,49 @@ impl<'a> Reading<'a> {
 
     /// Where a read looks, and the LSN that its answer is made at. A state that is asked for by name is kept
     /// from now on.
-    pub fn position_of(&mut self, snapshot: ReadSnapshot) -> Result<(ReadAt, Lsn), Status> {
+    pub fn position_of(
+        &mut self,
+        snapshot: ReadSnapshot,
+    ) -> Result<Result<(ReadAt, Lsn), Status>, EngineError> {
         let committed = self.data.readable();
         let newest =
             if self.rules.reads_are_at_committed() { ReadAt::Lsn(committed) } else { ReadAt::Applied };
         let wanted = match snapshot {
-            ReadSnapshot::Newest => return Ok((newest, committed)),
+            ReadSnapshot::Newest => return Ok(Ok((newest, committed))),
             ReadSnapshot::Begin => committed,
             ReadSnapshot::At(wanted) if !self.data.on_history(wanted) => {
                 let why =
                     "the snapshot is no part of the partition's history: a failover has lost what it showed";
-                return Err(Status::TooOld(why.into()));
+                return Ok(Err(Status::TooOld(why.into())));
             }
             ReadSnapshot::At(wanted) if wanted.lsn > committed => {
                 let why = format!("this replica is at LSN {committed}, not at {} yet", wanted.lsn);
-                return Err(Status::NotYet(why));
-            }
-            ReadSnapshot::At(wanted) if wanted.lsn < self.data.engine.read_floor() => {
-                let (asked, read_floor) = (wanted.lsn, self.data.engine.read_floor());
-                return Err(Status::TooOld(EngineError::SnapshotTooOld { asked, read_floor }.to_string()));
+                return Ok(Err(Status::NotYet(why)));
             }
             ReadSnapshot::At(wanted) => wanted.lsn,
+            ReadSnapshot::Commit { at, after } => {
+                match commit::lsn_of_snapshot(self.data.engine.as_ref(), self.rules, (at, after), committed)? {
+                    Ok(lsn) => lsn,
+                    Err(status) => return Ok(Err(status)),
+                }
+            }
         };
+        let read_floor = self.data.engine.read_floor();
+        if wanted < read_floor {
+            let old = EngineError::SnapshotTooOld { asked: wanted, read_floor };
+            return Ok(Err(Status::TooOld(old.to_string())));
+        }
         self.readers.open(wanted, self.now);
-        Ok((ReadAt::Lsn(wanted), wanted))
+        Ok(Ok((ReadAt::Lsn(wanted), wanted)))
     }
+
+    /// [`Op::FlushState`].
+    pub fn flush_state(&mut self, enough_copies: bool) -> Result<Answer, EngineError> {
+        let (committed, secured) = (self.data.readable(), self.data.marks.secured());
+        let state = commit::flush_state(self.data.engine.as_ref(), (committed, secured), enough_copies)?;
+        Ok(Answer::new(Status::Ok, Body::Commit(CommitAnswer::State(state))).read_at(committed))
+    }
+
 
     fn look(&mut self, op: &Op, scope: &Scope, at: ReadAt) -> Result<Body, EngineError> {
         Ok(match op {

@@ -5,6 +5,7 @@ use crate::answer::Answer;
 use crate::data::Data;
 use crate::features::bulk::{NotStaged, loaded_at, loading};
 use crate::features::catalog::{self, Refused};
+use crate::features::commits::KnownCommits;
 use crate::features::index::{KnownIndexes, definitions_at};
 use crate::features::job::{self, JobWork};
 use crate::features::procedure::Calls;
@@ -37,6 +38,7 @@ pub(crate) struct Writing<'a> {
     pub data: &'a mut Data,
     pub indexes: &'a mut KnownIndexes,
     pub catalog: &'a mut KnownCatalog,
+    pub commits: &'a mut KnownCommits,
     pub calls: &'a mut Calls,
     /// How many replies wait.
     pub waiting: usize,

@@ -42,7 +42,7 @@ fn broken(
     lost: &[Position],
 ) -> Vec<String> {
     let lost: Vec<_> = lost.iter().map(|at| (P, *at)).collect();
-    checks.finish(100, ClientAnswers { operations, jobs, lost: &lost, tables: &[] });
+    checks.finish(100, ClientAnswers { operations, jobs, lost: &lost, tables: &[], transactions: &[] });
     let ids: BTreeSet<String> = checks.violations().iter().map(|violation| violation.id.clone()).collect();
     ids.into_iter().collect()
 }

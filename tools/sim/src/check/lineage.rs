@@ -2,6 +2,7 @@
 //! entries that were ever made, so that other checkers can ask what a log that ends in one of them holds.
 
 use crate::check::catalog::{CatalogChange, Table};
+use crate::check::commits::{Commit, Transactional};
 use crate::rows;
 use std::collections::BTreeMap;
 use types::engine::space;
@@ -32,6 +33,8 @@ pub struct Known {
     pub marks: Vec<(u64, u64)>,
     /// What becomes of a database's tables.
     pub tables: Vec<CatalogChange>,
+    /// What the commit of a global transaction writes, by key.
+    pub commits: Commit,
 }
 
 /// Every entry of every partition.
@@ -42,9 +45,20 @@ pub struct Lineage {
     loads: BTreeMap<LoadId, Vec<Change>>,
     /// The partition of the database, if there is one.
     database: Option<PartitionId>,
+    transactional: Transactional,
 }
 
 impl Lineage {
+    /// These partitions have a part in global transactions.
+    pub fn will_have_transactions(&mut self, transactional: Transactional) {
+        self.transactional = transactional;
+    }
+
+    /// The partitions that have a part in global transactions.
+    pub fn transactional(&self) -> &Transactional {
+        &self.transactional
+    }
+
     /// A client will load this.
     pub fn will_load(&mut self, load: LoadId, changes: Vec<Change>) {
         self.loads.insert(load, changes);
@@ -70,6 +84,10 @@ impl Lineage {
             let mark = LoadMark::decode(entry.payload()).ok();
             return mark.and_then(|mark| self.loads.get(&mark.load)).cloned().unwrap_or_default();
         }
+        // What commits write in partitions is compared by what clients read, and their own log.
+        if self.transactional.has(entry.header().partition) {
+            return Vec::new();
+        }
         changes(entry, self.has_tables(entry.header().partition))
     }
 
@@ -78,6 +96,10 @@ impl Lineage {
         let header = entry.header();
         let (changes, marks) = (self.changes(entry), marks(entry));
         let tables = if self.has_tables(header.partition) { tables(entry)? } else { Vec::new() };
+        let commits = match self.transactional.manager == Some(header.partition) {
+            true => commits(entry)?,
+            false => Commit::new(),
+        };
         let same = self.entries.entry((header.partition, header.at.lsn)).or_default();
         if let Some(known) = same.iter().find(|known| known.at == header.at) {
             if known.crc != entry.crc() {
@@ -101,6 +123,7 @@ impl Lineage {
             changes,
             marks,
             tables,
+            commits,
         };
         same.push(known);
         let (partition, before) = (header.partition, header.at.lsn.prev());
@@ -179,6 +202,26 @@ fn tables(entry: &Entry) -> Result<Vec<CatalogChange>, String> {
     of_catalog.map(change).collect()
 }
 
+/// What the commit of a global transaction writes. The error is a sentence.
+fn commits(entry: &Entry) -> Result<Commit, String> {
+    let Some(effects) = effects(entry, false) else { return Ok(Commit::new()) };
+    let mut commit = Commit::new();
+    for (key, value) in effects.mutations.iter().filter_map(|one| Some((&one.key, one.value.as_ref()?))) {
+        if !KeySpace::Bare.has(key) {
+            continue;
+        }
+        let (at, _, write_set) = types::system::read_commit(&KeySpace::Bare.key_of(key), value)?;
+        if at != entry.at() {
+            return Err(format!("{} has a commit that calls itself {at} (PR-250)", entry.at()));
+        }
+        let kept = wire::commit::decode_write_set(&write_set)?;
+        let ops = kept.iter().flat_map(|writes| &writes.parts).flat_map(|part| &part.ops);
+        commit.extend(ops.map(|op| (rows::name_of(op.key()), op.row().map(|row| rows::table_value(row)))));
+    }
+    commit.sort();
+    Ok(commit)
+}
+
 /// The marks of feeds that an entry has.
 fn marks(entry: &Entry) -> Vec<(u64, u64)> {
     if entry.header().kind != Kind::Rows {
@@ -212,6 +255,7 @@ pub(crate) mod tests {
             changes,
             marks: marks.to_vec(),
             tables: Vec::new(),
+            commits: Vec::new(),
         }
     }
 

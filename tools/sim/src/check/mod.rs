@@ -24,6 +24,7 @@
 //! | `catalog` | what a table of a database is |
 //! | `tables` | PR-120 to PR-124: several tables in one partition |
 //! | `jobs` | PR-47, PR-82: what a job said of its records |
+//! | `commits` | PR-250 to PR-254: global transactions |
 //! | `cluster_snapshots` | PR-80: points over all partitions |
 //! | `report` | I14, R9: reports of loss |
 //! | `aside` | R9: tails have what is given up |
@@ -35,6 +36,7 @@ pub mod availability;
 pub mod batches;
 pub mod catalog;
 pub mod cluster_snapshots;
+pub mod commits;
 pub mod effects;
 pub mod ends;
 pub mod epochs;
@@ -94,6 +96,8 @@ pub struct ClientAnswers<'a> {
     pub lost: &'a [(PartitionId, Position)],
     /// Operations on a database's tables that ended.
     pub tables: &'a [TableOperation],
+    /// Global transactions that ended.
+    pub transactions: &'a [commits::TxnOperation],
 }
 
 /// All checkers.
@@ -278,6 +282,19 @@ impl Checks {
         let tips = self.tips.clone();
         for (partition, tip) in tips {
             self.finish_partition(now, partition, tip, told);
+        }
+        self.finish_transactions(now, told.transactions);
+    }
+
+    /// Compares what clients saw of global transactions with the manager's log.
+    fn finish_transactions(&mut self, now: u64, told: &[commits::TxnOperation]) {
+        let Some(manager) = self.lineage.transactional().manager else { return };
+        let Some(tip) = self.tips.get(&manager).copied() else { return };
+        let mut line: Vec<_> = self.lineage.line(manager, tip).collect();
+        line.reverse();
+        let verdict = commits::History::of(line.into_iter()).check(told);
+        if let Err((id, sentence)) = verdict {
+            self.fault(id, now, sentence);
         }
     }
 

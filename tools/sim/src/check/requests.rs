@@ -14,6 +14,8 @@ pub struct Asked {
     pub partition: PartitionId,
     /// It may change something.
     pub writes: bool,
+    /// What was asked makes an entry: its epoch fences the answer.
+    pub fenced: bool,
     /// It is numbered in a session: whatever is decided about it is an entry.
     pub numbered: bool,
     /// It ends a job: true, if that is aborted.
@@ -36,6 +38,7 @@ impl Requests {
         let asked = Asked {
             partition: request.partition,
             writes: request.op.writes(),
+            fenced: request.op.makes_entries(),
             numbered: request.session.is_some(),
             ends_job: match &request.op {
                 Op::EndJob { abort, .. } => Some(*abort),

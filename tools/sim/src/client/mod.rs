@@ -5,6 +5,7 @@
 pub mod adversary;
 pub mod native;
 pub mod operations;
+pub mod shell;
 pub mod wide;
 
 use crate::network::{Conn, Endpoint};

@@ -3,15 +3,15 @@
 
 use crate::check::history::{Answer, Operation};
 use crate::client::operations::{Decided, Operations};
+use crate::client::shell::Shell;
 use crate::client::{ClientEffect, LinkNews, RowClient};
 use crate::network::{Conn, Endpoint};
 use crate::plan::RunPlan;
 use crate::random::Stream;
-use ::client::{Call, Completed, Core, CoreConfig, Effect, FailKind, LaneId, Outcome, Ticket};
+use ::client::{Call, Completed, CoreConfig, FailKind, LaneId, Outcome, Ticket};
 use std::collections::BTreeMap;
-use types::{Micros, NodeId, PartitionId, Position, SessionId};
-use wire::control::ClusterMap;
-use wire::{Message, Reply};
+use types::{Micros, PartitionId, Position, SessionId};
+use wire::Message;
 
 /// An attempt without an answer is given up after this.
 const ATTEMPT: Micros = Micros::from_millis(400);
@@ -19,15 +19,6 @@ const ATTEMPT: Micros = Micros::from_millis(400);
 const REFUSAL_TIMEOUT: Micros = Micros::from_millis(1_500);
 /// A caller waits no longer, microseconds.
 const DEADLINE_US: u64 = 4_000_000;
-/// The connections of the core are the first ones to each node.
-const SLOT: u16 = 0;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Link {
-    Dialling,
-    Up(Conn),
-}
-
 /// An operation that the core has.
 #[derive(Debug)]
 struct Open {
@@ -35,15 +26,6 @@ struct Open {
     lane: LaneId,
     /// The session and number under which it was last sent.
     session: Option<(SessionId, u64)>,
-}
-
-/// The connection to some controller, from which the cluster map comes.
-#[derive(Debug)]
-struct Watch {
-    link: Option<Link>,
-    controllers: u32,
-    next: u32,
-    retry_at: u64,
 }
 
 /// Acknowledged writes, for what the core promises of them.
@@ -58,17 +40,13 @@ struct Acknowledged {
 /// The client.
 pub struct Native {
     operations: Operations,
-    core: Core,
+    shell: Shell,
     /// Lanes, each with sessions of its own.
     lanes: u32,
     /// Operations that are asked at once.
     width: usize,
-    links: BTreeMap<u32, Link>,
-    watch: Watch,
     open: BTreeMap<Ticket, Open>,
     acknowledged: Acknowledged,
-    /// What is to be carried out with the next step.
-    effects: Vec<ClientEffect>,
     fault: Option<String>,
 }
 
@@ -109,17 +87,13 @@ impl Native {
             idle: Micros::from_millis(idle),
             seed: random.next(),
         };
-        let watch = Watch { link: None, controllers: plan.controllers, next: id, retry_at: 0 };
         Native {
-            core: Core::new(config),
+            shell: Shell::new(id, config, plan.controllers),
             lanes: 1 + random.below(2) as u32,
             width: 1 + random.below(4) as usize,
             operations: Operations::new(id, random, plan),
-            links: BTreeMap::new(),
-            watch,
             open: BTreeMap::new(),
             acknowledged: Acknowledged::default(),
-            effects: Vec::new(),
             fault: None,
         }
     }
@@ -135,48 +109,25 @@ impl Native {
             let table = self.operations.tables()[&operation.partition];
             let mut call = Call::new(table, 1, operation.partition, op);
             (call.read, call.trace) = (read, operation.number);
-            let ticket = self.core.submit(Micros(now), lane, call.within(Micros(deadline)));
+            let ticket = self.shell.submit(now, lane, call.within(Micros(deadline)));
             self.open.insert(ticket, Open { operation, lane, session: None });
         }
     }
 
     /// Carries out what the core asks for, and takes what it has to say.
     fn turn(&mut self, now: u64) {
-        while let Some(effect) = self.core.next_effect() {
-            self.carry_out(now, effect);
+        self.shell.carry_out(now);
+        for (ticket, session, seq) in self.shell.take_sent() {
+            if let Some(open) = self.open.get_mut(&ticket) {
+                open.session = Some((session, seq));
+            }
         }
-        while let Some(completed) = self.core.next_completed() {
+        while let Some(completed) = self.shell.next_completed() {
             self.completed(now, completed);
         }
-        for loss in self.core.take_losses() {
+        for loss in self.shell.core_mut().take_losses() {
             let verdict = self.acknowledged.lose((loss.partition, loss.lane), &loss.tickets);
             self.expect(verdict);
-        }
-    }
-
-    fn carry_out(&mut self, now: u64, effect: Effect) {
-        match effect {
-            Effect::Connect(node) if self.core.map().node(node).is_none() => {
-                self.core.disconnected(Micros(now), node, "its address is not known");
-            }
-            Effect::Connect(node) => {
-                self.links.insert(node.0, Link::Dialling);
-                self.effects.push(ClientEffect::Dial(node.0, SLOT));
-            }
-            Effect::Close(node) => {
-                if let Some(Link::Up(conn)) = self.links.remove(&node.0) {
-                    self.effects.push(ClientEffect::Close(conn));
-                }
-            }
-            Effect::Send(node, id) => {
-                let Some(Link::Up(conn)) = self.links.get(&node.0) else { return };
-                let Some(Message::Request(request)) = self.core.message(id) else { return };
-                let numbered = request.session.is_some();
-                if let Some(open) = self.open.get_mut(&Ticket(id >> 16)).filter(|_| numbered) {
-                    open.session = Some((request.session, request.seq));
-                }
-                self.effects.push(ClientEffect::Send(*conn, Box::new(request.clone())));
-            }
         }
     }
 
@@ -221,54 +172,6 @@ impl Native {
             self.fault.get_or_insert(sentence);
         }
     }
-
-    /// Connects to a controller, if there is no connection to one.
-    fn look_for_map(&mut self, now: u64) {
-        if self.watch.link.is_none() && now >= self.watch.retry_at {
-            self.watch.link = Some(Link::Dialling);
-            self.effects.push(ClientEffect::DialController(self.watch.next % self.watch.controllers));
-        }
-    }
-
-    fn control_linked(&mut self, now: u64, news: LinkNews) {
-        match news {
-            LinkNews::Up(conn) => {
-                self.watch.link = Some(Link::Up(conn));
-                self.effects.push(ClientEffect::Watch(conn));
-            }
-            LinkNews::Broken(conn) if self.watch.link != Some(Link::Up(conn)) => {}
-            LinkNews::Failed | LinkNews::Broken(_) => {
-                self.watch.link = None;
-                self.watch.next += 1;
-                self.watch.retry_at = now + self.operations.random().between(1_000, 50_000);
-            }
-        }
-    }
-
-    /// A cluster map came: nodes that live elsewhere, or again, are connected to anew.
-    fn map_came(&mut self, now: u64, cluster_map: &ClusterMap) {
-        match self.core.cluster_map(Micros(now), cluster_map) {
-            Ok(moved) => moved.into_iter().for_each(|node| self.node_moved(now, node)),
-            Err(why) => self.expect(Err(why)),
-        }
-    }
-
-    fn node_moved(&mut self, now: u64, node: NodeId) {
-        if let Some(Link::Up(conn)) = self.links.get(&node.0).copied() {
-            self.links.remove(&node.0);
-            self.effects.push(ClientEffect::Close(conn));
-            self.core.disconnected(Micros(now), node, "the node restarted");
-        }
-    }
-
-    fn reply_came(&mut self, now: u64, from: Endpoint, conn: Conn, reply: Reply) {
-        // What a connection still carried that is gone is not read any more.
-        if let Endpoint::Node(node) = from
-            && self.links.get(&node) == Some(&Link::Up(conn))
-        {
-            self.core.reply(Micros(now), NodeId(node), reply);
-        }
-    }
 }
 
 impl RowClient for Native {
@@ -281,46 +184,27 @@ impl RowClient for Native {
     }
 
     fn step(&mut self, now: u64) -> Vec<ClientEffect> {
-        self.core.tick(Micros(now));
-        self.look_for_map(now);
+        self.shell.tick(now);
         self.submit(now);
         self.turn(now);
-        std::mem::take(&mut self.effects)
+        self.shell.take_effects()
     }
 
     fn wakes_at(&self) -> Option<u64> {
-        self.core.next_timer().map(|at| at.0)
+        self.shell.core().next_timer().map(|at| at.0)
     }
 
     fn linked(&mut self, now: u64, to: Endpoint, _slot: u16, news: LinkNews) {
-        let Endpoint::Node(id) = to else { return self.control_linked(now, news) };
-        let node = NodeId(id);
-        match news {
-            LinkNews::Up(conn) => {
-                self.links.insert(id, Link::Up(conn));
-                self.core.connected(Micros(now), node);
-            }
-            LinkNews::Broken(conn) if self.links.get(&id) != Some(&Link::Up(conn)) => {}
-            LinkNews::Failed | LinkNews::Broken(_) => {
-                self.links.remove(&id);
-                self.core.disconnected(Micros(now), node, "the connection is gone");
-            }
-        }
+        let random = self.operations.random();
+        self.shell.linked(now, to, news, || random.between(1_000, 50_000));
         self.turn(now);
     }
 
     fn hear(&mut self, now: u64, from: Endpoint, conn: Conn, message: Message) {
-        match message {
-            Message::Reply(reply) => self.reply_came(now, from, conn, reply),
-            Message::ClusterMap(cluster_map) => self.map_came(now, &cluster_map),
-            Message::AdminAnswer(answer) => {
-                if answer.result.is_err() && self.watch.link == Some(Link::Up(conn)) {
-                    self.effects.push(ClientEffect::Close(conn));
-                    self.control_linked(now, LinkNews::Broken(conn));
-                }
-            }
-            other => self.expect(Err(format!("{from} sends a client {}", other.name()))),
-        }
+        let random = self.operations.random();
+        self.shell.hear(now, (from, conn), message, || random.between(1_000, 50_000));
+        let fault = self.shell.take_fault();
+        self.expect(fault.map_or(Ok(()), Err));
         self.turn(now);
     }
 

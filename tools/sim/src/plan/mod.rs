@@ -5,6 +5,7 @@ pub mod databases;
 pub mod flushes;
 pub mod own;
 pub mod profiles;
+pub mod transactions;
 pub mod wide;
 pub mod workload;
 
@@ -41,14 +42,38 @@ pub struct TablePlan {
     pub lsm: bool,
     /// Partitions.
     pub partitions: u32,
-    /// It is a database, with one partition.
+    /// It is a database.
     pub database: bool,
+    /// What part it has in global transactions.
+    pub part: Part,
+}
+
+/// What part a table has in global transactions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Part {
+    /// None.
+    #[default]
+    None,
+    /// It has the commits.
+    Manager,
+    /// It is a database that commits write.
+    Written,
 }
 
 impl TablePlan {
     /// The engine that the controller is told: one with files where backups may be cold.
     pub fn engine(&self) -> EngineKind {
         if self.lsm || self.cold.is_some() { EngineKind::Lsm } else { EngineKind::Memory }
+    }
+
+    /// True if its log is on disk, and it has no part in global transactions.
+    fn is_drawn_on_disk(&self) -> bool {
+        self.log == LogKind::Disk && self.part == Part::None
+    }
+
+    /// True if it is in no database, and has no part in global transactions.
+    pub fn is_plain(&self) -> bool {
+        !self.database && self.part == Part::None
     }
 
     /// What an operator sends who wants it changed.
@@ -151,6 +176,9 @@ impl RunPlan {
         if databases::has_database(seed) {
             self.add_database(seed);
         }
+        if transactions::has_transactions(seed) {
+            self.add_transactions(seed);
+        }
         let mut engines = Stream::new(seed, Concern::Engines, 0);
         if engines.chance(300) {
             let disk = self.tables.iter_mut().filter(|table| table.log == LogKind::Disk);
@@ -167,13 +195,14 @@ impl RunPlan {
         // One in five has tables whose backups are cold, or hot in turn.
         if seed % 5 == 2 {
             let disk = self.tables.iter_mut().filter(|table| table.log == LogKind::Disk);
+            let disk = disk.filter(|table| table.part == Part::None);
             disk.for_each(|table| table.cold = Some(table.policy != "sync"));
         }
         if [11, 14].contains(&(seed % 19)) || [13, 16, 19].contains(&(seed % 23)) {
             self.faults.insert(Fault::QuietRot);
         }
         // A primary that is left alone goes on.
-        if let Some(table) = self.tables.iter_mut().find(|table| table.log == LogKind::Disk)
+        if let Some(table) = self.tables.iter_mut().find(|table| table.is_drawn_on_disk())
             && self.workload.forces
         {
             table.min_in_sync = 1;
@@ -188,7 +217,7 @@ impl RunPlan {
             self.faults.insert(Fault::DirectoryLoss);
         }
         // What an acknowledgement alone rests on is lost with the directory, and its log is not.
-        if let Some(table) = self.tables.iter_mut().find(|table| table.log == LogKind::Disk)
+        if let Some(table) = self.tables.iter_mut().find(|table| table.is_drawn_on_disk())
             && self.directories
             && seed % 2 == 1
         {
@@ -208,18 +237,25 @@ impl RunPlan {
     pub fn partitions(&self) -> impl Iterator<Item = (PartitionId, TableId, &TablePlan)> {
         let each = self.tables.iter().zip(1..);
         let each = each.flat_map(|(table, number)| vec![(TableId(number), table); table.partitions as usize]);
-        (PartitionId::FIRST_USER..).zip(each).map(|(id, (number, table))| (PartitionId(id), number, table))
+        // A system table's partition has a number of its own.
+        let (mut next, mut system) = (PartitionId::FIRST_USER, PartitionId::FIRST_SYSTEM);
+        each.map(move |(number, table)| {
+            let id = if table.part == Part::Manager { &mut system } else { &mut next };
+            *id += 1;
+            (PartitionId(*id - 1), number, table)
+        })
     }
 
     /// The partitions of tables that are in no database.
     pub fn bare_partitions(&self) -> impl Iterator<Item = (PartitionId, TableId)> {
-        let bare = self.partitions().filter(|(_, _, table)| !table.database);
+        let bare = self.partitions().filter(|(_, _, table)| table.is_plain());
         bare.map(|(partition, number, _)| (partition, number))
     }
 
     /// The partition of the database, and its id.
     pub fn database(&self) -> Option<(PartitionId, TableId)> {
-        let found = self.partitions().find(|(_, _, table)| table.database);
+        let is = |table: &TablePlan| table.database && table.part == Part::None;
+        let found = self.partitions().find(|(_, _, table)| is(table));
         found.map(|(partition, number, _)| (partition, number))
     }
 
@@ -245,7 +281,7 @@ impl RunPlan {
         for table in &mut self.tables {
             table.factor = table.factor.min(self.nodes as u8);
             table.min_in_sync = table.min_in_sync.min(table.factor);
-            if table.database {
+            if table.database || table.part != Part::None {
                 continue;
             }
             table.partitions = table.partitions.max(self.nodes / 4 / count);
@@ -290,6 +326,7 @@ fn table(random: &mut Stream, number: u64, nodes: u32) -> TablePlan {
         cold: None,
         lsm: false,
         database: false,
+        part: Part::None,
         partitions: 1 + u32::from(random.chance(300)),
     }
 }

@@ -44,6 +44,9 @@ pub fn bias(plan: &mut RunPlan, finding: Finding, seed: u64, random: &mut Stream
         }
         table.lsm = profile.trees;
     }
+    if profile.transactions {
+        plan.add_transactions(seed);
+    }
     plan.workload.clients = random.between(profile.clients.0, profile.clients.1) as u32;
     plan.workload.operations = plan.workload.operations * profile.work / 100;
     plan.recoverable = random.chance(profile.recoverable);
@@ -111,6 +114,8 @@ struct Profile {
     trees: bool,
     /// There is a database.
     database: bool,
+    /// There are global transactions.
+    transactions: bool,
 }
 
 const DURABLE: (&str, LogKind) = ("durable", LogKind::Disk);
@@ -145,6 +150,7 @@ const fn usual(finding: Finding, always: &'static [Fault], perhaps: &'static [Fa
         forces: false,
         trees: false,
         database: false,
+        transactions: false,
     }
 }
 
@@ -156,6 +162,11 @@ const fn trees(profile: Profile) -> Profile {
 /// A database, and clients of its tables.
 const fn tables(profile: Profile) -> Profile {
     Profile { tables: 1, database: true, ..profile }
+}
+
+/// Global transactions.
+const fn transactions(profile: Profile) -> Profile {
+    Profile { tables: 1, transactions: true, ..profile }
 }
 
 /// One partition that many clients write.
@@ -333,6 +344,11 @@ const PROFILES: [Profile; Finding::ALL.len()] = [
     Profile { rules: &[DURABLE, SYNC], ..crowded(usual(Pr145, &[GoBack, Crash, Isolate], &[Power, Pause])) },
     tables(usual(Pr150, &[SlowDisk], &[Clog, Crash])),
     tables(usual(Pr180, &[SlowDisk], &[Clog, Crash])),
+    transactions(usual(Pr250, &[Clog], &[Crash])),
+    transactions(usual(Pr251, &[Isolate, Clog], &[Crash, Pause])),
+    transactions(usual(Pr252, &[Isolate, Clog], &[Crash, Pause])),
+    transactions(usual(Pr253, &[Crash, Isolate], &[Power, Pause])),
+    transactions(usual(Pr254, &[Clog], &[Pause, Crash])),
     trees(usual(Le01, &[Crash, Power], &[Restart, SlowDisk])),
     trees(crowded(usual(Le02, &[StuckDisk, Crash], &[Power, Pause]))),
     Profile { cluster_snapshots: true, ..trees(crowded(usual(Le03, &[SlowDisk, Pause], &[Crash, Clog]))) },

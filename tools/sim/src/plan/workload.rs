@@ -24,6 +24,8 @@ pub struct WorkloadPlan {
     pub forces: bool,
     /// Clients of a database's tables; none where there is no database.
     pub table_clients: u32,
+    /// Clients of global transactions; none where there are no such.
+    pub txn_clients: u32,
     /// What clients ask beside single rows.
     pub wide: Option<WidePlan>,
 }
@@ -44,6 +46,7 @@ impl WorkloadPlan {
             jobs: !biased && [1, 6].contains(&(seed % 7)),
             forces: !biased && (forced.chance(30) || wide.is_some() && forced.chance(150)),
             table_clients: 0,
+            txn_clients: 0,
             wide,
         }
     }

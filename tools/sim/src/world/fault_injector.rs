@@ -1,5 +1,6 @@
 //! When which fault strikes, whom, and when it is over.
 
+use crate::plan::Part;
 use super::machines::End;
 use super::{Event, Phase, World};
 use crate::event::Cure;
@@ -362,7 +363,7 @@ impl World {
     /// Another policy for a table, of those that its log allows.
     pub(super) fn alteration(&mut self) -> Option<AdminCommand> {
         let random = self.faults.random();
-        let table = random.pick(&self.plan.tables)?;
+        let table = random.pick(&self.plan.tables).filter(|table| table.part != Part::Manager)?;
         let names: &[&str] = match table.log {
             LogKind::Disk => &["async", "semi", "local", "durable", "sync"],
             LogKind::Memory => &["async", "semi", "sync"],

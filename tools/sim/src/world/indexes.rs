@@ -19,7 +19,7 @@ impl World {
         let (name, columns) = *random.pick(&rows::INDEXES).expect("not empty");
         let (add, table) = (random.chance(650), random.pick(&self.plan.tables).cloned());
         self.after(wait, Event::Index);
-        let Some(table) = table.filter(|table| !table.database) else { return };
+        let Some(table) = table.filter(|table| table.is_plain()) else { return };
         let columns = columns.iter().map(ToString::to_string).collect();
         let alter = AlterTable {
             name: table.name,

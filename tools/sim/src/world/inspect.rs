@@ -200,7 +200,7 @@ impl World {
         let rests = rests_on_primary(&then.policy);
         self.checks.availability.answers(asked.partition, self.now(), asked.term);
         // A refusal that is no entry says how things are, as a read does: no epoch fences it.
-        let looked = !asked.writes || !asked.numbered && reply.status != Status::Ok;
+        let looked = !asked.fenced || !asked.numbered && reply.status != Status::Ok;
         // What it tells after an operator had another lead reaches nobody, or is compared with all else that
         // clients see.
         let fresh = (looked || rests) && !self.checks.survival.is_forced_over(&then, asked.term);

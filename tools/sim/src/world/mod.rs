@@ -28,6 +28,7 @@
 //! | `fault_injector`, `own_faults` | when which fault strikes |
 //! | `forced` | an operator forces a promotion |
 //! | `indexes` | indexes are wanted, and compared with the rows |
+//! | `commits` | what partitions have of global transactions |
 //! | `tables` | what replicas of a database have |
 //! | `rebuild` | the controllers' disk is lost, and the records are made anew |
 //! | `old_controller` | a controller of before that comes back |
@@ -45,6 +46,7 @@ mod acknowledge;
 mod availability;
 mod clients;
 mod clones;
+mod commits;
 mod cluster_records;
 mod control;
 mod controllers;
@@ -147,6 +149,7 @@ impl World {
         if let Some((partition, _)) = plan.database() {
             checks.lineage.will_have_tables(partition);
         }
+        checks.lineage.will_have_transactions(plan.transactional());
         let mut files = LsmFiles::new(Stream::new(seed, Concern::Engines, 1), rules);
         let clients = Workload::new(seed, &plan, rules, &mut files);
         World {
@@ -186,8 +189,9 @@ impl World {
         let (now, operations) = (self.now(), self.clients.operations());
         let (jobs, lost) = (self.clients.told_of_jobs(), self.clients.told_lost());
         let tables = self.clients.table_operations();
+        let transactions = self.clients.transactions();
         self.checks
-            .finish(now, ClientAnswers { operations: &operations, jobs, lost: &lost, tables: &tables });
+            .finish(now, ClientAnswers { operations: &operations, jobs, lost: &lost, tables: &tables, transactions: &transactions });
         let verdict = check_numbers(self.clients.numbers());
         self.checks.expect("PR-120", now, verdict);
         self.checks.cluster_snapshots(now, self.clients.taken(), &operations);
@@ -264,6 +268,7 @@ fn settings(plan: &RunPlan, rules: Rules) -> replica::Settings {
         copy_bytes: 2 << 10,
         load_unasked: Micros::from_millis(2_500),
         slice_rows: 3,
+        commits_kept: Micros::from_millis(1_500),
         ..replica::Settings::default()
     }
 }

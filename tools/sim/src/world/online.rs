@@ -1,6 +1,7 @@
 //! What an operator changes while everything works: how many copies there are, and which nodes there are
 //! (I16).
 
+use crate::plan::Part;
 use super::{Event, Phase, World};
 use crate::network::{Endpoint, Lane};
 use crate::world::machines::End;
@@ -27,7 +28,7 @@ impl World {
         let (bound, table) = (random.chance(500), random.pick(&self.plan.tables));
         let table = table.cloned();
         self.after(wait, Event::Factor);
-        let Some(table) = table else { return };
+        let Some(table) = table.filter(|table| table.part != Part::Manager) else { return };
         if table.log == LogKind::Memory && factor < 2 && self.plan.recoverable {
             // One copy in one memory is lost with the first process that ends.
             return;

@@ -1,7 +1,7 @@
 //! The operator: creates the tables, and asks for things, one after the other.
 
 use crate::network::Conn;
-use crate::plan::TablePlan;
+use crate::plan::{Part, TablePlan};
 use types::config::Holds;
 use types::database::catalog_schema;
 use types::policy::Standby;
@@ -95,7 +95,11 @@ pub(super) fn standby(cold: bool) -> Standby {
 fn creation(table: &TablePlan) -> CreateTable {
     CreateTable {
         name: table.name.clone(),
-        schema: if table.database { catalog_schema() } else { crate::rows::schema() },
+        schema: match table.part {
+            Part::Manager => types::system::schema(&table.name).expect("a system table"),
+            _ if table.database => catalog_schema(),
+            _ => crate::rows::schema(),
+        },
         engine: table.engine(),
         log: table.log,
         policy: table.policy.into(),
@@ -108,5 +112,6 @@ fn creation(table: &TablePlan) -> CreateTable {
         standby: table.cold.map(standby),
         failover_target_ms: None,
         holds: if table.database { Holds::Database } else { Holds::Table },
+        global: table.part == Part::Written,
     }
 }

@@ -168,6 +168,7 @@ impl World {
         let missing = self.what_is_missing().or_else(|| self.what_is_wanted()).or_else(|| self.ask_again());
         let missing = missing.map(|missing| ("I13", missing));
         let missing = missing.or_else(|| Some(("I8", self.left_of_ships()?)));
+        let missing = missing.or_else(|| Some(("PR-253", self.missing_commits()?)));
         if missing.is_none() {
             self.look_at_all(true);
             self.check_tables();

@@ -3,6 +3,7 @@
 
 use crate::check::history::{Answer, Operation};
 use crate::check::lineage::Change;
+use crate::check::commits::TxnOperation;
 use crate::check::{cluster_snapshots::CompleteSnapshot, jobs::JobAnswer, tables::TableOperation};
 use crate::client::adversary::Adversary;
 use crate::client::native::Native;
@@ -15,6 +16,7 @@ use crate::plan::RunPlan;
 use crate::random::{Concern, Stream};
 use crate::snapshot_client::SnapshotClient;
 use crate::table_client::TableClient;
+use crate::txn_client::{RecoveryClient, TxnClient};
 use std::collections::BTreeSet;
 use types::{LoadId, PartitionId, Position, Rules};
 use wire::Message;
@@ -26,6 +28,8 @@ enum Which {
     Loads,
     Jobs,
     Tables(usize),
+    Transactions(usize),
+    Recovery,
 }
 
 /// What came of a reply.
@@ -47,6 +51,8 @@ pub(super) struct Workload {
     jobs: JobClient,
     /// Those of a database's tables.
     tables: Vec<TableClient>,
+    /// Those of global transactions, and the recovery manager.
+    transactions: (Vec<TxnClient>, RecoveryClient),
 }
 
 impl Workload {
@@ -65,6 +71,7 @@ impl Workload {
                     TableClient::new(plan.workload.clients + 3 + at, draws(3_000 + u64::from(at)), plan)
                 })
                 .collect(),
+            transactions: transactions(seed, plan),
         }
     }
 
@@ -80,12 +87,14 @@ impl Workload {
         let others = others.filter(|(_, (wanted, _))| *wanted).map(|(id, (_, us))| (id, us));
         let tables = (plan.workload.clients + 3..plan.workload.clients + 3 + plan.workload.table_clients)
             .map(|id| (id, 8_000 + u64::from(id) * 1_000));
-        rows.chain(others).chain(tables).collect()
+        let first = plan.workload.clients + 3 + plan.workload.table_clients;
+        let transactions = (first..first + txn_clients(plan)).map(|id| (id, 9_000 + u64::from(id) * 1_000));
+        rows.chain(others).chain(tables).chain(transactions).collect()
     }
 
     /// The numbers of all, whether a plan wants them or not.
     pub fn ids(plan: &RunPlan) -> std::ops::Range<u32> {
-        0..plan.workload.clients + 3 + plan.workload.table_clients
+        0..plan.workload.clients + 3 + plan.workload.table_clients + txn_clients(plan)
     }
 
     fn which(&self, id: u32) -> Which {
@@ -94,7 +103,11 @@ impl Workload {
             Some(0) => Which::Snapshots,
             Some(1) => Which::Loads,
             Some(2) => Which::Jobs,
-            Some(at) => Which::Tables(at - 3),
+            Some(at) => match (at - 3).checked_sub(self.tables.len()) {
+                None => Which::Tables(at - 3),
+                Some(at) if at < self.transactions.0.len() => Which::Transactions(at),
+                Some(_) => Which::Recovery,
+            },
         }
     }
 
@@ -106,6 +119,8 @@ impl Workload {
             Which::Loads => self.loads.step(now, goes_on),
             Which::Jobs => self.jobs.step(now, goes_on),
             Which::Tables(at) => self.tables[at].step(now, goes_on),
+            Which::Transactions(at) => self.transactions.0[at].step(now, goes_on),
+            Which::Recovery => self.transactions.1.step(now),
         }
     }
 
@@ -119,6 +134,8 @@ impl Workload {
         match (self.which(id), to) {
             (Which::Rows(at), _) => self.rows[at].linked(now, to, slot, news),
             (Which::Tables(at), _) => self.tables[at].linked(to, news),
+            (Which::Transactions(at), _) => self.transactions.0[at].linked(now, to, news),
+            (Which::Recovery, _) => self.transactions.1.linked(now, to, news),
             (Which::Snapshots, Endpoint::Node(node)) => self.snapshots.linked(node, news.up()),
             (Which::Loads, Endpoint::Node(node)) => self.loads.linked(node, news.up()),
             (Which::Jobs, Endpoint::Node(node)) => self.jobs.linked(node, news.up()),
@@ -144,11 +161,27 @@ impl Workload {
                 let seen = ended.iter().filter_map(TableOperation::seen).collect();
                 return Heard { ended: ended.len() as u64, seen, fault };
             }
+            (Which::Transactions(at), message) => {
+                let client = &mut self.transactions.0[at];
+                let before = client.history().len();
+                client.hear(now, (from, conn), message);
+                let ended = &client.history()[before..];
+                let seen = ended.iter().filter_map(TxnOperation::seen).collect();
+                return Heard {
+                    ended: ended.len() as u64,
+                    seen,
+                    fault: client.fault().map(ToString::to_string),
+                };
+            }
+            (Which::Recovery, message) => {
+                self.transactions.1.hear(now, (from, conn), message);
+                return Heard::default();
+            }
             (_, Message::Reply(reply)) => reply,
             _ => return Heard::default(),
         };
         match self.which(id) {
-            Which::Rows(_) | Which::Tables(_) => Heard::default(),
+            Which::Rows(_) | Which::Tables(_) | Which::Transactions(_) | Which::Recovery => Heard::default(),
             Which::Snapshots => {
                 self.snapshots.hear(now, &reply);
                 Heard::default()
@@ -214,6 +247,7 @@ impl Workload {
         self.loads.abandon(now);
         self.rows.iter_mut().for_each(|client| client.abandon(now));
         self.tables.iter_mut().for_each(|client| client.give_up(now));
+        self.transactions.0.iter_mut().for_each(|client| client.abandon(now));
     }
 
     /// Everything that ended on rows, loads included.
@@ -226,6 +260,8 @@ impl Workload {
     pub fn wakes_at(&self, id: u32) -> Option<u64> {
         match self.which(id) {
             Which::Rows(at) => self.rows[at].wakes_at(),
+            Which::Transactions(at) => self.transactions.0[at].wakes_at(),
+            Which::Recovery => self.transactions.1.wakes_at(),
             Which::Snapshots | Which::Loads | Which::Jobs | Which::Tables(_) => None,
         }
     }
@@ -250,6 +286,11 @@ impl Workload {
         self.tables.iter().flat_map(|client| client.numbers()).collect()
     }
 
+    /// Global transactions that ended.
+    pub fn transactions(&self) -> Vec<TxnOperation> {
+        self.transactions.0.iter().flat_map(|client| client.history()).cloned().collect()
+    }
+
     /// Points that were taken.
     pub fn taken(&self) -> &[CompleteSnapshot] {
         self.snapshots.taken()
@@ -262,4 +303,16 @@ fn row_client(id: u32, random: Stream, plan: &RunPlan) -> Box<dyn RowClient> {
         true => Box::new(Adversary::new(id, random, plan)),
         false => Box::new(Native::new(id, random, plan)),
     }
+}
+
+/// Clients of global transactions, the recovery manager included.
+fn txn_clients(plan: &RunPlan) -> u32 {
+    plan.workload.txn_clients + u32::from(plan.workload.txn_clients > 0)
+}
+
+fn transactions(seed: u64, plan: &RunPlan) -> (Vec<TxnClient>, RecoveryClient) {
+    let draws = |which: u32| Stream::new(seed, Concern::Workload, 4_000 + u64::from(which));
+    let (first, count) = (plan.workload.clients + 3 + plan.workload.table_clients, plan.workload.txn_clients);
+    let clients = (0..count).map(|at| TxnClient::new(first + at, draws(at), plan)).collect();
+    (clients, RecoveryClient::new(first + count, draws(count), plan))
 }

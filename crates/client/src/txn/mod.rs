@@ -1,0 +1,323 @@
+//! Transactions over any partitions of a database ([`types::commits`]): snapshot isolation, the first
+//! committer wins.
+//!
+//! ```text
+//! let mut transaction = client.begin(&database)?;
+//! let row = client.get_in(&transaction, &table, &key)?;
+//! transaction.put(&table, &changed)?;
+//! client.commit(transaction)?;
+//! ```
+//!
+//! Nothing leaves the client before the commit. A commit that was acknowledged is in the transaction
+//! manager's log; the partitions are told behind that, and whoever reads a snapshot waits for what it must
+//! show.
+
+mod background;
+mod plain;
+mod recovery;
+mod steps;
+
+pub(crate) use background::Background;
+pub use recovery::{Part, Pass, Steps};
+pub use steps::{Doing, KnownCommits, Manager, Step};
+
+use crate::call::{Call, FailKind, Outcome};
+use crate::client::Client;
+use crate::database::Database;
+use crate::error::ClientError;
+use crate::table::{Table, micros, unexpected};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use types::data::{Row, Value};
+use types::system::COMMITS;
+use types::{Holds, PartitionId, Position, TableId};
+use wire::commit::PartitionWrites;
+use wire::control::CreateTable;
+use wire::request::TablePart;
+use wire::{Body, CommitAnswer, CommitRequest, ManagerOp, Op, RowOp};
+
+/// How often [`Client::transact`] begins again.
+const MAX_ATTEMPTS: u32 = 100;
+/// The first pause between two attempts; it grows.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Rows in a page of a scan.
+const PAGE: u32 = 1000;
+
+/// A key that a transaction has written.
+type Written = (TableId, Bytes);
+
+/// A transaction that is being executed. It holds what it will write; dropped, it has never been.
+#[derive(Clone, Debug)]
+pub struct Transaction {
+    database: Database,
+    snapshot: Position,
+    /// By table and encoded key: the partition, the schema version, and the row, none if it is deleted.
+    writes: BTreeMap<Written, (PartitionId, u32, Option<Bytes>)>,
+}
+
+impl Transaction {
+    /// The timestamp of what it reads.
+    pub fn snapshot(&self) -> Position {
+        self.snapshot
+    }
+
+    /// How many rows it has written or deleted so far.
+    pub fn written(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Writes a row, whatever was there. The error: it is none of the table.
+    pub fn put(&mut self, table: &Table, row: &Row) -> Result<(), ClientError> {
+        self.of_database(table)?;
+        table.takes_rows()?;
+        let (key, stored) = table.encode(&table.widened(row))?;
+        self.write(table, key, Some(stored))
+    }
+
+    /// Removes a row, if there is one.
+    pub fn delete(&mut self, table: &Table, key: &[Value]) -> Result<(), ClientError> {
+        self.of_database(table)?;
+        self.write(table, table.key(key)?, None)
+    }
+
+    fn write(&mut self, table: &Table, key: Bytes, row: Option<Bytes>) -> Result<(), ClientError> {
+        let partition = table.partition_of(&key)?;
+        self.writes.insert((table.id(), key), (partition, table.schema().version(), row));
+        Ok(())
+    }
+
+    fn of_database(&self, table: &Table) -> Result<(), ClientError> {
+        match table.record().database() == Some(self.database.id()) {
+            true => Ok(()),
+            false => Err(ClientError::Data {
+                table: table.name().into(),
+                why: format!("the transaction is one of database `{}`", self.database.name()),
+            }),
+        }
+    }
+
+    /// What it asks of the transaction manager; none: it has written nothing.
+    fn asks(self) -> Option<CommitRequest> {
+        let mut writes: BTreeMap<PartitionId, Vec<TablePart>> = BTreeMap::new();
+        for ((table, key), (partition, schema, row)) in self.writes {
+            let parts = writes.entry(partition).or_default();
+            if parts.last().is_none_or(|part| part.table != table) {
+                parts.push(TablePart { table, schema, ops: Vec::new(), seen: Vec::new() });
+            }
+            let op = match row {
+                Some(row) => RowOp::Put { key, row },
+                None => RowOp::Delete { key },
+            };
+            parts.last_mut().expect("pushed above").ops.push(op);
+        }
+        let named = |(partition, parts)| PartitionWrites { partition, parts };
+        let writes: Vec<PartitionWrites> = writes.into_iter().map(named).collect();
+        (!writes.is_empty()).then_some(CommitRequest { snapshot: self.snapshot, writes })
+    }
+}
+
+impl Client {
+    /// Creates a database whose transactions reach over all its partitions, and the transaction manager if it
+    /// is not there yet.
+    pub fn create_global_database(&mut self, request: &CreateTable) -> Result<Database, ClientError> {
+        self.transaction_manager_made()?;
+        self.create_database(&CreateTable { global: true, holds: Holds::Database, ..request.clone() })
+    }
+
+    fn transaction_manager_made(&mut self) -> Result<(), ClientError> {
+        if self.cluster_map().table(COMMITS).is_some() {
+            return Ok(());
+        }
+        let nodes = self.cluster_map().nodes().count();
+        let made = self.create_table(&CreateTable::system(COMMITS, nodes).expect("a table of this version"));
+        match made {
+            Ok(_) => Ok(()),
+            // Somebody else may have been faster.
+            Err(error) => self.wait_table(COMMITS).map(drop).map_err(|_| error),
+        }
+    }
+
+    /// The transaction manager's partition.
+    pub fn transaction_manager(&mut self) -> Result<Manager, ClientError> {
+        let deadline = Instant::now() + self.timeout();
+        loop {
+            if let Some(record) = self.cluster_map().table(COMMITS) {
+                return Ok(Manager::of(record));
+            }
+            // A cluster map that is on its way has it, where there is a database that needs it.
+            let known = self.cluster_map().databases().any(|database| database.is_global());
+            if !known || Instant::now() >= deadline {
+                return Err(ClientError::NoTable(COMMITS.into()));
+            }
+            self.turn(deadline)?;
+        }
+    }
+
+    /// Begins a transaction. It reads what was committed before this call, by whomever.
+    pub fn begin(&mut self, database: &Database) -> Result<Transaction, ClientError> {
+        if !database.record().is_global() {
+            return Err(ClientError::Data {
+                table: database.name().into(),
+                why: "transactions of this database reach over one partition: make one with `--transactions global`"
+                    .into(),
+            });
+        }
+        let manager = self.transaction_manager()?;
+        let call = self.background.known.begin(manager);
+        let answer = self.call(call)?;
+        let begun = self.background.known.begun(&answer.body);
+        let snapshot = begun.ok_or_else(|| unexpected(&answer.body))?;
+        Ok(Transaction { database: database.clone(), snapshot, writes: BTreeMap::new() })
+    }
+
+    /// Reads a row as the transaction sees it.
+    pub fn get_in(
+        &mut self,
+        transaction: &Transaction,
+        table: &Table,
+        key: &[Value],
+    ) -> Result<Option<Row>, ClientError> {
+        transaction.of_database(table)?;
+        let key = table.key(key)?;
+        if let Some((_, _, row)) = transaction.writes.get(&(table.id(), key.clone())) {
+            return row.as_ref().map(|stored| table.decode(&key, stored)).transpose();
+        }
+        let partition = table.partition_of(&key)?;
+        let at = self.background.known.at(transaction.snapshot, partition);
+        match self.complete(table.call(partition, Op::Get { key: key.clone(), at }))? {
+            Body::Row(None) => Ok(None),
+            Body::Row(Some((_, stored))) => Ok(Some(table.decode(&key, &stored)?)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Rows with `from <= encoded key < to` (empty: no end) as the transaction sees them, in key order.
+    pub fn scan_in(
+        &mut self,
+        transaction: &Transaction,
+        table: &Table,
+        (from, to): (Bytes, Bytes),
+    ) -> Result<Vec<Row>, ClientError> {
+        transaction.of_database(table)?;
+        let mut found: BTreeMap<Bytes, Bytes> = BTreeMap::new();
+        for partition in table.partitions() {
+            let mut from = from.clone();
+            loop {
+                let at = self.background.known.at(transaction.snapshot, partition);
+                let op = Op::Scan { from: from.clone(), to: to.clone(), limit: PAGE, at };
+                let Body::Rows { rows, more } = self.complete(table.call(partition, op))? else {
+                    return Err(ClientError::Protocol("a scan was not answered with rows".into()));
+                };
+                let last = rows.last().map(|(key, _, _)| key.clone());
+                found.extend(rows.into_iter().map(|(key, _, stored)| (key, stored)));
+                let Some(last) = last.filter(|_| more) else { break };
+                from = [&last[..], &[0]].concat().into();
+            }
+        }
+        let end = |key: &Bytes| to.is_empty() || *key < to;
+        let own = transaction.writes.range((table.id(), from)..);
+        for ((_, key), (_, _, row)) in own.take_while(|((id, key), _)| *id == table.id() && end(key)) {
+            match row {
+                Some(row) => drop(found.insert(key.clone(), row.clone())),
+                None => drop(found.remove(key)),
+            }
+        }
+        found.iter().map(|(key, stored)| table.decode(key, stored)).collect()
+    }
+
+    /// Commits a transaction: from then on everybody who begins one sees it. The timestamp; of one that has
+    /// written nothing that of its snapshot. [`ClientError::Changed`]: another one has written one of its rows
+    /// since it began, and nothing was done.
+    pub fn commit(&mut self, transaction: Transaction) -> Result<Position, ClientError> {
+        let (database, snapshot) = (transaction.database.id(), transaction.snapshot);
+        let Some(asked) = transaction.asks() else { return Ok(snapshot) };
+        let manager = self.transaction_manager()?;
+        let answer = self.call(manager.call(ManagerOp::Commit(asked.clone())))?;
+        let Body::Commit(CommitAnswer::Committed(previous)) = &answer.body else {
+            return Err(unexpected(&answer.body));
+        };
+        let commit = answer.position();
+        let flushes = self.background.known.committed(commit, previous, asked);
+        for (partition, flush) in flushes {
+            let (doing, call) = Doing::flush(manager, (database, partition), flush);
+            self.begin_in_background(doing, call);
+        }
+        self.tend()?;
+        Ok(commit)
+    }
+
+    /// Runs a transaction, again and again until it is committed: `act` may be called several times, and must
+    /// do nothing but by the transaction.
+    pub fn transact<T>(
+        &mut self,
+        database: &Database,
+        act: impl FnMut(&mut Client, &mut Transaction) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        self.transact_at(database, act).map(|(value, _)| value)
+    }
+
+    /// The same, with the timestamp of the commit.
+    pub fn transact_at<T>(
+        &mut self,
+        database: &Database,
+        mut act: impl FnMut(&mut Client, &mut Transaction) -> Result<T, ClientError>,
+    ) -> Result<(T, Position), ClientError> {
+        let (deadline, mut pause) = (Instant::now() + self.timeout(), PAUSE);
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let mut transaction = self.begin(database)?;
+            let done = act(self, &mut transaction)
+                .and_then(|value| self.commit(transaction).map(|at| (value, at)));
+            match done {
+                Err(error) if error.begins_again() && attempt < MAX_ATTEMPTS && Instant::now() < deadline => {
+                    self.turn(Instant::now() + pause)?;
+                    pause = (pause * 2).min(Duration::from_millis(64));
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Makes a call of a transaction, with what it takes that its commits are there.
+    pub fn complete(&mut self, goal: Call) -> Result<Body, ClientError> {
+        let manager = self.transaction_manager()?;
+        let limit = self.timeout();
+        let (mut doing, mut call) = Doing::new(manager, goal.within(micros(limit)));
+        loop {
+            let ended = self.outcome_of(call)?;
+            let mut step = doing.next(Some(ended));
+            while let Step::Wait(time) = step {
+                let until = Instant::now() + Duration::from_micros(time.0);
+                while Instant::now() < until {
+                    self.turn(until)?;
+                }
+                step = doing.next(None);
+            }
+            match step {
+                Step::Call(next) => call = *next,
+                Step::Done(outcome) => return outcome.into_result().map(|answer| answer.body),
+                Step::Wait(_) => unreachable!("waited for above"),
+            }
+        }
+    }
+
+    fn outcome_of(&mut self, call: Call) -> Result<Outcome, ClientError> {
+        let limit = micros(self.timeout());
+        let ticket = self.submit(Client::BLOCKING, call.within(limit));
+        Ok(self.wait_for(ticket)?.outcome)
+    }
+}
+
+impl ClientError {
+    /// True if the transaction did nothing, and may succeed if it is begun again.
+    pub fn begins_again(&self) -> bool {
+        let old = |kind: &FailKind| matches!(kind, FailKind::TooOld | FailKind::Behind(_));
+        match self {
+            ClientError::Changed => true,
+            ClientError::Failed { kind, .. } => old(kind),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Reads and writes outside of transactions, of tables that only transactions write: each is a transaction of
+//! its own.
+
+use super::Transaction;
+use crate::call::Answer;
+use crate::client::Client;
+use crate::error::ClientError;
+use crate::table::Table;
+use types::{Epoch, PartitionId, Position};
+use wire::request::ReadSnapshot;
+use wire::{Body, Op};
+
+impl Table {
+    /// True if only transactions write its rows.
+    pub fn is_global(&self) -> bool {
+        self.record().database().is_some() && self.record().is_global()
+    }
+}
+
+impl Client {
+    /// A transaction of the table's database.
+    pub(crate) fn begin_for(&mut self, table: &Table) -> Result<Transaction, ClientError> {
+        let database = self.database_of(table)?;
+        self.begin(&database)
+    }
+
+    /// Runs a transaction that writes one table.
+    pub(crate) fn write_alone<T>(
+        &mut self,
+        table: &Table,
+        act: impl Fn(&mut Client, &mut Transaction) -> Result<T, ClientError>,
+    ) -> Result<(T, Answer), ClientError> {
+        let database = self.database_of(table)?;
+        let mut written = 0;
+        let (value, at) = self.transact_at(&database, |client, transaction| {
+            let value = act(client, transaction)?;
+            written = transaction.written() as u32;
+            Ok(value)
+        })?;
+        let answer = Answer {
+            lsn: at.lsn,
+            epoch: Epoch(at.term.0),
+            policy: database.record().policy.version,
+            copies: database.record().policy.min_in_sync,
+            body: Body::Affected(written),
+        };
+        Ok((value, answer))
+    }
+
+    /// Where these partitions are to be read so that together they show one snapshot, of now. Each has what
+    /// it is to show when this returns.
+    pub(crate) fn snapshot_of(
+        &mut self,
+        table: &Table,
+        partitions: &[PartitionId],
+    ) -> Result<Vec<ReadSnapshot>, ClientError> {
+        let snapshot: Position = self.begin_for(table)?.snapshot();
+        let mut all = Vec::with_capacity(partitions.len());
+        for partition in partitions {
+            let at = self.background.known.at(snapshot, *partition);
+            self.complete(table.call(*partition, Op::Hold { at }))?;
+            all.push(at);
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,149 @@
+//! The recovery manager: it brings commits to the partitions that lack them, whoever committed them and has
+//! died since, and tells the transaction manager what the partitions have secured, so that its log can be
+//! truncated.
+//!
+//! It keeps nothing: the thresholds are in the transaction manager's log. So another one goes on where one
+//! has ended, and two at once do the same twice. A pass is a machine without IO; the controller that plans
+//! makes one after the other.
+
+use super::steps::{Doing, Manager, Step};
+use crate::call::{Call, FailKind, Outcome};
+use std::collections::BTreeMap;
+use types::{Micros, PartitionId, Position, TableId};
+use wire::commit::Threshold;
+use wire::request::ReadSnapshot;
+use wire::{Body, CommitAnswer, FlushState, ManagerOp, Op};
+
+/// A partition that does not answer is left for the next pass after this.
+const PATIENCE: Micros = Micros::from_millis(1_000);
+
+/// Whom a call of a pass is for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Part {
+    /// The transaction manager.
+    Manager,
+    /// This partition.
+    Partition(PartitionId),
+}
+
+/// What becomes of a partition in a pass.
+#[derive(Debug)]
+enum Work {
+    /// Its commits are brought.
+    Bringing(Doing),
+    /// It is asked how far it is.
+    Asking,
+}
+
+/// A pass over all partitions.
+#[derive(Debug)]
+pub struct Pass {
+    manager: Manager,
+    /// How many copies are to have durable what is secured.
+    copies: u8,
+    works: BTreeMap<PartitionId, Work>,
+    secured: Vec<(PartitionId, Position)>,
+}
+
+/// What a pass does next: steps, each for its part. It has ended if there are none, and none is under way.
+pub type Steps = Vec<(Part, Step)>;
+
+impl Pass {
+    /// Begins one, with its first call, for [`Part::Manager`].
+    pub fn begin(manager: Manager, copies: u8) -> (Pass, Call) {
+        let pass = Pass { manager, copies, works: BTreeMap::new(), secured: Vec::new() };
+        (pass, manager.call(ManagerOp::Thresholds).within(PATIENCE))
+    }
+
+    /// Goes on with one part, as [`Doing::next`]. `owner` says whose a partition is; none: it was dropped.
+    pub fn next(
+        &mut self,
+        part: Part,
+        outcome: Option<Outcome>,
+        owner: impl Fn(PartitionId) -> Option<TableId>,
+    ) -> Steps {
+        match (part, outcome) {
+            (Part::Manager, Some(Outcome::Ok(answer))) => match answer.body {
+                Body::Commit(CommitAnswer::Thresholds { partitions, .. }) => self.go_over(&partitions, owner),
+                // What was secured is in the books.
+                _ => Steps::new(),
+            },
+            (Part::Manager, _) => Steps::new(),
+            (Part::Partition(partition), outcome) => self.go_on(partition, outcome, owner),
+        }
+    }
+
+    fn go_over(
+        &mut self,
+        partitions: &[Threshold],
+        owner: impl Fn(PartitionId) -> Option<TableId>,
+    ) -> Steps {
+        let mut steps = Steps::new();
+        for threshold in partitions.iter().filter(|threshold| threshold.secured < threshold.newest) {
+            let (partition, newest) = (threshold.partition, threshold.newest);
+            let Some(table) = owner(partition) else {
+                // Nobody reads it any more.
+                self.secured.push((partition, newest));
+                continue;
+            };
+            // A look at a snapshot that shows the newest commit: whoever makes it brings what is missing.
+            let op = Op::Hold { at: ReadSnapshot::Commit { at: newest, after: newest } };
+            let goal = Call::new(table, 0, partition, op).within(PATIENCE);
+            let (doing, call) = Doing::new(self.manager, goal);
+            self.works.insert(partition, Work::Bringing(doing));
+            steps.push((Part::Partition(partition), Step::Call(Box::new(call))));
+        }
+        self.ended_by(steps)
+    }
+
+    fn go_on(
+        &mut self,
+        partition: PartitionId,
+        outcome: Option<Outcome>,
+        owner: impl Fn(PartitionId) -> Option<TableId>,
+    ) -> Steps {
+        let part = Part::Partition(partition);
+        let step = match (self.works.remove(&partition), outcome) {
+            (Some(Work::Bringing(mut doing)), outcome) => match doing.next(outcome) {
+                Step::Done(outcome) => self.brought(partition, *outcome, owner),
+                step => {
+                    self.works.insert(partition, Work::Bringing(doing));
+                    Some(step)
+                }
+            },
+            (Some(Work::Asking), Some(Outcome::Ok(answer))) => {
+                if let Body::Commit(CommitAnswer::State(FlushState { secured, .. })) = answer.body {
+                    self.secured.push((partition, secured));
+                }
+                None
+            }
+            _ => None,
+        };
+        self.ended_by(step.map(|step| (part, step)).into_iter().collect())
+    }
+
+    /// A partition has its commits, or is left for the next pass.
+    fn brought(
+        &mut self,
+        partition: PartitionId,
+        outcome: Outcome,
+        owner: impl Fn(PartitionId) -> Option<TableId>,
+    ) -> Option<Step> {
+        // What is old was here, too.
+        let here = outcome.is_ok() || matches!(outcome, Outcome::Failed(FailKind::TooOld, _));
+        let table = owner(partition).filter(|_| here)?;
+        self.works.insert(partition, Work::Asking);
+        let op = Op::FlushState { copies: self.copies };
+        Some(Step::Call(Box::new(Call::new(table, 0, partition, op).within(PATIENCE))))
+    }
+
+    /// Behind the last partition the manager is told.
+    fn ended_by(&mut self, mut steps: Steps) -> Steps {
+        if self.works.is_empty() && !self.secured.is_empty() {
+            let partitions = std::mem::take(&mut self.secured);
+            let call = self.manager.call(ManagerOp::Secured { partitions }).within(PATIENCE);
+            steps.push((Part::Manager, Step::Call(Box::new(call))));
+        }
+        steps
+    }
+}

@@ -1,0 +1,283 @@
+//! What a call of a global transaction takes, as a machine without IO: a step at a time, so that the
+//! simulator makes the same ones.
+//!
+//! A partition that lacks a commit says so. Its flush is on its way most of the time, so the same is asked
+//! again soon. Then whoever asks fetches the missing commits from the transaction manager and flushes them:
+//! so nobody waits for a client that has died.
+
+use crate::call::{Call, FailKind, Outcome};
+use std::collections::{BTreeMap, VecDeque};
+use types::{Micros, PartitionId, Position, TableId, TableRecord};
+use wire::commit::PartitionWrites;
+use wire::request::ReadSnapshot;
+use wire::{Body, CommitAnswer, CommitRequest, Flush, ManagerOp, Op};
+
+/// A partition is given so long before somebody else brings it a commit.
+const PAUSE: Micros = Micros::from_millis(5);
+/// How often a partition may lack commits that it was just brought.
+const MAX_ROUNDS: u32 = 64;
+
+/// The transaction manager's partition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Manager {
+    table: TableId,
+    partition: PartitionId,
+}
+
+impl Manager {
+    /// From the record of [`types::system::COMMITS`].
+    pub fn of(record: &TableRecord) -> Manager {
+        Manager { table: record.id, partition: record.first_partition }
+    }
+
+    /// A call to it.
+    pub fn call(self, op: ManagerOp) -> Call {
+        Call::new(self.table, 0, self.partition, Op::Manager(op))
+    }
+
+    /// Its partition.
+    pub fn partition(self) -> PartitionId {
+        self.partition
+    }
+}
+
+/// What a client knows of commits: its snapshots must show them.
+#[derive(Clone, Debug, Default)]
+pub struct KnownCommits {
+    /// The newest snapshot it was given.
+    seen: Position,
+    /// The newest commit of each partition that it has heard of.
+    heads: BTreeMap<PartitionId, Position>,
+}
+
+impl KnownCommits {
+    /// Asks for a snapshot.
+    pub fn begin(&self, manager: Manager) -> Call {
+        manager.call(ManagerOp::Snapshot { since: self.seen })
+    }
+
+    /// The snapshot that an answer gives; none: it gives none.
+    pub fn begun(&mut self, body: &Body) -> Option<Position> {
+        let Body::Commit(CommitAnswer::Snapshot { at, heads }) = body else { return None };
+        for (partition, newest) in heads {
+            self.note(*partition, *newest);
+        }
+        self.seen = self.seen.max(*at);
+        Some(*at)
+    }
+
+    /// A partition has this commit, or will.
+    pub fn note(&mut self, partition: PartitionId, commit: Position) {
+        let newest = self.heads.entry(partition).or_default();
+        *newest = commit.max(*newest);
+    }
+
+    /// Where a read of a partition looks to see a snapshot. It waits for commits that are newer than the
+    /// snapshot, too, if the client knows of such.
+    pub fn at(&self, snapshot: Position, partition: PartitionId) -> ReadSnapshot {
+        let after = self.heads.get(&partition).copied().unwrap_or_default();
+        ReadSnapshot::Commit { at: snapshot, after }
+    }
+
+    /// A transaction that was committed at `commit`: its part in each partition, to be flushed. `previous`
+    /// comes from the manager's answer.
+    pub fn committed(
+        &mut self,
+        commit: Position,
+        previous: &[(PartitionId, Position)],
+        asked: CommitRequest,
+    ) -> Vec<(PartitionId, Flush)> {
+        let previous: BTreeMap<PartitionId, Position> = previous.iter().copied().collect();
+        let mut flushes = Vec::with_capacity(asked.writes.len());
+        for PartitionWrites { partition, parts } in asked.writes {
+            self.note(partition, commit);
+            // Of a commit that is not kept any more the answer has none: it is everywhere.
+            let Some(previous) = previous.get(&partition).copied() else { continue };
+            flushes.push((partition, Flush { commit, previous, parts }));
+        }
+        flushes
+    }
+}
+
+/// What is to be done next.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Make this call, and say how it ended.
+    Call(Box<Call>),
+    /// Wait so long.
+    Wait(Micros),
+    /// It has ended so.
+    Done(Box<Outcome>),
+}
+
+#[derive(Debug)]
+enum State {
+    /// The goal was asked for.
+    Asked,
+    /// It is asked for again after a pause.
+    Paused,
+    /// The manager was asked for commits.
+    Fetching,
+    /// A flush was sent; these follow, and then the commits from there on.
+    Flushing(VecDeque<Flush>, Option<Position>),
+}
+
+/// A call to one partition, with what it takes that its commits are there.
+#[derive(Debug)]
+pub struct Doing {
+    manager: Manager,
+    goal: Call,
+    state: State,
+    rounds: u32,
+    /// What the partition is known to have.
+    newest: Position,
+}
+
+impl Doing {
+    /// Begins with the goal: a read of a snapshot, or a flush.
+    pub fn new(manager: Manager, goal: Call) -> (Doing, Call) {
+        let first = goal.clone();
+        let newest = Position::ZERO;
+        (Doing { manager, goal, state: State::Asked, rounds: 0, newest }, first)
+    }
+
+    /// A part of a commit, to be brought to its partition.
+    pub fn flush(manager: Manager, (database, partition): (TableId, PartitionId), flush: Flush) -> (Doing, Call) {
+        Doing::new(manager, Call::new(database, 0, partition, Op::Flush(flush)))
+    }
+
+    /// Goes on behind the last step: with how the call ended, or with none behind a pause.
+    pub fn next(&mut self, outcome: Option<Outcome>) -> Step {
+        let Some(outcome) = outcome else {
+            self.state = State::Asked;
+            return Step::Call(Box::new(self.goal.clone()));
+        };
+        if let Outcome::Failed(FailKind::Behind(newest), _) = outcome {
+            return self.behind(newest, outcome);
+        }
+        let state = std::mem::replace(&mut self.state, State::Asked);
+        match (state, outcome) {
+            (State::Asked | State::Paused, outcome) => Step::Done(Box::new(outcome)),
+            (State::Fetching, Outcome::Ok(answer)) => match answer.body {
+                Body::Commit(CommitAnswer::Chain { flushes, next }) => self.go_on(flushes.into(), next),
+                other => {
+                    let why = format!("the transaction manager answered with {other:?}");
+                    Step::Done(Box::new(Outcome::Failed(FailKind::Bad, why)))
+                }
+            },
+            (State::Flushing(left, next), Outcome::Ok(_)) => self.go_on(left, next),
+            (_, outcome) => Step::Done(Box::new(outcome)),
+        }
+    }
+
+    fn behind(&mut self, newest: Position, outcome: Outcome) -> Step {
+        self.rounds += 1;
+        self.newest = newest;
+        match self.rounds {
+            1 => {
+                self.state = State::Paused;
+                Step::Wait(PAUSE)
+            }
+            2..=MAX_ROUNDS => self.fetch(Position::ZERO),
+            _ => Step::Done(Box::new(outcome)),
+        }
+    }
+
+    fn fetch(&mut self, from: Position) -> Step {
+        self.state = State::Fetching;
+        let chain = ManagerOp::Chain { partition: self.goal.partition, after: self.newest, from };
+        Step::Call(Box::new(Call { deadline: self.goal.deadline, ..self.manager.call(chain) }))
+    }
+
+    fn go_on(&mut self, mut flushes: VecDeque<Flush>, next: Option<Position>) -> Step {
+        if let Some(flush) = flushes.pop_front() {
+            let op = Op::Flush(flush);
+            self.state = State::Flushing(flushes, next);
+            // A request to a database as a whole, whichever of its tables is read.
+            let call = Call { deadline: self.goal.deadline, ..self.to_partition(op) };
+            return Step::Call(Box::new(call));
+        }
+        match next {
+            Some(from) => self.fetch(from),
+            None => {
+                self.state = State::Asked;
+                Step::Call(Box::new(self.goal.clone()))
+            }
+        }
+    }
+
+    fn to_partition(&self, op: Op) -> Call {
+        Call::new(self.goal.table, self.goal.schema, self.goal.partition, op)
+    }
+
+    /// The partition that it is about.
+    pub fn partition(&self) -> PartitionId {
+        self.goal.partition
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::Answer;
+    use types::{Epoch, Lsn, Term};
+
+    fn at(lsn: u64) -> Position {
+        Position::new(Term(1), Lsn(lsn))
+    }
+
+    fn ok(body: Body) -> Option<Outcome> {
+        Some(Outcome::Ok(Answer { lsn: Lsn(1), epoch: Epoch(1), policy: 1, copies: 1, body }))
+    }
+
+    fn behind(lsn: u64) -> Option<Outcome> {
+        Some(Outcome::Failed(FailKind::Behind(at(lsn)), String::new()))
+    }
+
+    fn flush(commit: u64, previous: u64) -> Flush {
+        Flush { commit: at(commit), previous: at(previous), parts: Vec::new() }
+    }
+
+    fn called(step: Step) -> Op {
+        match step {
+            Step::Call(call) => call.op,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn who_meets_a_partition_that_lacks_commits_brings_them_in_order() {
+        let manager = Manager { table: TableId(3), partition: PartitionId(2) };
+        let (mut doing, first) = Doing::flush(manager, (TableId(9), PartitionId(64)), flush(9, 8));
+        assert_eq!(first.op, Op::Flush(flush(9, 8)));
+        assert_eq!(doing.next(behind(4)), Step::Wait(PAUSE));
+        assert_eq!(called(doing.next(None)), Op::Flush(flush(9, 8)));
+        let chain = |after, from| Op::Manager(ManagerOp::Chain { partition: PartitionId(64), after, from });
+        assert_eq!(called(doing.next(behind(4))), chain(at(4), Position::ZERO));
+        let page = |flushes: &[Flush], next| {
+            ok(Body::Commit(CommitAnswer::Chain { flushes: flushes.to_vec(), next }))
+        };
+        assert_eq!(called(doing.next(page(&[flush(6, 4), flush(7, 6)], Some(at(7))))), Op::Flush(flush(6, 4)));
+        assert_eq!(called(doing.next(ok(Body::Affected(1)))), Op::Flush(flush(7, 6)));
+        assert_eq!(called(doing.next(ok(Body::Affected(0)))), chain(at(4), at(7)));
+        assert_eq!(called(doing.next(page(&[flush(8, 7)], None))), Op::Flush(flush(8, 7)));
+        assert_eq!(called(doing.next(ok(Body::Affected(1)))), Op::Flush(flush(9, 8)));
+        let Step::Done(done) = doing.next(ok(Body::Affected(1))) else { panic!("it is done") };
+        assert!(done.is_ok());
+    }
+
+    #[test]
+    fn a_snapshot_waits_for_what_the_client_knows() {
+        let mut known = KnownCommits::default();
+        let body = Body::Commit(CommitAnswer::Snapshot { at: at(7), heads: vec![(PartitionId(64), at(5))] });
+        assert_eq!(known.begun(&body), Some(at(7)));
+        let read = |known: &KnownCommits, partition| known.at(at(7), PartitionId(partition));
+        assert_eq!(read(&known, 64), ReadSnapshot::Commit { at: at(7), after: at(5) });
+        assert_eq!(read(&known, 65), ReadSnapshot::Commit { at: at(7), after: Position::ZERO });
+        let writes = vec![PartitionWrites { partition: PartitionId(65), parts: Vec::new() }];
+        let asked = CommitRequest { snapshot: at(7), writes };
+        let flushes = known.committed(at(9), &[(PartitionId(65), at(2))], asked);
+        assert_eq!(flushes, [(PartitionId(65), flush(9, 2))]);
+        assert_eq!(read(&known, 65), ReadSnapshot::Commit { at: at(7), after: at(9) });
+    }
+}

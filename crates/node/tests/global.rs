@@ -1,0 +1,186 @@
+//! Transactions over several partitions of a database, on a cluster of this process.
+
+mod common;
+
+use client::{Client, ClientError, Database, Table};
+use common::{Cluster, LONG, in_sync, wait_for};
+use std::time::{Duration, Instant};
+use types::data::{Column, ColumnType, Row, Schema, Value};
+use types::Position;
+use wire::control::CreateTable;
+
+const ACCOUNTS: i64 = 24;
+
+fn row(id: i64, balance: i64) -> Row {
+    Row::new(vec![Value::Int(id), Value::Int(balance)])
+}
+
+fn key(id: i64) -> [Value; 1] {
+    [Value::Int(id)]
+}
+
+fn bank(client: &mut Client, policy: &str) -> (Database, Table) {
+    let request = CreateTable { partitions: 4, factor: Some(3), ..CreateTable::database("bank", policy) };
+    let database = client.create_global_database(&request).expect("made");
+    let columns = vec![Column::new("id", ColumnType::Int), Column::new("balance", ColumnType::Int)];
+    let schema = Schema::new(columns, &["id"], 1, false).expect("valid");
+    let table = client.create_table_in(&database, "accounts", schema).expect("made");
+    let fill = |_: &mut Client, transaction: &mut client::Transaction| {
+        (0..ACCOUNTS).try_for_each(|id| transaction.put(&table, &row(id, 100)))
+    };
+    client.transact(&database, fill).expect("filled");
+    (database, table)
+}
+
+fn balance(client: &mut Client, transaction: &client::Transaction, table: &Table, id: i64) -> i64 {
+    match client.get_in(transaction, table, &key(id)).expect("read").expect("there").values[1] {
+        Value::Int(balance) => balance,
+        ref other => panic!("{other:?}"),
+    }
+}
+
+fn transfer(client: &mut Client, database: &Database, table: &Table, (from, to): (i64, i64)) {
+    let act = |client: &mut Client, transaction: &mut client::Transaction| {
+        let read = |client: &mut Client, id| {
+            let row = client.get_in(transaction, table, &key(id))?.expect("there");
+            match row.values[1] {
+                Value::Int(balance) => Ok::<i64, ClientError>(balance),
+                ref other => panic!("{other:?}"),
+            }
+        };
+        let (one, other) = (read(client, from)?, read(client, to)?);
+        transaction.put(table, &row(from, one - 1))?;
+        transaction.put(table, &row(to, other + 1))
+    };
+    client.transact(database, act).expect("transferred");
+}
+
+fn total(client: &mut Client, database: &Database, table: &Table) -> i64 {
+    let transaction = client.begin(database).expect("begun");
+    let rows = client.scan_in(&transaction, table, Default::default()).expect("read");
+    assert_eq!(rows.len(), ACCOUNTS as usize);
+    let balance = |row: &Row| match row.values[1] {
+        Value::Int(balance) => balance,
+        ref other => panic!("{other:?}"),
+    };
+    rows.iter().map(balance).sum()
+}
+
+#[test]
+fn a_transaction_writes_rows_of_any_partitions_and_the_first_committer_wins() {
+    let cluster = Cluster::start();
+    drop(cluster.ready());
+    let (mut one, mut two) = (cluster.client(), cluster.client());
+    let (database, table) = bank(&mut one, "durable");
+    let spread: std::collections::BTreeSet<_> =
+        (0..ACCOUNTS).map(|id| table.partition_of(&table.key(&key(id)).unwrap()).unwrap()).collect();
+    assert!(spread.len() > 1, "the accounts lie in one partition");
+
+    let mut first = one.begin(&database).expect("begun");
+    let mut second = two.begin(&database).expect("begun");
+    for (client, transaction) in [(&mut one, &mut first), (&mut two, &mut second)] {
+        assert_eq!(balance(client, transaction, &table, 1), 100);
+        transaction.put(&table, &row(1, 90)).expect("a row");
+        assert_eq!(balance(client, transaction, &table, 1), 90, "its own write");
+    }
+    first.put(&table, &row(2, 110)).expect("a row");
+    second.put(&table, &row(3, 110)).expect("a row");
+    let at = one.commit(first).expect("committed");
+    assert!(at > second.snapshot());
+    assert_eq!(balance(&mut two, &second, &table, 2), 100, "its snapshot is from before");
+    assert_eq!(two.commit(second), Err(ClientError::Changed));
+    let seen = two.begin(&database).expect("begun");
+    assert!(seen.snapshot() >= at);
+    assert_eq!((balance(&mut two, &seen, &table, 1), balance(&mut two, &seen, &table, 2)), (90, 110));
+    assert_eq!(balance(&mut two, &seen, &table, 3), 100);
+    assert_eq!(total(&mut two, &database, &table), 100 * ACCOUNTS);
+
+    let mut gone = one.begin(&database).expect("begun");
+    gone.delete(&table, &key(5)).expect("a key");
+    assert_eq!(one.get_in(&gone, &table, &key(5)), Ok(None));
+    drop(gone);
+    assert!(one.get(&table, &key(5)).expect("read").is_some(), "what was dropped has never been");
+    assert_eq!(two.delete(&table, &key(5)), Ok(true));
+    assert_eq!(two.delete(&table, &key(5)), Ok(false));
+    assert_eq!(one.get(&table, &key(5)), Ok(None));
+    assert_eq!(one.insert(&table, &row(1, 0)), Err(ClientError::Exists));
+    one.insert(&table, &row(5, 7)).expect("inserted");
+    assert_eq!((two.count(&table), two.scan_all(&table).count()), (Ok(ACCOUNTS as u64), ACCOUNTS as usize));
+}
+
+#[test]
+fn rows_are_written_by_transactions_alone() {
+    let cluster = Cluster::start();
+    let mut client = cluster.ready();
+    let (_, table) = bank(&mut client, "durable");
+    let call = table.put(&row(1, 5)).expect("a row");
+    let refused = client.call(call).expect_err("refused").to_string();
+    assert!(refused.contains("written by global transactions"), "{refused}");
+    let commits = client.table("sys_commits").expect("there");
+    let first = Row::new(vec![
+        Value::Int(1),
+        Value::Int(1),
+        Value::Timestamp(0),
+        Value::Int(1),
+        Value::Int(1),
+        Value::Bytes(vec![]),
+    ]);
+    let refused = client.put(&commits, &first).expect_err("refused").to_string();
+    assert!(refused.contains("has the commits of global transactions"), "{refused}");
+    let plain = CreateTable { factor: Some(3), ..CreateTable::database("plain", "durable") };
+    let plain = client.create_database(&plain).expect("made");
+    assert!(client.begin(&plain).is_err());
+}
+
+/// The clients go on, and what was committed is there, while a node dies that leads partitions, or the
+/// transaction manager, and comes back.
+fn survives_the_end_of_nodes(policy: &str) {
+    let mut cluster = Cluster::start();
+    let mut client = cluster.ready();
+    let (database, table) = bank(&mut client, policy);
+    for number in [1, 2, 3] {
+        for round in 0..20 {
+            transfer(&mut client, &database, &table, (round % ACCOUNTS, (round * 7 + 1) % ACCOUNTS));
+        }
+        // Its last flushes may not have arrived.
+        drop(client);
+        cluster.kill(number);
+        client = cluster.client();
+        assert_eq!(total(&mut client, &database, &table), 100 * ACCOUNTS, "{policy}, without node {number}");
+        for round in 0..20 {
+            transfer(&mut client, &database, &table, (round % ACCOUNTS, (round * 5 + 1) % ACCOUNTS));
+        }
+        cluster.start_node(number);
+        wait_for(&mut client, "level copies", |status| in_sync(status, 3));
+        assert_eq!(total(&mut client, &database, &table), 100 * ACCOUNTS, "{policy}, with node {number}");
+    }
+    secured_everywhere(&mut client);
+}
+
+/// Waits until every partition has secured every commit.
+fn secured_everywhere(client: &mut Client) {
+    let deadline = Instant::now() + LONG;
+    loop {
+        let manager = client.transaction_manager().expect("there");
+        let answer = client.call(manager.call(wire::ManagerOp::Thresholds)).expect("answered");
+        let wire::Body::Commit(wire::CommitAnswer::Thresholds { partitions, .. }) = answer.body else {
+            panic!("{:?}", answer.body)
+        };
+        if partitions.iter().all(|partition| partition.secured == partition.newest) {
+            assert!(partitions.iter().all(|partition| partition.newest > Position::ZERO));
+            return;
+        }
+        assert!(Instant::now() < deadline, "{partitions:?}");
+        client.poll(Duration::from_millis(20)).expect("goes on");
+    }
+}
+
+#[test]
+fn what_was_committed_survives_the_end_of_any_node() {
+    survives_the_end_of_nodes("durable");
+}
+
+#[test]
+fn what_lazy_partitions_lose_comes_from_the_managers_log() {
+    survives_the_end_of_nodes("async");
+}

@@ -1,0 +1,398 @@
+//! The transaction manager: its partition's entries are the commits of global transactions
+//! ([`types::commits`]).
+//!
+//! The first committer wins: a commit is refused if another one, later than its snapshot, wrote one of its
+//! keys. Which commit wrote a key last is kept in memory, and known from the write-sets that are kept. A
+//! snapshot below one that is not kept any more commits nothing (PR-52).
+//!
+//! A write-set is kept until every partition that has a part in it has secured it, and some time longer.
+
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use types::commits::{Head, decode_timestamp, encode_timestamp, head_key, head_range, partition_of_head};
+use types::commits::truncated_key;
+use types::engine::{Engine, EngineError, Row};
+use types::system::{commit_key, commit_row, read_commit};
+use types::{KeySpace, Micros, Mutation, PartitionId, Position, ReadAt, Rules, TableId, Term};
+use wire::commit::{
+    CommitAnswer, CommitRequest, KeptWrites, Threshold, decode_write_set, encode_write_set, keys_of,
+};
+use wire::{Flush, ManagerOp};
+
+/// Rows of commits that are read at once.
+const PAGE: usize = 256;
+/// Bytes of them.
+const PAGE_BYTES: usize = 4 << 20;
+/// The most write-sets that one entry removes.
+const REMOVED: usize = 64;
+
+/// What the manager knows. Good for one term: in it nobody else commits.
+#[derive(Debug, Default)]
+pub(crate) struct KnownCommits {
+    /// The term that it is of; zero: none.
+    term: Term,
+    books: Books,
+}
+
+/// What all entries so far come to.
+#[derive(Debug, Default)]
+pub(crate) struct Books {
+    /// The newest commit of every key, where it is kept.
+    keys: BTreeMap<(TableId, Bytes), Position>,
+    heads: BTreeMap<PartitionId, Head>,
+    /// Nothing at or below it is kept.
+    truncated: Position,
+}
+
+impl KnownCommits {
+    /// The books as of everything executed. They are read when they are asked for first in a term.
+    pub fn books(&mut self, engine: &dyn Engine, term: Term) -> Result<&mut Books, EngineError> {
+        if self.term != term {
+            *self = KnownCommits { term, books: Books::read(engine)? };
+        }
+        Ok(&mut self.books)
+    }
+}
+
+impl Books {
+    fn read(engine: &dyn Engine) -> Result<Books, EngineError> {
+        let mut books = Books {
+            heads: heads_at(engine, ReadAt::Applied)?,
+            truncated: truncated_at(engine, ReadAt::Applied)?,
+            ..Books::default()
+        };
+        let mut from = Position::ZERO;
+        loop {
+            let rows = commits_above(engine, from, ReadAt::Applied)?;
+            let Some(last) = rows.last() else { return Ok(books) };
+            from = last.at;
+            rows.iter().for_each(|commit| books.note(commit.at, &commit.kept));
+        }
+    }
+
+    fn note(&mut self, at: Position, kept: &[KeptWrites]) {
+        for (table, key) in kept.iter().flat_map(|writes| keys_of(&writes.parts)) {
+            // A key of its own: the request's bytes are not held by it.
+            let newest = self.keys.entry((table, Bytes::copy_from_slice(key))).or_default();
+            *newest = at.max(*newest);
+        }
+    }
+
+    /// True if the transaction may not be committed: a key that it writes has a commit that its snapshot does
+    /// not show, or may have had one.
+    pub fn conflicts(&self, rules: Rules, request: &CommitRequest) -> bool {
+        if request.snapshot < self.truncated && rules.old_snapshots_commit_nothing() {
+            return true;
+        }
+        let later = |(table, key): (TableId, &Bytes)| {
+            self.keys.get(&(table, key.clone())).is_some_and(|newest| *newest > request.snapshot)
+        };
+        let mut keys = request.writes.iter().flat_map(|writes| keys_of(&writes.parts));
+        rules.first_commit_wins() && keys.any(later)
+    }
+
+    /// Commits a transaction at this timestamp: what is stored, and for each partition the commit before it.
+    pub fn commit(
+        &mut self,
+        (at, wall_ms): (Position, u64),
+        request: &CommitRequest,
+    ) -> (Vec<Mutation>, Vec<(PartitionId, Position)>) {
+        let keep = |writes: &wire::commit::PartitionWrites| KeptWrites {
+            partition: writes.partition,
+            previous: self.heads.get(&writes.partition).map_or(Position::ZERO, |head| head.newest),
+            parts: writes.parts.clone(),
+        };
+        let kept: Vec<KeptWrites> = request.writes.iter().map(keep).collect();
+        let chained = kept.iter().all(|writes| writes.previous < at);
+        assert!(chained, "PR-250: {at} is committed behind a later commit of the same partition");
+        let rows = kept.iter().flat_map(|writes| &writes.parts).map(|part| part.ops.len()).sum();
+        let (key, row) = commit_row(at, wall_ms, (kept.len(), rows), &encode_write_set(&kept));
+        let mut mutations = vec![Mutation { key: KeySpace::Bare.row_key(&key), value: Some(row) }];
+        for writes in &kept {
+            let head = self.heads.entry(writes.partition).or_default();
+            head.newest = at;
+            mutations.push(stored(writes.partition, *head));
+        }
+        self.note(at, &kept);
+        (mutations, kept.iter().map(|writes| (writes.partition, writes.previous)).collect())
+    }
+
+    /// Partitions have secured so much: what changes by it. Write-sets that every partition has secured, and
+    /// that are older than `keep`, are removed, a few at a time.
+    pub fn secure(
+        &mut self,
+        (engine, rules): (&dyn Engine, Rules),
+        (wall_ms, keep): (u64, Micros),
+        partitions: &[(PartitionId, Position)],
+    ) -> Result<Vec<Mutation>, EngineError> {
+        let mut mutations = Vec::new();
+        for (partition, secured) in partitions {
+            // What a partition claims beyond what it was ever told is no news of this log.
+            let Some(head) = self.heads.get_mut(partition).filter(|head| *secured <= head.newest) else {
+                continue;
+            };
+            if *secured > head.secured {
+                head.secured = *secured;
+                mutations.push(stored(*partition, *head));
+            }
+        }
+        let removed = self.removable(engine, rules, wall_ms.saturating_sub(keep.as_millis()))?;
+        for commit in &removed {
+            self.truncated = commit.at;
+            for (table, key) in commit.kept.iter().flat_map(|writes| keys_of(&writes.parts)) {
+                let key = (table, key.clone());
+                if self.keys.get(&key) == Some(&commit.at) {
+                    self.keys.remove(&key);
+                }
+            }
+            let key = KeySpace::Bare.row_key(&commit_key(commit.at));
+            mutations.push(Mutation { key, value: None });
+        }
+        if !removed.is_empty() {
+            let value = Bytes::copy_from_slice(&encode_timestamp(self.truncated));
+            mutations.push(Mutation { key: truncated_key(), value: Some(value) });
+        }
+        Ok(mutations)
+    }
+
+    /// Commits that every partition has secured, made before this time, oldest first.
+    fn removable(
+        &self,
+        engine: &dyn Engine,
+        rules: Rules,
+        before_ms: u64,
+    ) -> Result<Vec<Commit>, EngineError> {
+        let upto = self.secured_by_all(rules);
+        if upto <= self.truncated {
+            return Ok(Vec::new());
+        }
+        let mut commits = commits_above(engine, self.truncated, ReadAt::Applied)?;
+        commits.truncate(REMOVED);
+        let kept = commits.iter().position(|commit| commit.at > upto || commit.wall_ms > before_ms);
+        commits.truncate(kept.unwrap_or(commits.len()));
+        Ok(commits)
+    }
+
+    /// Every commit up to here is secured in all partitions that have a part in it (T_P*): idle partitions
+    /// hold nothing back.
+    fn secured_by_all(&self, rules: Rules) -> Position {
+        let newest = self.heads.values().map(|head| head.newest).max().unwrap_or_default();
+        let lagging = self.heads.values().filter(|head| head.lags() && rules.commits_are_kept_for_all());
+        lagging.map(|head| head.secured).min().unwrap_or(newest)
+    }
+}
+
+/// A commit that is kept.
+struct Commit {
+    at: Position,
+    wall_ms: u64,
+    kept: Vec<KeptWrites>,
+}
+
+fn stored(partition: PartitionId, head: Head) -> Mutation {
+    Mutation { key: head_key(partition), value: Some(head.encode()) }
+}
+
+fn damaged(what: &str) -> EngineError {
+    EngineError::Corrupt(format!("{what} of the transaction manager cannot be read"))
+}
+
+fn heads_at(engine: &dyn Engine, at: ReadAt) -> Result<BTreeMap<PartitionId, Head>, EngineError> {
+    let (from, to) = head_range();
+    let read = |row: &Row| Some((partition_of_head(&row.key)?, Head::decode(&row.value)?));
+    let rows = engine.scan(&from, &to, at, usize::MAX, usize::MAX)?;
+    rows.iter().map(|row| read(row).ok_or_else(|| damaged("a partition"))).collect()
+}
+
+fn truncated_at(engine: &dyn Engine, at: ReadAt) -> Result<Position, EngineError> {
+    match engine.get(&truncated_key(), at)? {
+        None => Ok(Position::ZERO),
+        Some((_, value)) => decode_timestamp(&value).ok_or_else(|| damaged("what is kept")),
+    }
+}
+
+/// The next commits above a timestamp: none if there are none.
+fn commits_above(engine: &dyn Engine, above: Position, at: ReadAt) -> Result<Vec<Commit>, EngineError> {
+    let mut from = commit_key(above).to_vec();
+    from.push(0);
+    let (from, to) = KeySpace::Bare.range(&from, &[]);
+    let read = |row: &Row| {
+        let (at, wall_ms, write_set) = read_commit(&KeySpace::Bare.key_of(&row.key), &row.value)?;
+        Ok(Commit { at, wall_ms, kept: decode_write_set(&write_set)? })
+    };
+    let rows = engine.scan(&from, &to, at, PAGE, PAGE_BYTES)?;
+    rows.iter().map(read).collect::<Result<_, String>>().map_err(EngineError::Corrupt)
+}
+
+/// Answers what looks at the books and changes nothing. The error is a sentence: commits are gone that
+/// somebody asks for.
+pub(crate) fn look(
+    engine: &dyn Engine,
+    op: &ManagerOp,
+    at: ReadAt,
+) -> Result<Result<CommitAnswer, String>, EngineError> {
+    Ok(Ok(match op {
+        ManagerOp::Snapshot { since } => {
+            let heads = heads_at(engine, at)?;
+            let newest = heads.values().map(|head| head.newest).max().unwrap_or_default();
+            let news = |(partition, head): (&PartitionId, &Head)| {
+                (head.newest > *since).then_some((*partition, head.newest))
+            };
+            CommitAnswer::Snapshot { at: newest, heads: heads.iter().filter_map(news).collect() }
+        }
+        ManagerOp::Chain { partition, after, from } => {
+            return chain(engine, (*partition, *after, *from), at);
+        }
+        _ => {
+            let threshold = |(partition, head): (&PartitionId, &Head)| Threshold {
+                partition: *partition,
+                newest: head.newest,
+                secured: head.secured,
+            };
+            CommitAnswer::Thresholds {
+                partitions: heads_at(engine, at)?.iter().map(threshold).collect(),
+                truncated: truncated_at(engine, at)?,
+            }
+        }
+    }))
+}
+
+/// The flushes of a partition behind `after`, among the commits above `from`.
+fn chain(
+    engine: &dyn Engine,
+    (partition, after, from): (PartitionId, Position, Position),
+    at: ReadAt,
+) -> Result<Result<CommitAnswer, String>, EngineError> {
+    let newest = heads_at(engine, at)?.get(&partition).copied().unwrap_or_default().newest;
+    let mut flushes: Vec<Flush> = Vec::new();
+    let commits = commits_above(engine, after.max(from), at)?;
+    let next = commits.last().map(|commit| commit.at).filter(|last| *last < newest);
+    for commit in commits {
+        let own = commit.kept.into_iter().find(|writes| writes.partition == partition);
+        flushes.extend(own.map(|writes| writes.flush(commit.at)));
+    }
+    let first = flushes.first().map(|flush| flush.previous);
+    let gone = match first {
+        Some(previous) => previous > after && from <= after,
+        None => next.is_none() && after < newest && from <= after,
+    };
+    if gone {
+        return Ok(Err(format!(
+            "partition {partition} has commits up to {after}, and the next ones are not kept any more"
+        )));
+    }
+    Ok(Ok(CommitAnswer::Chain { flushes, next }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::FakeEngine;
+    use types::{Lsn, PartitionId};
+    use wire::RowOp;
+    use wire::commit::PartitionWrites;
+    use wire::request::TablePart;
+
+    const ONE: PartitionId = PartitionId(64);
+    const OTHER: PartitionId = PartitionId(65);
+    const TERM: Term = Term(3);
+
+    fn at(lsn: u64) -> Position {
+        Position::new(TERM, Lsn(lsn))
+    }
+
+    /// A manager in memory.
+    struct World {
+        engine: FakeEngine,
+        known: KnownCommits,
+        lsn: u64,
+    }
+
+    impl World {
+        fn new() -> World {
+            World { engine: FakeEngine::new(), known: KnownCommits::default(), lsn: 0 }
+        }
+
+        fn execute(&mut self, mutations: &[Mutation]) -> Position {
+            self.lsn += 1;
+            self.engine.execute(at(self.lsn), mutations);
+            at(self.lsn)
+        }
+
+        /// Commits these keys in these partitions; `None`: refused.
+        fn commit(&mut self, snapshot: u64, keys: &[(PartitionId, &str)]) -> Option<Vec<Position>> {
+            let mut writes: Vec<PartitionWrites> = Vec::new();
+            for (partition, key) in keys {
+                let put = RowOp::Put { key: Bytes::copy_from_slice(key.as_bytes()), row: "row".into() };
+                let part = TablePart { table: TableId(7), schema: 1, ops: vec![put], seen: Vec::new() };
+                writes.push(PartitionWrites { partition: *partition, parts: vec![part] });
+            }
+            let request = CommitRequest { snapshot: at(snapshot), writes };
+            let books = self.known.books(&self.engine, TERM).expect("no error");
+            if books.conflicts(Rules::ALL, &request) {
+                return None;
+            }
+            let (mutations, previous) = books.commit((at(self.lsn + 1), 1_000 * self.lsn), &request);
+            self.execute(&mutations);
+            Some(previous.into_iter().map(|(_, previous)| previous).collect())
+        }
+
+        fn secure(&mut self, wall_ms: u64, secured: &[(PartitionId, u64)]) {
+            let secured: Vec<_> = secured.iter().map(|(partition, lsn)| (*partition, at(*lsn))).collect();
+            let books = self.known.books(&self.engine, TERM).expect("no error");
+            let keep = (wall_ms, Micros::from_millis(1_000));
+            let mutations = books.secure((&self.engine, Rules::ALL), keep, &secured).expect("no error");
+            self.execute(&mutations);
+        }
+
+        fn chain(&self, partition: PartitionId, after: u64) -> Result<Vec<u64>, String> {
+            let chained = (partition, at(after), Position::ZERO);
+            match chain(&self.engine, chained, ReadAt::Applied).expect("no error")? {
+                CommitAnswer::Chain { flushes, next: None } => {
+                    Ok(flushes.iter().map(|flush| flush.commit.lsn.0).collect())
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn pr250_the_first_committer_wins_and_commits_of_a_partition_are_chained() {
+        let mut world = World::new();
+        assert_eq!(world.commit(0, &[(ONE, "a"), (OTHER, "b")]), Some(vec![Position::ZERO; 2]));
+        assert_eq!(world.commit(0, &[(ONE, "a")]), None, "written behind the snapshot");
+        assert_eq!(world.commit(0, &[(ONE, "c")]), Some(vec![at(1)]), "another key");
+        assert_eq!(world.commit(1, &[(ONE, "a"), (OTHER, "b")]), Some(vec![at(2), at(1)]));
+        assert_eq!((world.chain(ONE, 0), world.chain(OTHER, 1)), (Ok(vec![1, 2, 3]), Ok(vec![3])));
+    }
+
+    #[test]
+    fn pr254_what_is_forgotten_makes_older_snapshots_worthless() {
+        let mut world = World::new();
+        for key in ["a", "b", "c"] {
+            world.commit(10, &[(ONE, key)]).expect("committed");
+        }
+        world.commit(10, &[(OTHER, "z")]).expect("committed");
+        world.secure(2_500, &[(ONE, 2), (OTHER, 9)]);
+        assert_eq!(world.chain(ONE, 2), Ok(vec![3]), "the others are secured, and old");
+        assert!(world.chain(ONE, 0).is_err_and(|why| why.contains("not kept any more")));
+        assert_eq!(world.commit(1, &[(ONE, "new")]), None, "nobody knows what came after it");
+        assert!(world.commit(2, &[(ONE, "new")]).is_some());
+        world.known = KnownCommits::default();
+        assert_eq!(world.commit(1, &[(ONE, "newer")]), None, "another term knows as much");
+        assert_eq!(world.commit(3, &[(ONE, "new")]), None);
+        assert!(world.commit(6, &[(ONE, "new")]).is_some());
+    }
+
+    #[test]
+    fn pr253_what_some_partition_has_not_secured_is_kept() {
+        let mut world = World::new();
+        world.commit(10, &[(ONE, "a"), (OTHER, "b")]).expect("committed");
+        world.commit(10, &[(ONE, "c")]).expect("committed");
+        world.secure(1_000_000, &[(ONE, 2)]);
+        assert_eq!(world.chain(OTHER, 0), Ok(vec![1]));
+        world.secure(1_000_000, &[(OTHER, 1)]);
+        assert_eq!(world.chain(OTHER, 1), Ok(Vec::new()));
+        assert!(world.chain(OTHER, 0).is_err());
+    }
+}

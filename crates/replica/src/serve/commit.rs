@@ -1,0 +1,226 @@
+//! Global transactions ([`types::commits`]): commits at the transaction manager's partition, and their parts
+//! in the partitions under it.
+
+use crate::answer::{AckCondition, Answer};
+use crate::rows::hash_row;
+use crate::serve::write::{Writing, refused};
+use bytes::Bytes;
+use types::commits::{
+    decode_timestamp, encode_timestamp, flush_key, flush_range, flushes_above, newest_flush_key,
+    timestamp_of_flush,
+};
+use types::database::{catalog_key, standing_of};
+use types::engine::{Engine, EngineError, Row};
+use types::system::{commit_key, read_commit};
+use types::{KeySpace, Lsn, Mutation, PartitionId, Position, ReadAt, Rules, TableId, TableState};
+use wire::commit::{CommitAnswer, CommitRequest, FlushState, decode_write_set};
+use wire::entry::Kind;
+use wire::request::TablePart;
+use wire::{Body, Effects, Flush, Outcome, Request, Status};
+
+/// The most markers of older flushes that one flush removes.
+const MARKERS: usize = 4;
+
+impl Writing<'_> {
+    /// [`wire::ManagerOp::Commit`].
+    pub fn commit(&mut self, request: &Request, asked: &CommitRequest) -> Result<Answer, EngineError> {
+        if let Some(status) = self.refuses() {
+            return Ok(Answer::only(status));
+        }
+        let hash = hash_of(asked);
+        if let Some(answer) = self.check_session(request, hash)? {
+            return self.repeat_commit(answer);
+        }
+        let books = self.commits.books(self.data.engine.as_ref(), self.term)?;
+        // What a failover lost of the commits may have been in the snapshot.
+        let lost = asked.snapshot > Position::ZERO && !self.data.on_history(asked.snapshot);
+        if lost || books.conflicts(self.rules, asked) {
+            return self.log_evaluated(request, hash, refused(Outcome::Changed));
+        }
+        let at = self.data.next_header(self.term, Kind::Rows, self.now.wall_ms).at;
+        let (mutations, previous) = books.commit((at, self.now.wall_ms), asked);
+        let rows = u32::try_from(previous.len()).unwrap_or(u32::MAX);
+        let mut answer = self.log_evaluated(request, hash, (Outcome::Done, rows, mutations))?;
+        assert_eq!(answer.entry, Some(at), "PR-250: a commit's timestamp is the position of its entry");
+        answer.body = Body::Commit(CommitAnswer::Committed(previous));
+        Ok(answer)
+    }
+
+    /// The answer to a commit that was asked for before says the same as the first one did.
+    fn repeat_commit(&self, mut answer: Answer) -> Result<Answer, EngineError> {
+        if let (Status::Ok, Some(at)) = (&answer.status, answer.entry) {
+            let key = KeySpace::Bare.row_key(&commit_key(at));
+            let row = self.data.engine.get(&key, ReadAt::Applied)?;
+            // Once it is not kept any more, every partition has secured it.
+            let kept = row.map(|(_, row)| read_commit(&KeySpace::Bare.key_of(&key), &row));
+            let kept = kept.transpose().map_err(EngineError::Corrupt)?;
+            let kept = kept.map(|(_, _, write_set)| decode_write_set(&write_set)).transpose();
+            let kept = kept.map_err(EngineError::Corrupt)?.unwrap_or_default();
+            let previous = kept.iter().map(|writes| (writes.partition, writes.previous)).collect();
+            answer.body = Body::Commit(CommitAnswer::Committed(previous));
+        }
+        Ok(self.seen(answer))
+    }
+
+    /// [`wire::ManagerOp::Secured`].
+    pub fn secured(
+        &mut self,
+        request: &Request,
+        partitions: &[(PartitionId, Position)],
+    ) -> Result<Answer, EngineError> {
+        if let Some(status) = self.refuses() {
+            return Ok(Answer::only(status));
+        }
+        let engine = self.data.engine.as_ref();
+        let books = self.commits.books(engine, self.term)?;
+        let times = (self.now.wall_ms, self.settings.commits_kept);
+        let mutations = books.secure((engine, self.rules), times, partitions)?;
+        if mutations.is_empty() {
+            let end = self.data.log.end().lsn;
+            return Ok(Answer::new(Status::Ok, Body::None).covered(end, AckCondition::Seen));
+        }
+        let answer = self.log_evaluated(request, 0, (Outcome::Done, 0, mutations))?;
+        Ok(answer)
+    }
+
+    /// [`wire::Op::Flush`].
+    pub fn flush(&mut self, request: &Request, flush: &Flush) -> Result<Answer, EngineError> {
+        if let Some(status) = self.refuses() {
+            return Ok(Answer::only(status));
+        }
+        let engine = self.data.engine.as_ref();
+        let newest = newest_flush(engine, ReadAt::Applied)?;
+        if flush.commit <= newest && self.rules.flushes_follow_their_chain() {
+            let end = self.data.log.end().lsn;
+            return Ok(Answer::new(Status::Ok, Body::Affected(0)).covered(end, AckCondition::Seen));
+        }
+        if flush.previous != newest && self.rules.flushes_follow_their_chain() {
+            return Ok(Answer::only(Status::Behind(newest)));
+        }
+        let mut mutations = rows_of(engine, &flush.parts)?;
+        let affected = u32::try_from(mutations.len()).unwrap_or(u32::MAX);
+        mutations.extend(marks(engine, flush)?);
+        let effects = Effects {
+            request_hash: 0,
+            confirmed: 0,
+            outcome: Outcome::Done as u8,
+            affected,
+            mutations,
+        };
+        let at = self.log_effects(request, effects)?;
+        let answer = Answer::new(Status::Ok, Body::Affected(affected)).of_entry(at);
+        Ok(answer.covered(at.lsn, AckCondition::Entry))
+    }
+}
+
+/// What a flush changes of rows. A flush is never refused for what tables are like now: rows are stored as
+/// they were encoded, which later columns can read (PR-122), and also of a table that this partition does not
+/// know yet. Of a table that is being removed nothing is stored.
+fn rows_of(engine: &dyn Engine, parts: &[TablePart]) -> Result<Vec<Mutation>, EngineError> {
+    let mut mutations = Vec::with_capacity(parts.iter().map(|part| part.ops.len()).sum::<usize>() + 3);
+    for part in parts {
+        if is_being_removed(engine, part.table)? {
+            continue;
+        }
+        let keys = KeySpace::Table(part.table);
+        let changes = part.ops.iter();
+        let changes = changes.map(|op| Mutation { key: keys.row_key(op.key()), value: op.row().cloned() });
+        mutations.extend(changes);
+    }
+    Ok(mutations)
+}
+
+fn is_being_removed(engine: &dyn Engine, table: TableId) -> Result<bool, EngineError> {
+    let definition = engine.get(&catalog_key(table), ReadAt::Applied)?;
+    let state = definition.map(|(_, value)| standing_of(&value)).transpose();
+    Ok(state.map_err(EngineError::Corrupt)?.is_some_and(|(state, _)| state == TableState::Dropping))
+}
+
+/// What says that a flush is here. Marks that no snapshot needs any more go: those from below the lowest
+/// state that can be read, but for the last of them.
+fn marks(engine: &dyn Engine, flush: &Flush) -> Result<Vec<Mutation>, EngineError> {
+    let (from, to) = flush_range();
+    let oldest = engine.scan(&from, &to, ReadAt::Applied, MARKERS, usize::MAX)?;
+    let floor = engine.read_floor();
+    let behind = |pair: &[Row]| pair[1].lsn <= floor;
+    let unneeded = oldest.windows(2).take_while(|pair| behind(pair)).count();
+    let mut mutations: Vec<Mutation> =
+        oldest.into_iter().take(unneeded).map(|row| Mutation { key: row.key, value: None }).collect();
+    let stored = |key: Bytes, at: Position| Mutation {
+        key,
+        value: Some(Bytes::copy_from_slice(&encode_timestamp(at))),
+    };
+    mutations.push(stored(flush_key(flush.commit), flush.previous));
+    mutations.push(stored(newest_flush_key(), flush.commit));
+    Ok(mutations)
+}
+
+/// The newest commit that is in this state of a partition; zero: none is.
+pub(super) fn newest_flush(engine: &dyn Engine, at: ReadAt) -> Result<Position, EngineError> {
+    match engine.get(&newest_flush_key(), at)? {
+        None => Ok(Position::ZERO),
+        Some((_, value)) => decode_timestamp(&value)
+            .ok_or_else(|| EngineError::Corrupt("the newest commit of a partition cannot be read".into())),
+    }
+}
+
+/// The LSN at which a partition shows what commits up to `at` have written. `after` must be among them. The
+/// status says why it cannot be shown.
+pub(super) fn lsn_of_snapshot(
+    engine: &dyn Engine,
+    rules: Rules,
+    (at, after): (Position, Position),
+    committed: Lsn,
+) -> Result<Result<Lsn, Status>, EngineError> {
+    let read = ReadAt::Lsn(committed);
+    let newest = newest_flush(engine, read)?;
+    if newest < after && rules.snapshots_are_whole() {
+        return Ok(Err(Status::Behind(newest)));
+    }
+    if newest <= at {
+        return Ok(Ok(committed));
+    }
+    let (from, to) = flushes_above(at);
+    let rows = engine.scan(&from, &to, read, 1, usize::MAX)?;
+    let next = rows.first().and_then(|row| {
+        let previous = decode_timestamp(&row.value)?;
+        timestamp_of_flush(&row.key).map(|_| (row.lsn, previous))
+    });
+    match next {
+        Some((lsn, previous)) if previous <= at => Ok(Ok(lsn.prev())),
+        Some(_) => Ok(Err(Status::TooOld(format!("what was before commit {at} is not known any more")))),
+        None => Err(EngineError::Corrupt("a commit of a partition has no mark".into())),
+    }
+}
+
+/// How far a partition's commits have come: in what is committed, and in what every copy that counts has
+/// durable.
+pub(super) fn flush_state(
+    engine: &dyn Engine,
+    (committed, secured): (Lsn, Lsn),
+    enough_copies: bool,
+) -> Result<FlushState, EngineError> {
+    let newest = newest_flush(engine, ReadAt::Lsn(committed))?;
+    let sure = secured.min(committed);
+    let secured = match enough_copies && sure >= engine.read_floor() {
+        true => newest_flush(engine, ReadAt::Lsn(sure))?,
+        false => Position::ZERO,
+    };
+    Ok(FlushState { newest, secured })
+}
+
+/// A hash of what is asked (PR-47).
+fn hash_of(asked: &CommitRequest) -> u64 {
+    let mut hash = xxhash_rust::xxh3::Xxh3::new();
+    let number = |hash: &mut xxhash_rust::xxh3::Xxh3, number: u64| hash.update(&number.to_le_bytes());
+    number(&mut hash, asked.snapshot.term.0);
+    number(&mut hash, asked.snapshot.lsn.0);
+    for writes in &asked.writes {
+        number(&mut hash, u64::from(writes.partition.0) << 32 | writes.parts.len() as u64);
+        for part in &writes.parts {
+            number(&mut hash, u64::from(part.table.0) << 32 | part.ops.len() as u64);
+            part.ops.iter().for_each(|op| hash_row(&mut hash, op));
+        }
+    }
+    hash.digest()
+}

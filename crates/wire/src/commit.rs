@@ -1,0 +1,188 @@
+//! Global transactions: what is asked of the transaction manager's partition, and of those under it
+//! ([`types::commits`]).
+
+use crate::request::TablePart;
+use serde::{Deserialize, Serialize};
+use types::{PartitionId, Position, TableId};
+
+/// The largest write-set of one transaction, encoded, in bytes: it is one row of the manager's partition.
+pub const MAX_WRITE_SET_BYTES: usize = 6 << 20;
+
+/// What a transaction writes in one partition.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PartitionWrites {
+    /// The partition.
+    pub partition: PartitionId,
+    /// Puts and deletions, no table and no key twice.
+    pub parts: Vec<TablePart>,
+}
+
+/// A transaction that wants to be committed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CommitRequest {
+    /// The snapshot that it read, a timestamp: none of its rows may have been written by a later commit.
+    pub snapshot: Position,
+    /// The partitions that it writes, ascending.
+    pub writes: Vec<PartitionWrites>,
+}
+
+/// A commit's part in one partition, as the partition is told.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Flush {
+    /// The commit's timestamp.
+    pub commit: Position,
+    /// The commit before it that has a part in the same partition; zero: none has.
+    pub previous: Position,
+    /// What it writes there.
+    pub parts: Vec<TablePart>,
+}
+
+/// A commit's part in one partition, as the manager keeps it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct KeptWrites {
+    /// The partition.
+    pub partition: PartitionId,
+    /// As in [`Flush`].
+    pub previous: Position,
+    /// What it writes there.
+    pub parts: Vec<TablePart>,
+}
+
+impl KeptWrites {
+    /// As the partition is told.
+    pub fn flush(self, commit: Position) -> Flush {
+        Flush { commit, previous: self.previous, parts: self.parts }
+    }
+}
+
+/// A write-set as it is stored.
+pub fn encode_write_set(kept: &[KeptWrites]) -> Vec<u8> {
+    postcard::to_stdvec(kept).expect("keys and rows")
+}
+
+/// A stored write-set. The error is a sentence.
+pub fn decode_write_set(bytes: &[u8]) -> Result<Vec<KeptWrites>, String> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((kept, [])) => Ok(kept),
+        Ok(_) => Err("there are bytes behind a write-set".into()),
+        Err(error) => Err(format!("a write-set cannot be read: {error}")),
+    }
+}
+
+/// How far a partition has come, for the transaction manager.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct FlushState {
+    /// The newest commit that has arrived.
+    pub newest: Position,
+    /// The newest one that every copy that counts has durable, while there are as many as were asked for;
+    /// zero: nothing is sure.
+    pub secured: Position,
+}
+
+/// A partition in the transaction manager's books.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Threshold {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The newest commit with a part in it.
+    pub newest: Position,
+    /// Up to here its copies have everything durable.
+    pub secured: Position,
+}
+
+/// What is asked of the transaction manager's partition.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ManagerOp {
+    /// Commits a transaction. Answered with [`CommitAnswer::Committed`], the reply's position being the
+    /// timestamp; refused with [`crate::Outcome::Changed`] if another one was faster.
+    Commit(CommitRequest),
+    /// The newest snapshot, and for every partition that has a commit above `since` the newest one.
+    Snapshot {
+        /// A snapshot that the client has had; zero: none.
+        since: Position,
+    },
+    /// Flushes of a partition above a timestamp, in order, about 4 MiB of them. [`crate::Status::TooOld`] if
+    /// the first of them are not kept any more.
+    Chain {
+        /// The partition.
+        partition: PartitionId,
+        /// What it has.
+        after: Position,
+        /// Where to go on; zero: at the beginning.
+        from: Position,
+    },
+    /// All partitions in the manager's books, and what is kept.
+    Thresholds,
+    /// Partitions have secured so much: what every partition has secured need not be kept much longer.
+    Secured {
+        /// Timestamps; lower ones than are known change nothing.
+        partitions: Vec<(PartitionId, Position)>,
+    },
+}
+
+/// What the transaction manager's partition answers.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum CommitAnswer {
+    /// The transaction is committed. For each of its partitions, the commit before it.
+    Committed(Vec<(PartitionId, Position)>),
+    /// A snapshot.
+    Snapshot {
+        /// Its timestamp: every commit up to this one is in it.
+        at: Position,
+        /// The newest commit of each partition, where it lies above what was asked.
+        heads: Vec<(PartitionId, Position)>,
+    },
+    /// Flushes, in order.
+    Chain {
+        /// Each names the one before it.
+        flushes: Vec<Flush>,
+        /// There may be more behind this.
+        next: Option<Position>,
+    },
+    /// The manager's books.
+    Thresholds {
+        /// Every partition.
+        partitions: Vec<Threshold>,
+        /// The highest timestamp whose commit is not kept any more.
+        truncated: Position,
+    },
+    /// How far a partition is.
+    State(FlushState),
+}
+
+/// What is wrong with a write-set or a flush, as a sentence. Whether its rows can be stored is another
+/// question.
+pub(crate) fn writes_fault(parts: &[TablePart]) -> Option<&'static str> {
+    let mut keys = std::collections::BTreeSet::new();
+    for part in parts {
+        if !part.seen.is_empty() {
+            return Some("a write of a global transaction rests on its snapshot alone");
+        }
+        for op in &part.ops {
+            if !matches!(op, crate::RowOp::Put { .. } | crate::RowOp::Delete { .. }) {
+                return Some("a global transaction puts and deletes rows, and nothing else");
+            }
+            if !keys.insert((part.table, op.key())) {
+                return Some("a global transaction writes a key twice");
+            }
+        }
+    }
+    None
+}
+
+/// What is wrong with a commit, as a sentence.
+pub(crate) fn commit_fault(request: &CommitRequest) -> Option<&'static str> {
+    let ascending = request.writes.windows(2).all(|pair| pair[0].partition < pair[1].partition);
+    if !ascending || request.writes.is_empty() {
+        return Some("a commit names the partitions that it writes, each once and in order");
+    }
+    if request.writes.iter().any(|writes| writes.parts.iter().all(|part| part.ops.is_empty())) {
+        return Some("a commit names a partition in which it writes nothing");
+    }
+    request.writes.iter().find_map(|writes| writes_fault(&writes.parts))
+}
+
+/// The table and the encoded key of every row that a commit writes.
+pub fn keys_of(parts: &[TablePart]) -> impl Iterator<Item = (TableId, &bytes::Bytes)> {
+    parts.iter().flat_map(|part| part.ops.iter().map(move |op| (part.table, op.key())))
+}

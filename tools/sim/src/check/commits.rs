@@ -1,0 +1,218 @@
+//! PR-250 to PR-254: global transactions are of one order, that of the transaction manager's log. A
+//! transaction read what commits up to its snapshot had written, its snapshot shows all that was acknowledged
+//! before it began, and nobody wrote what it writes between its snapshot and its commit.
+
+use super::lineage::Known;
+use std::collections::BTreeMap;
+use types::{PartitionId, Position};
+
+/// How a transaction ended for its client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Told {
+    /// It wrote nothing.
+    ReadOnly,
+    /// It was committed there.
+    Committed(Position),
+    /// Another one was faster.
+    Refused,
+    /// It may have been committed.
+    Unknown,
+    /// It was not committed.
+    NotDone,
+}
+
+/// A transaction as its client saw it. Times are virtual microseconds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TxnOperation {
+    /// Whose.
+    pub client: u32,
+    /// When it was begun.
+    pub invoked: u64,
+    /// When its end was known.
+    pub completed: u64,
+    /// Its snapshot, once it had one.
+    pub snapshot: Option<Position>,
+    /// What it read: keys and values, none where there was no row.
+    pub reads: Vec<(String, Option<u64>)>,
+    /// What it wanted to write; none: the row goes.
+    pub writes: Vec<(String, Option<u64>)>,
+    /// How it ended.
+    pub told: Told,
+}
+
+impl TxnOperation {
+    /// One that begins now.
+    pub fn new(client: u32, now: u64) -> TxnOperation {
+        TxnOperation {
+            client,
+            invoked: now,
+            completed: now,
+            snapshot: None,
+            reads: Vec::new(),
+            writes: Vec::new(),
+            told: Told::Unknown,
+        }
+    }
+}
+
+impl TxnOperation {
+    /// What is worth being counted of it.
+    pub fn seen(&self) -> Option<&'static str> {
+        match self.told {
+            Told::Committed(_) => Some("transaction-committed"),
+            Told::Refused => Some("transaction-refused"),
+            _ => None,
+        }
+    }
+}
+
+/// What one commit of the manager's log writes: keys and values.
+pub type Commit = Vec<(String, Option<u64>)>;
+
+/// The commits of the log that is left, in order, and what was lost of it.
+#[derive(Debug, Default)]
+pub struct History {
+    commits: BTreeMap<Position, Commit>,
+}
+
+impl History {
+    /// From the manager's log, oldest first.
+    pub fn of<'a>(line: impl Iterator<Item = &'a Known>) -> History {
+        let commits = line.filter(|known| !known.commits.is_empty());
+        History { commits: commits.map(|known| (known.at, known.commits.clone())).collect() }
+    }
+
+    /// What a key is by all commits up to one.
+    fn value(&self, name: &str, upto: Position) -> Option<u64> {
+        let before = self.commits.range(..=upto).rev();
+        let mut written = before.filter_map(|(_, commit)| commit.iter().find(|(key, _)| key == name));
+        written.next().and_then(|(_, value)| *value)
+    }
+
+    /// Compares everything that clients saw with it. The error is a sentence.
+    pub fn check(&self, operations: &[TxnOperation]) -> Result<(), (&'static str, String)> {
+        operations.iter().try_for_each(|operation| self.check_one(operation))?;
+        self.check_order(operations)
+    }
+
+    fn check_one(&self, operation: &TxnOperation) -> Result<(), (&'static str, String)> {
+        let Some(snapshot) = operation.snapshot else { return Ok(()) };
+        for (name, seen) in &operation.reads {
+            let there = self.value(name, snapshot);
+            if *seen != there {
+                let sentence =
+                    format!("a transaction at {snapshot} read {name} as {seen:?}, and it was {there:?}");
+                return Err(("PR-252", sentence));
+            }
+        }
+        let Told::Committed(at) = operation.told else { return Ok(()) };
+        if self.commits.get(&at) != Some(&operation.writes) {
+            let there = self.commits.get(&at);
+            return Err(("I1", format!("{at} was acknowledged as {:?}, and is {there:?}", operation.writes)));
+        }
+        let between = self.commits.range((std::ops::Bound::Excluded(snapshot), std::ops::Bound::Excluded(at)));
+        for (other, commit) in between {
+            let both = commit.iter().find(|(name, _)| operation.writes.iter().any(|(key, _)| key == name));
+            if let Some((name, _)) = both {
+                let sentence = format!("{at}, which rests on {snapshot}, writes {name} over {other}");
+                return Err(("PR-250", sentence));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whoever begins later sees what was acknowledged before.
+    fn check_order(&self, operations: &[TxnOperation]) -> Result<(), (&'static str, String)> {
+        let committed = |operation: &TxnOperation| match operation.told {
+            Told::Committed(at) => Some((operation.completed, at)),
+            _ => None,
+        };
+        let mut acknowledged: Vec<(u64, Position)> = operations.iter().filter_map(committed).collect();
+        acknowledged.sort();
+        let mut newest = Position::ZERO;
+        for (_, at) in &mut acknowledged {
+            newest = newest.max(*at);
+            *at = newest;
+        }
+        for operation in operations {
+            let Some(snapshot) = operation.snapshot else { continue };
+            let before = acknowledged.partition_point(|(since, _)| *since < operation.invoked);
+            let Some((_, newest)) = before.checked_sub(1).map(|at| acknowledged[at]) else { continue };
+            if snapshot < newest {
+                return Err(("R5", format!("a transaction began at {snapshot} behind the commit {newest}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The partition of the transaction manager, and those under it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Transactional {
+    /// The manager's.
+    pub manager: Option<PartitionId>,
+    /// Those that its commits write.
+    pub written: Vec<PartitionId>,
+}
+
+impl Transactional {
+    /// True if a partition has a part in global transactions.
+    pub fn has(&self, partition: PartitionId) -> bool {
+        self.manager == Some(partition) || self.written.contains(&partition)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{Lsn, Term};
+
+    fn at(lsn: u64) -> Position {
+        Position::new(Term(1), Lsn(lsn))
+    }
+
+    fn history() -> History {
+        let commit = |key: &str, value| vec![(key.to_string(), value)];
+        let commits = [(at(2), commit("a", Some(1))), (at(4), commit("b", Some(2))), (at(6), commit("a", None))];
+        History { commits: commits.into() }
+    }
+
+    fn txn(snapshot: u64, reads: &[(&str, Option<u64>)], told: Told) -> TxnOperation {
+        let reads = reads.iter().map(|(name, value)| (name.to_string(), *value)).collect();
+        TxnOperation { snapshot: Some(at(snapshot)), reads, told, ..TxnOperation::new(1, 10) }
+    }
+
+    #[test]
+    fn a_transaction_reads_its_snapshot_and_nothing_else() {
+        let check = |operation| history().check(&[operation]).map_err(|(id, _)| id);
+        assert_eq!(check(txn(4, &[("a", Some(1)), ("b", Some(2))], Told::ReadOnly)), Ok(()));
+        assert_eq!(check(txn(6, &[("a", None)], Told::ReadOnly)), Ok(()));
+        assert_eq!(check(txn(4, &[("a", None)], Told::ReadOnly)), Err("PR-252"), "of a later commit");
+        assert_eq!(check(txn(4, &[("b", None)], Told::ReadOnly)), Err("PR-252"), "half of it");
+    }
+
+    #[test]
+    fn the_first_committer_wins_and_what_was_acknowledged_is_there() {
+        let check = |snapshot, at_lsn, key: &str, value| {
+            let writes = vec![(key.to_string(), value)];
+            let operation = TxnOperation { writes, ..txn(snapshot, &[], Told::Committed(at(at_lsn))) };
+            history().check(&[operation]).map_err(|(id, _)| id)
+        };
+        assert_eq!(check(4, 6, "a", None), Ok(()));
+        assert_eq!(check(1, 6, "a", None), Err("PR-250"), "written at 2");
+        assert_eq!(check(4, 6, "a", Some(9)), Err("I1"), "another content");
+        assert_eq!(check(4, 5, "a", None), Err("I1"), "lost");
+    }
+
+    #[test]
+    fn who_begins_later_sees_what_was_acknowledged() {
+        let first = TxnOperation {
+            writes: vec![("b".into(), Some(2))],
+            completed: 5,
+            ..txn(2, &[], Told::Committed(at(4)))
+        };
+        assert_eq!(history().check(&[first.clone(), txn(4, &[], Told::ReadOnly)]), Ok(()));
+        let late = history().check(&[first, txn(2, &[], Told::ReadOnly)]);
+        assert_eq!(late.map_err(|(id, _)| id), Err("R5"));
+    }
+}

@@ -1,0 +1,58 @@
+//! Which seeds have global transactions: a transaction manager, and a database of several partitions under it.
+
+use super::{Part, RunPlan, TablePlan};
+use crate::random::{Concern, Stream};
+use crate::txn_client::LEDGER;
+use types::LogKind;
+use types::system::COMMITS;
+
+/// Remainders of the numbers of seeds with global transactions: none of the seeds that found something before
+/// there were any has one of them, so that those are what they were.
+const SEEDS: [u64; 14] = [2, 10, 13, 32, 33, 34, 52, 70, 72, 74, 76, 79, 80, 82];
+const OF: u64 = 97;
+
+/// True if a seed has global transactions.
+pub fn has_transactions(seed: u64) -> bool {
+    SEEDS.contains(&(seed % OF))
+}
+
+impl RunPlan {
+    /// A transaction manager and a database under it, besides the tables, and clients of them.
+    pub(super) fn add_transactions(&mut self, seed: u64) {
+        let mut random = Stream::new(seed, Concern::Shape, 7);
+        let drawn = super::table(&mut random, 0, self.nodes);
+        let factor = 3.min(self.nodes as u8);
+        let plain = TablePlan { factor, min_in_sync: factor.min(2), available: false, lsm: false, ..drawn };
+        self.tables.push(TablePlan {
+            name: COMMITS.into(),
+            policy: "durable",
+            log: LogKind::Disk,
+            partitions: 1,
+            part: Part::Manager,
+            ..plain.clone()
+        });
+        self.tables.push(TablePlan {
+            name: LEDGER.into(),
+            policy: *random.pick(&["durable", "semi", "async", "async"]).expect("not empty"),
+            log: LogKind::Disk,
+            min_in_sync: 1,
+            partitions: random.between(2, 3) as u32,
+            database: true,
+            part: Part::Written,
+            ..plain
+        });
+        self.workload.txn_clients = random.between(2, 4) as u32;
+    }
+
+    /// The partition of the transaction manager, and those that its commits write.
+    pub fn transactional(&self) -> crate::check::commits::Transactional {
+        let of = |part: Part| {
+            let of = move |(partition, _, table): (_, _, &TablePlan)| (table.part == part).then_some(partition);
+            self.partitions().filter_map(of)
+        };
+        crate::check::commits::Transactional {
+            manager: of(Part::Manager).next(),
+            written: of(Part::Written).collect(),
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! Clients of global transactions: the native client's core, and the machines of `client::txn`, over the
+//! simulated network. Each runs one transaction after the other; now and then one dies behind a commit, with
+//! the flushes that it has not made. One client is the recovery manager, and nothing else.
+
+mod recovery;
+
+use crate::check::commits::{Told, TxnOperation};
+use crate::client::shell::Shell;
+use crate::client::{ClientEffect, LinkNews};
+use crate::network::{Conn, Endpoint};
+use crate::plan::RunPlan;
+use crate::random::Stream;
+use crate::rows;
+use ::client::txn::{Doing, KnownCommits, Manager, Step};
+use ::client::{Call, Completed, CoreConfig, FailKind, LaneId, Outcome, Ticket};
+pub use recovery::RecoveryClient;
+use std::collections::BTreeMap;
+use types::{CatalogTable, Micros, PartitionId, Position, TableId};
+use wire::commit::PartitionWrites;
+use wire::request::TablePart;
+use wire::{Body, CommitAnswer, CommitRequest, ManagerOp, Message, Op, RecordText, RowOp, TableChange};
+
+/// The database's name.
+pub const LEDGER: &str = "ledger";
+/// Its only table, which clients make where it is not there.
+const TABLE: TableId = TableId(900_000);
+/// Every call waits so long.
+const PATIENCE: Micros = Micros::from_millis(1_500);
+/// Keys of the table.
+const KEYS: u64 = 8;
+
+/// Settings of a core here.
+fn config(random: &mut Stream) -> CoreConfig {
+    CoreConfig {
+        window: 1,
+        attempt_timeout: Micros::from_millis(400),
+        patience: PATIENCE,
+        idle: Micros::from_millis(5_000),
+        seed: random.next(),
+    }
+}
+
+/// A transaction under way.
+#[derive(Debug)]
+struct Open {
+    operation: TxnOperation,
+    /// What is still to be read.
+    to_read: Vec<String>,
+    /// What it commits.
+    asked: Option<CommitRequest>,
+}
+
+/// What a call is for.
+#[derive(Debug)]
+enum Purpose {
+    Begin,
+    /// Reads the key that is to be read next.
+    Read(Doing),
+    /// Makes the table in a partition, and reads again.
+    Define,
+    /// Waits before it commits.
+    Think,
+    Commit,
+    Flush(Doing),
+}
+
+/// The client.
+pub struct TxnClient {
+    id: u32,
+    random: Stream,
+    shell: Shell,
+    known: KnownCommits,
+    open: Option<Open>,
+    calls: BTreeMap<Ticket, Purpose>,
+    /// Those that pause, until when.
+    paused: Vec<(u64, Purpose)>,
+    history: Vec<TxnOperation>,
+    next_at: u64,
+    last_value: u64,
+    fault: Option<String>,
+}
+
+impl TxnClient {
+    /// A client of a plan with global transactions, with the name of a client.
+    pub fn new(id: u32, mut random: Stream, plan: &RunPlan) -> TxnClient {
+        let shell = Shell::new(id, config(&mut random), plan.controllers);
+        TxnClient {
+            id,
+            random,
+            shell,
+            known: KnownCommits::default(),
+            open: None,
+            calls: BTreeMap::new(),
+            paused: Vec::new(),
+            history: Vec::new(),
+            next_at: 0,
+            last_value: 0,
+            fault: None,
+        }
+    }
+
+    /// What it asked and was told.
+    pub fn history(&self) -> &[TxnOperation] {
+        &self.history
+    }
+
+    /// What a reply said that it must never say.
+    pub fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
+    }
+
+    /// When it has something to do next, if nothing happens before.
+    pub fn wakes_at(&self) -> Option<u64> {
+        let paused = self.paused.iter().map(|(until, _)| *until);
+        paused.chain(self.shell.core().next_timer().map(|at| at.0)).min()
+    }
+
+    /// Does what is due. Nothing new is begun unless `goes_on`.
+    pub fn step(&mut self, now: u64, goes_on: bool) -> Vec<ClientEffect> {
+        self.shell.tick(now);
+        if self.open.is_none() && goes_on && now >= self.next_at {
+            self.begin(now);
+        }
+        let due: Vec<_> = self.paused.extract_if(.., |(until, _)| *until <= now).collect();
+        for (_, purpose) in due {
+            self.go_on(now, purpose, None);
+        }
+        self.turn(now);
+        self.shell.take_effects()
+    }
+
+    /// There is news of a connection.
+    pub fn linked(&mut self, now: u64, to: Endpoint, news: LinkNews) {
+        let random = &mut self.random;
+        self.shell.linked(now, to, news, || random.between(1_000, 50_000));
+        self.turn(now);
+    }
+
+    /// A message came.
+    pub fn hear(&mut self, now: u64, from: (Endpoint, Conn), message: Message) {
+        let random = &mut self.random;
+        self.shell.hear(now, from, message, || random.between(1_000, 50_000));
+        self.fault = self.fault.take().or(self.shell.take_fault());
+        self.turn(now);
+    }
+
+    /// The run is over: what is not decided stays unknown.
+    pub fn abandon(&mut self, now: u64) {
+        self.end(now, Told::Unknown);
+    }
+
+    fn turn(&mut self, now: u64) {
+        self.shell.carry_out(now);
+        self.shell.take_sent();
+        while let Some(Completed { ticket, outcome, .. }) = self.shell.next_completed() {
+            if let Some(purpose) = self.calls.remove(&ticket) {
+                self.go_on(now, purpose, Some(outcome));
+                self.shell.carry_out(now);
+            }
+        }
+    }
+
+    fn submit(&mut self, now: u64, call: Call, purpose: Purpose) {
+        let ticket = self.shell.submit(now, LaneId(0), call.within(PATIENCE));
+        self.calls.insert(ticket, purpose);
+    }
+
+    fn manager(&self) -> Option<Manager> {
+        self.shell.core().map().table(types::system::COMMITS).map(|record| Manager::of(record))
+    }
+
+    /// The database, and the partition of a key.
+    fn place(&self, name: &str) -> Option<(TableId, PartitionId)> {
+        let record = self.shell.core().map().database(LEDGER)?;
+        let number = name.bytes().map(u32::from).sum::<u32>() % record.partitions;
+        Some((record.id, PartitionId(record.first_partition.0 + number)))
+    }
+
+    fn name(&mut self) -> String {
+        format!("a{}", self.random.below(KEYS))
+    }
+
+    fn begin(&mut self, now: u64) {
+        let (Some(manager), Some(_)) = (self.manager(), self.place("")) else { return };
+        let to_read = (0..self.random.below(4)).map(|_| self.name()).collect();
+        let operation = TxnOperation::new(self.id, now);
+        self.open = Some(Open { operation, to_read, asked: None });
+        let call = self.known.begin(manager);
+        self.submit(now, call, Purpose::Begin);
+    }
+
+    fn end(&mut self, now: u64, told: Told) {
+        let Some(open) = self.open.take() else { return };
+        self.next_at = now + self.random.between(10_000, 120_000);
+        self.history.push(TxnOperation { completed: now, told, ..open.operation });
+    }
+
+    /// A call has ended, or a pause is over.
+    fn go_on(&mut self, now: u64, purpose: Purpose, outcome: Option<Outcome>) {
+        match (purpose, outcome) {
+            (Purpose::Read(doing), outcome) => self.read_goes_on(now, doing, outcome),
+            (Purpose::Flush(doing), outcome) => self.flush_goes_on(now, doing, outcome),
+            (Purpose::Begin, Some(Outcome::Ok(answer))) => {
+                let snapshot = self.known.begun(&answer.body);
+                let Some(open) = &mut self.open else { return };
+                open.operation.snapshot = snapshot;
+                self.next_read(now);
+            }
+            (Purpose::Define, Some(_)) => self.next_read(now),
+            (Purpose::Think, _) => self.commit(now),
+            (Purpose::Commit, Some(outcome)) => self.commit_ended(now, outcome),
+            (Purpose::Begin, _) => self.end(now, Told::NotDone),
+            (Purpose::Define | Purpose::Commit, None) => {}
+        }
+    }
+
+    /// Reads the next key, or commits.
+    fn next_read(&mut self, now: u64) {
+        let Some(open) = &self.open else { return };
+        let (Some(name), Some(snapshot)) = (open.to_read.last().cloned(), open.operation.snapshot) else {
+            // Some take so long that what came after their snapshot may be forgotten.
+            if self.random.chance(100) {
+                let until = now + self.random.between(500_000, 4_000_000);
+                return self.paused.push((until, Purpose::Think));
+            }
+            return self.commit(now);
+        };
+        let (Some(manager), Some((_, partition))) = (self.manager(), self.place(&name)) else { return };
+        let at = self.known.at(snapshot, partition);
+        let goal = Call::new(TABLE, 1, partition, Op::Get { key: rows::key(&name, true), at });
+        let (doing, call) = Doing::new(manager, goal.within(PATIENCE));
+        self.submit(now, call, Purpose::Read(doing));
+    }
+
+    fn read_goes_on(&mut self, now: u64, mut doing: Doing, outcome: Option<Outcome>) {
+        match doing.next(outcome) {
+            Step::Call(call) => self.submit(now, *call, Purpose::Read(doing)),
+            Step::Wait(time) => self.paused.push((now + time.0, Purpose::Read(doing))),
+            Step::Done(outcome) => match *outcome {
+                Outcome::Ok(answer) => {
+                    let Some(open) = &mut self.open else { return };
+                    let Some(name) = open.to_read.pop() else { return };
+                    let value = answer.row().map(|(_, row)| rows::table_value(row));
+                    open.operation.reads.push((name, value));
+                    self.next_read(now);
+                }
+                Outcome::Failed(FailKind::Stale, _) => self.define(now, doing.partition()),
+                _ => self.end(now, Told::NotDone),
+            },
+        }
+    }
+
+    fn define(&mut self, now: u64, partition: PartitionId) {
+        let Some((database, _)) = self.place("") else { return };
+        let table = CatalogTable::new(TABLE, "accounts", rows::table_schema(1, 0), 1);
+        let changes = vec![TableChange::Create(RecordText::new(&table))];
+        let op = Op::Transact { changes, parts: Vec::new(), since: None };
+        self.submit(now, Call::new(database, 0, partition, op), Purpose::Define);
+    }
+
+    fn commit(&mut self, now: u64) {
+        let read: Vec<String> = match &self.open {
+            Some(open) => open.operation.reads.iter().map(|(name, _)| name.clone()).collect(),
+            None => return,
+        };
+        if self.random.chance(150) {
+            return self.end(now, Told::ReadOnly);
+        }
+        let blind = (0..1 + self.random.below(2)).map(|_| self.name()).collect::<Vec<_>>();
+        let writes: BTreeMap<String, Option<u64>> =
+            read.into_iter().chain(blind).map(|name| (name, self.value())).collect();
+        let (Some(manager), Some(open)) = (self.manager(), self.open.take()) else { return };
+        let asked = self.asks(&writes, open.operation.snapshot.unwrap_or_default());
+        let operation = TxnOperation { writes: writes.into_iter().collect(), ..open.operation };
+        self.open = Some(Open { operation, asked: Some(asked.clone()), ..open });
+        self.submit(now, manager.call(ManagerOp::Commit(asked)), Purpose::Commit);
+    }
+
+    /// A value that nobody else writes; none: the row goes.
+    fn value(&mut self) -> Option<u64> {
+        self.last_value += 1;
+        (!self.random.chance(100)).then_some(u64::from(self.id) << 32 | self.last_value)
+    }
+
+    fn asks(&self, writes: &BTreeMap<String, Option<u64>>, snapshot: Position) -> CommitRequest {
+        let mut parts: BTreeMap<PartitionId, Vec<RowOp>> = BTreeMap::new();
+        for (name, value) in writes {
+            let Some((_, partition)) = self.place(name) else { continue };
+            let key = rows::key(name, true);
+            let op = match value {
+                Some(value) => RowOp::Put { key, row: rows::table_row(name, *value, (1, 0)) },
+                None => RowOp::Delete { key },
+            };
+            parts.entry(partition).or_default().push(op);
+        }
+        let part = |ops| vec![TablePart { table: TABLE, schema: 1, ops, seen: Vec::new() }];
+        let writes = |(partition, ops)| PartitionWrites { partition, parts: part(ops) };
+        CommitRequest { snapshot, writes: parts.into_iter().map(writes).collect() }
+    }
+
+    fn commit_ended(&mut self, now: u64, outcome: Outcome) {
+        match outcome {
+            Outcome::Ok(answer) => {
+                let Body::Commit(CommitAnswer::Committed(previous)) = &answer.body else {
+                    self.fault = Some(format!("a commit was answered with {:?}", answer.body));
+                    return self.end(now, Told::Unknown);
+                };
+                let at = answer.position();
+                let asked = self.open.as_mut().and_then(|open| open.asked.take());
+                self.end(now, Told::Committed(at));
+                let (Some(asked), Some(manager)) = (asked, self.manager()) else { return };
+                let flushes = self.known.committed(at, previous, asked);
+                // It dies, as far as anybody can tell.
+                if self.random.chance(200) {
+                    return;
+                }
+                let Some((database, _)) = self.place("") else { return };
+                for (partition, flush) in flushes {
+                    let (doing, call) = Doing::flush(manager, (database, partition), flush);
+                    self.submit(now, call, Purpose::Flush(doing));
+                }
+            }
+            Outcome::Refused(..) => self.end(now, Told::Refused),
+            Outcome::Failed(FailKind::Bad, why) => {
+                self.fault = Some(format!("a commit was told '{why}'"));
+                self.end(now, Told::NotDone);
+            }
+            Outcome::Failed(..) => self.end(now, Told::NotDone),
+            Outcome::Unknown(_) => self.end(now, Told::Unknown),
+        }
+    }
+
+    fn flush_goes_on(&mut self, now: u64, mut doing: Doing, outcome: Option<Outcome>) {
+        match doing.next(outcome) {
+            Step::Call(call) => self.submit(now, *call, Purpose::Flush(doing)),
+            Step::Wait(time) => self.paused.push((now + time.0, Purpose::Flush(doing))),
+            // Whoever reads, or the recovery manager, does what is left.
+            Step::Done(_) => {}
+        }
+    }
+}
