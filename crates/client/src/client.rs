@@ -321,7 +321,8 @@ impl Client {
         let greeting = self.nodes.values().chain(&self.control.conn).filter(|conn| !conn.is_ready());
         let greeting = greeting.map(|conn| conn.since + self.handshake).min();
         let reconnect = self.control.conn.is_none().then_some(self.control.retry_at);
-        let due = [self.core.next_timer(), greeting, reconnect, self.background.due()].into_iter().flatten().min();
+        let due =
+            [self.core.next_timer(), greeting, reconnect, self.background.due()].into_iter().flatten().min();
         due.map_or(until, |due| until.min(Duration::from_micros(due.since(now).0)))
     }
 

@@ -61,6 +61,10 @@ pub(crate) enum Amount {
 }
 
 /// What [`Conn::next`] found.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is looked at once, and a box would be one for each message"
+)]
 pub(crate) enum Incoming {
     /// The handshake is through: messages may be pushed.
     Welcome,

@@ -5,8 +5,8 @@ mod common;
 use client::{Client, ClientError, Database, Table};
 use common::{Cluster, LONG, in_sync, wait_for};
 use std::time::{Duration, Instant};
-use types::data::{Column, ColumnType, Row, Schema, Value};
 use types::Position;
+use types::data::{Column, ColumnType, Row, Schema, Value};
 use wire::control::CreateTable;
 
 const ACCOUNTS: i64 = 24;

@@ -108,8 +108,10 @@ fn failed(kind: FailKind, why: &str) -> Failure {
         FailKind::Corrupt => Failure::new("XX001", why.to_string()),
         FailKind::NoIndex => Failure::new(SERIALIZATION, why.to_string()).hint("do the transaction again"),
         FailKind::Stale => stale(),
-        FailKind::TooOld | FailKind::Behind(_) => Failure::new(SERIALIZATION, format!("could not serialize access: {why}"))
-            .hint("do the transaction again"),
+        FailKind::TooOld | FailKind::Behind(_) => {
+            Failure::new(SERIALIZATION, format!("could not serialize access: {why}"))
+                .hint("do the transaction again")
+        }
     }
 }
 

@@ -73,13 +73,12 @@ impl Sql {
         if name == DATABASE || maintenance {
             return Ok((self.handle.within(Place::Shared), relations::DATABASE));
         }
-        if self.handle.catalog().is_none() {
-            return Err(fault::not_ready());
-        }
+        self.handle.catalog().ok_or_else(fault::not_ready)?;
         let found = self.handle.map().database(name).cloned().ok_or_else(|| {
             Failure::new("3D000", format!("database \"{name}\" does not exist"))
                 .hint(format!("\"{DATABASE}\" is always there, and CREATE DATABASE makes others"))
         })?;
+        several::admits(&found)?;
         Ok((self.handle.within(Place::In(found.id)), relations::database_oid(&found)))
     }
 }

@@ -11,6 +11,7 @@ use sqlparser::ast::Statement;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 use types::TableId;
+use types::TableRecord;
 use types::data::{Column, Schema, Standing};
 use wire::TableChange;
 
@@ -47,6 +48,16 @@ pub fn partition_key(text: &str) -> Result<Vec<Column>, Failure> {
     let columns = create.columns.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let bare = |column: Column| Column::new(column.name, column.column_type);
     Ok(columns.into_iter().map(bare).collect())
+}
+
+/// Whether a session may be in this database.
+pub fn admits(record: &TableRecord) -> Result<(), Failure> {
+    if !record.is_global() {
+        return Ok(());
+    }
+    let name = &record.name;
+    let message = format!("database \"{name}\" has global transactions, which SQL does not know yet");
+    Err(Failure::new("0A000", message).hint("use the native client, or `understudy get`, `put` and `scan`"))
 }
 
 /// Changes tables of a database: done when all of its partitions have the change. The first one has it first,

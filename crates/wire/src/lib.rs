@@ -1,9 +1,9 @@
 //! Layer 2: messages and codec. The frame on a connection ([`frame`]), what was received and not yet taken
-//! ([`inbox`]), the messages in it ([`message`]), the request and reply envelopes ([`request`]), outcomes of
-//! writes ([`outcome`]), global transactions ([`commit`]), what nodes tell each other ([`peer`]) and the controllers ([`control`]), the
-//! handshake ([`hello`]), how files are shipped ([`ship`]), loaded ([`bulk`]) and read back ([`scrub`]), jobs
-//! ([`job`]), calls of procedures ([`procedure`]), what nodes keep of the cluster's records ([`kept`]), and
-//! the entry of a partition's log ([`entry`], [`effects`]).
+//! ([`inbox`]), the messages in it ([`message`]), the request and reply envelopes ([`request`]), outcomes
+//! of writes ([`outcome`]), global transactions ([`commit`]), what nodes tell each other ([`peer`]) and the
+//! controllers ([`control`]), the handshake ([`hello`]), how files are shipped ([`ship`]), loaded
+//! ([`bulk`]) and read back ([`scrub`]), jobs ([`job`]), calls of procedures ([`procedure`]), what nodes
+//! keep of the cluster's records ([`kept`]), and the entry of a partition's log ([`entry`], [`effects`]).
 
 pub mod bulk;
 pub mod commit;

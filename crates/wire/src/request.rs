@@ -380,8 +380,7 @@ impl Op {
         rows || matches!(self, Op::OpenSession | Op::Load { .. }) || self.job().is_some()
     }
 
-    /// True if it makes an entry: it needs room in the log, and waits behind calls of procedures. What a
-    /// session must not number is among it, where doing it twice is doing it once.
+    /// True if it makes an entry, be it one that no session numbers because doing it twice is doing it once.
     pub fn makes_entries(&self) -> bool {
         let idempotent = matches!(self, Op::Flush(_) | Op::Manager(ManagerOp::Secured { .. }));
         self.writes() || idempotent

@@ -34,8 +34,8 @@ pub mod rows;
 pub mod snapshot_client;
 pub mod summary;
 pub mod table_client;
-pub mod txn_client;
 pub mod trace;
+pub mod txn_client;
 pub mod world;
 
 pub use check::Violation;

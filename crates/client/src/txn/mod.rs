@@ -227,7 +227,8 @@ impl Client {
     }
 
     /// Commits a transaction: from then on everybody who begins one sees it. The timestamp; of one that has
-    /// written nothing that of its snapshot. [`ClientError::Changed`]: another one has written one of its rows
+    /// written nothing that of its snapshot. [`ClientError::Changed`]: another one has written one of its
+    /// rows
     /// since it began, and nothing was done.
     pub fn commit(&mut self, transaction: Transaction) -> Result<Position, ClientError> {
         let (database, snapshot) = (transaction.database.id(), transaction.snapshot);
@@ -268,8 +269,8 @@ impl Client {
         loop {
             attempt += 1;
             let mut transaction = self.begin(database)?;
-            let done = act(self, &mut transaction)
-                .and_then(|value| self.commit(transaction).map(|at| (value, at)));
+            let done =
+                act(self, &mut transaction).and_then(|value| self.commit(transaction).map(|at| (value, at)));
             match done {
                 Err(error) if error.begins_again() && attempt < MAX_ATTEMPTS && Instant::now() < deadline => {
                     self.turn(Instant::now() + pause)?;

@@ -15,7 +15,7 @@ use wire::request::ReadSnapshot;
 use wire::{Body, CommitAnswer, FlushState, ManagerOp, Op};
 
 /// A partition that does not answer is left for the next pass after this.
-const PATIENCE: Micros = Micros::from_millis(1_000);
+const CALL_TIMEOUT: Micros = Micros::from_millis(1_000);
 
 /// Whom a call of a pass is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -30,7 +30,7 @@ pub enum Part {
 #[derive(Debug)]
 enum Work {
     /// Its commits are brought.
-    Bringing(Doing),
+    Bringing(Box<Doing>),
     /// It is asked how far it is.
     Asking,
 }
@@ -52,7 +52,7 @@ impl Pass {
     /// Begins one, with its first call, for [`Part::Manager`].
     pub fn begin(manager: Manager, copies: u8) -> (Pass, Call) {
         let pass = Pass { manager, copies, works: BTreeMap::new(), secured: Vec::new() };
-        (pass, manager.call(ManagerOp::Thresholds).within(PATIENCE))
+        (pass, manager.call(ManagerOp::Thresholds).within(CALL_TIMEOUT))
     }
 
     /// Goes on with one part, as [`Doing::next`]. `owner` says whose a partition is; none: it was dropped.
@@ -73,11 +73,7 @@ impl Pass {
         }
     }
 
-    fn go_over(
-        &mut self,
-        partitions: &[Threshold],
-        owner: impl Fn(PartitionId) -> Option<TableId>,
-    ) -> Steps {
+    fn go_over(&mut self, partitions: &[Threshold], owner: impl Fn(PartitionId) -> Option<TableId>) -> Steps {
         let mut steps = Steps::new();
         for threshold in partitions.iter().filter(|threshold| threshold.secured < threshold.newest) {
             let (partition, newest) = (threshold.partition, threshold.newest);
@@ -88,9 +84,9 @@ impl Pass {
             };
             // A look at a snapshot that shows the newest commit: whoever makes it brings what is missing.
             let op = Op::Hold { at: ReadSnapshot::Commit { at: newest, after: newest } };
-            let goal = Call::new(table, 0, partition, op).within(PATIENCE);
+            let goal = Call::new(table, 0, partition, op).within(CALL_TIMEOUT);
             let (doing, call) = Doing::new(self.manager, goal);
-            self.works.insert(partition, Work::Bringing(doing));
+            self.works.insert(partition, Work::Bringing(Box::new(doing)));
             steps.push((Part::Partition(partition), Step::Call(Box::new(call))));
         }
         self.ended_by(steps)
@@ -134,14 +130,14 @@ impl Pass {
         let table = owner(partition).filter(|_| here)?;
         self.works.insert(partition, Work::Asking);
         let op = Op::FlushState { copies: self.copies };
-        Some(Step::Call(Box::new(Call::new(table, 0, partition, op).within(PATIENCE))))
+        Some(Step::Call(Box::new(Call::new(table, 0, partition, op).within(CALL_TIMEOUT))))
     }
 
     /// Behind the last partition the manager is told.
     fn ended_by(&mut self, mut steps: Steps) -> Steps {
         if self.works.is_empty() && !self.secured.is_empty() {
             let partitions = std::mem::take(&mut self.secured);
-            let call = self.manager.call(ManagerOp::Secured { partitions }).within(PATIENCE);
+            let call = self.manager.call(ManagerOp::Secured { partitions }).within(CALL_TIMEOUT);
             steps.push((Part::Manager, Step::Call(Box::new(call))));
         }
         steps

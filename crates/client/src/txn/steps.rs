@@ -111,7 +111,7 @@ pub enum Step {
 }
 
 #[derive(Debug)]
-enum State {
+enum DoingStep {
     /// The goal was asked for.
     Asked,
     /// It is asked for again after a pause.
@@ -127,7 +127,7 @@ enum State {
 pub struct Doing {
     manager: Manager,
     goal: Call,
-    state: State,
+    state: DoingStep,
     rounds: u32,
     /// What the partition is known to have.
     newest: Position,
@@ -138,34 +138,38 @@ impl Doing {
     pub fn new(manager: Manager, goal: Call) -> (Doing, Call) {
         let first = goal.clone();
         let newest = Position::ZERO;
-        (Doing { manager, goal, state: State::Asked, rounds: 0, newest }, first)
+        (Doing { manager, goal, state: DoingStep::Asked, rounds: 0, newest }, first)
     }
 
     /// A part of a commit, to be brought to its partition.
-    pub fn flush(manager: Manager, (database, partition): (TableId, PartitionId), flush: Flush) -> (Doing, Call) {
+    pub fn flush(
+        manager: Manager,
+        (database, partition): (TableId, PartitionId),
+        flush: Flush,
+    ) -> (Doing, Call) {
         Doing::new(manager, Call::new(database, 0, partition, Op::Flush(flush)))
     }
 
     /// Goes on behind the last step: with how the call ended, or with none behind a pause.
     pub fn next(&mut self, outcome: Option<Outcome>) -> Step {
         let Some(outcome) = outcome else {
-            self.state = State::Asked;
+            self.state = DoingStep::Asked;
             return Step::Call(Box::new(self.goal.clone()));
         };
         if let Outcome::Failed(FailKind::Behind(newest), _) = outcome {
             return self.behind(newest, outcome);
         }
-        let state = std::mem::replace(&mut self.state, State::Asked);
+        let state = std::mem::replace(&mut self.state, DoingStep::Asked);
         match (state, outcome) {
-            (State::Asked | State::Paused, outcome) => Step::Done(Box::new(outcome)),
-            (State::Fetching, Outcome::Ok(answer)) => match answer.body {
+            (DoingStep::Asked | DoingStep::Paused, outcome) => Step::Done(Box::new(outcome)),
+            (DoingStep::Fetching, Outcome::Ok(answer)) => match answer.body {
                 Body::Commit(CommitAnswer::Chain { flushes, next }) => self.go_on(flushes.into(), next),
                 other => {
                     let why = format!("the transaction manager answered with {other:?}");
                     Step::Done(Box::new(Outcome::Failed(FailKind::Bad, why)))
                 }
             },
-            (State::Flushing(left, next), Outcome::Ok(_)) => self.go_on(left, next),
+            (DoingStep::Flushing(left, next), Outcome::Ok(_)) => self.go_on(left, next),
             (_, outcome) => Step::Done(Box::new(outcome)),
         }
     }
@@ -175,7 +179,7 @@ impl Doing {
         self.newest = newest;
         match self.rounds {
             1 => {
-                self.state = State::Paused;
+                self.state = DoingStep::Paused;
                 Step::Wait(PAUSE)
             }
             2..=MAX_ROUNDS => self.fetch(Position::ZERO),
@@ -184,7 +188,7 @@ impl Doing {
     }
 
     fn fetch(&mut self, from: Position) -> Step {
-        self.state = State::Fetching;
+        self.state = DoingStep::Fetching;
         let chain = ManagerOp::Chain { partition: self.goal.partition, after: self.newest, from };
         Step::Call(Box::new(Call { deadline: self.goal.deadline, ..self.manager.call(chain) }))
     }
@@ -192,7 +196,7 @@ impl Doing {
     fn go_on(&mut self, mut flushes: VecDeque<Flush>, next: Option<Position>) -> Step {
         if let Some(flush) = flushes.pop_front() {
             let op = Op::Flush(flush);
-            self.state = State::Flushing(flushes, next);
+            self.state = DoingStep::Flushing(flushes, next);
             // A request to a database as a whole, whichever of its tables is read.
             let call = Call { deadline: self.goal.deadline, ..self.to_partition(op) };
             return Step::Call(Box::new(call));
@@ -200,7 +204,7 @@ impl Doing {
         match next {
             Some(from) => self.fetch(from),
             None => {
-                self.state = State::Asked;
+                self.state = DoingStep::Asked;
                 Step::Call(Box::new(self.goal.clone()))
             }
         }
@@ -257,7 +261,10 @@ mod tests {
         let page = |flushes: &[Flush], next| {
             ok(Body::Commit(CommitAnswer::Chain { flushes: flushes.to_vec(), next }))
         };
-        assert_eq!(called(doing.next(page(&[flush(6, 4), flush(7, 6)], Some(at(7))))), Op::Flush(flush(6, 4)));
+        assert_eq!(
+            called(doing.next(page(&[flush(6, 4), flush(7, 6)], Some(at(7))))),
+            Op::Flush(flush(6, 4))
+        );
         assert_eq!(called(doing.next(ok(Body::Affected(1)))), Op::Flush(flush(7, 6)));
         assert_eq!(called(doing.next(ok(Body::Affected(0)))), chain(at(4), at(7)));
         assert_eq!(called(doing.next(page(&[flush(8, 7)], None))), Op::Flush(flush(8, 7)));

@@ -541,11 +541,7 @@ fn check_database(request: &CreateTable) -> Result<(), Refusal> {
 
 /// What one partition of a database says of tables, others follow: a failover must not lose it.
 /// Of global transactions the partitions are told again what they have lost.
-fn check_several(
-    (holds, global): (Holds, bool),
-    partitions: u32,
-    policy: &Policy,
-) -> Result<(), Refusal> {
+fn check_several((holds, global): (Holds, bool), partitions: u32, policy: &Policy) -> Result<(), Refusal> {
     let loses = policy.rests_on().is_primary() && policy.factor > 1 && !global;
     match holds == Holds::Database && partitions > 1 && loses {
         true => Err((

@@ -21,7 +21,9 @@ impl Controller {
             return usage(format!("database '{name}' with global transactions needs its log on disk"));
         }
         let Some(manager) = self.records.named(COMMITS, Holds::Table) else {
-            return usage(format!("the table {COMMITS}, on which global transactions rest, is not there yet"));
+            return usage(format!(
+                "the table {COMMITS}, on which global transactions rest, is not there yet"
+            ));
         };
         let kept = &manager.policy;
         let enough = kept.factor >= policy.factor && kept.min_in_sync >= policy.min_in_sync;

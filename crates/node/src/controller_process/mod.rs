@@ -5,8 +5,8 @@
 //! on threads of their own ([`store`]) and their outcomes come back as events.
 
 mod archive;
-mod recovery;
 mod links;
+mod recovery;
 mod store;
 
 use crate::clock;
@@ -17,10 +17,10 @@ use crate::net::conn::Got;
 use crate::net::listen;
 use crate::stop::{Stop, Stopper};
 use archive::Archive;
-use recovery::Recovery;
 use controller::{Controller, Identity, Input, Key, Output};
 use links::{Links, WAKER};
 use mio::{Events, Poll, Waker};
+use recovery::Recovery;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::thread::JoinHandle;

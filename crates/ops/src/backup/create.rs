@@ -272,6 +272,14 @@ impl Meant {
             let map = client.cluster_map();
             let all = map.tables().filter(|record| !types::system::is_reserved(&record.name));
             tables.extend(all.cloned().map(Table::new));
+            let global = map.databases().find(|record| record.is_global());
+            if let Some(record) = global {
+                return Err(Failure::refused(format!(
+                    "database `{}` has global transactions, which backups do not know yet: name what is to be backed \
+                     up with --tables and --databases",
+                    record.name
+                )));
+            }
             databases.extend(map.databases().cloned().map(Database::new));
         }
         for name in &plan.tables {
@@ -288,7 +296,13 @@ impl Meant {
             tables.push(client.table(name)?);
         }
         for name in &plan.databases {
-            databases.push(client.database(name)?);
+            let database = client.database(name)?;
+            if database.record().is_global() {
+                return Err(Failure::refused(format!(
+                    "database `{name}` has global transactions, which backups do not know yet"
+                )));
+            }
+            databases.push(database);
         }
         if tables.is_empty() && databases.is_empty() {
             return Err(Failure::failed("there are no tables"));

@@ -52,7 +52,8 @@ fn fault_of_transactions(record: &PartitionRecord, op: &Op) -> Option<String> {
     if of_commits && !record.is_global() {
         return Some(format!("partition {id} is written by no global transactions"));
     }
-    if matches!(op, Op::Manager(_)) != record.keeps_commits() && (op.makes_entries() || matches!(op, Op::Manager(_)))
+    if matches!(op, Op::Manager(_)) != record.keeps_commits()
+        && (op.makes_entries() || matches!(op, Op::Manager(_)))
     {
         let why = match record.keeps_commits() {
             true => format!("partition {id} has the commits of global transactions, and nothing else"),
@@ -90,6 +91,30 @@ pub(crate) fn read_changes(changes: &[TableChange]) -> Result<Vec<Change>, Strin
         TableChange::Drop { table, schema } => Ok(Change::Drop(*table, *schema)),
     };
     changes.iter().map(read).collect()
+}
+
+/// Why these changes cannot be made in a partition that global transactions write, if so, as a sentence: a
+/// flush is never refused, so nobody keeps a constraint there, and procedures write by themselves.
+pub(crate) fn fault_of_global(record: &PartitionRecord, changes: &[Change]) -> Option<String> {
+    let table = |change: &Change| match change {
+        Change::Create(table) | Change::Alter(_, table) => Some(table.clone()),
+        Change::Drop(..) => None,
+    };
+    let mut tables = changes.iter().filter_map(table).filter(|_| record.is_global());
+    tables.find_map(|table| {
+        let name = &table.name;
+        if let Some(constraint) = table.schema.constraints().first() {
+            let why = "global transactions check primary keys alone";
+            return Some(format!(
+                "the constraint `{}` of table `{name}` cannot be kept: {why}",
+                constraint.name
+            ));
+        }
+        table
+            .schema
+            .kind()
+            .map(|_| format!("`{name}` is no table: a database of global transactions has tables alone"))
+    })
 }
 
 /// Why a write to a database's tables is not done.

@@ -9,8 +9,8 @@
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use types::commits::{Head, decode_timestamp, encode_timestamp, head_key, head_range, partition_of_head};
 use types::commits::truncated_key;
+use types::commits::{Head, decode_timestamp, encode_timestamp, head_key, head_range, partition_of_head};
 use types::engine::{Engine, EngineError, Row};
 use types::system::{commit_key, commit_row, read_commit};
 use types::{KeySpace, Micros, Mutation, PartitionId, Position, ReadAt, Rules, TableId, Term};

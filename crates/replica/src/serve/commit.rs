@@ -100,13 +100,8 @@ impl Writing<'_> {
         let mut mutations = rows_of(engine, &flush.parts)?;
         let affected = u32::try_from(mutations.len()).unwrap_or(u32::MAX);
         mutations.extend(marks(engine, flush)?);
-        let effects = Effects {
-            request_hash: 0,
-            confirmed: 0,
-            outcome: Outcome::Done as u8,
-            affected,
-            mutations,
-        };
+        let effects =
+            Effects { request_hash: 0, confirmed: 0, outcome: Outcome::Done as u8, affected, mutations };
         let at = self.log_effects(request, effects)?;
         let answer = Answer::new(Status::Ok, Body::Affected(affected)).of_entry(at);
         Ok(answer.covered(at.lsn, AckCondition::Entry))

@@ -108,7 +108,8 @@ impl<'a> Reading<'a> {
             }
             ReadSnapshot::At(wanted) => wanted.lsn,
             ReadSnapshot::Commit { at, after } => {
-                match commit::lsn_of_snapshot(self.data.engine.as_ref(), self.rules, (at, after), committed)? {
+                match commit::lsn_of_snapshot(self.data.engine.as_ref(), self.rules, (at, after), committed)?
+                {
                     Ok(lsn) => lsn,
                     Err(status) => return Ok(Err(status)),
                 }
@@ -129,7 +130,6 @@ impl<'a> Reading<'a> {
         let state = commit::flush_state(self.data.engine.as_ref(), (committed, secured), enough_copies)?;
         Ok(Answer::new(Status::Ok, Body::Commit(CommitAnswer::State(state))).read_at(committed))
     }
-
 
     fn look(&mut self, op: &Op, scope: &Scope, at: ReadAt) -> Result<Body, EngineError> {
         Ok(match op {

@@ -143,6 +143,9 @@ impl Writing<'_> {
             Ok(read) => read,
             Err(fault) => return Ok(Answer::only(Status::Bad(fault))),
         };
+        if let Some(fault) = catalog::fault_of_global(self.record, &read) {
+            return Ok(Answer::only(Status::Bad(fault)));
+        }
         let engine = self.data.engine.as_ref();
         let seen: BTreeSet<Position> =
             parts.iter().flat_map(|part| &part.seen).copied().chain(since).collect();

@@ -2,13 +2,13 @@
 //! transaction read what commits up to its snapshot had written, its snapshot shows all that was acknowledged
 //! before it began, and nobody wrote what it writes between its snapshot and its commit.
 
-use super::lineage::Known;
+use super::lineage::{Commit, Known};
 use std::collections::BTreeMap;
-use types::{PartitionId, Position};
+use types::Position;
 
 /// How a transaction ended for its client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Told {
+pub enum TxnEnd {
     /// It wrote nothing.
     ReadOnly,
     /// It was committed there.
@@ -37,7 +37,7 @@ pub struct TxnOperation {
     /// What it wanted to write; none: the row goes.
     pub writes: Vec<(String, Option<u64>)>,
     /// How it ended.
-    pub told: Told,
+    pub told: TxnEnd,
 }
 
 impl TxnOperation {
@@ -50,7 +50,7 @@ impl TxnOperation {
             snapshot: None,
             reads: Vec::new(),
             writes: Vec::new(),
-            told: Told::Unknown,
+            told: TxnEnd::Unknown,
         }
     }
 }
@@ -59,15 +59,12 @@ impl TxnOperation {
     /// What is worth being counted of it.
     pub fn seen(&self) -> Option<&'static str> {
         match self.told {
-            Told::Committed(_) => Some("transaction-committed"),
-            Told::Refused => Some("transaction-refused"),
+            TxnEnd::Committed(_) => Some("transaction-committed"),
+            TxnEnd::Refused => Some("transaction-refused"),
             _ => None,
         }
     }
 }
-
-/// What one commit of the manager's log writes: keys and values.
-pub type Commit = Vec<(String, Option<u64>)>;
 
 /// The commits of the log that is left, in order, and what was lost of it.
 #[derive(Debug, Default)]
@@ -105,12 +102,13 @@ impl History {
                 return Err(("PR-252", sentence));
             }
         }
-        let Told::Committed(at) = operation.told else { return Ok(()) };
+        let TxnEnd::Committed(at) = operation.told else { return Ok(()) };
         if self.commits.get(&at) != Some(&operation.writes) {
             let there = self.commits.get(&at);
             return Err(("I1", format!("{at} was acknowledged as {:?}, and is {there:?}", operation.writes)));
         }
-        let between = self.commits.range((std::ops::Bound::Excluded(snapshot), std::ops::Bound::Excluded(at)));
+        let between =
+            self.commits.range((std::ops::Bound::Excluded(snapshot), std::ops::Bound::Excluded(at)));
         for (other, commit) in between {
             let both = commit.iter().find(|(name, _)| operation.writes.iter().any(|(key, _)| key == name));
             if let Some((name, _)) = both {
@@ -124,7 +122,7 @@ impl History {
     /// Whoever begins later sees what was acknowledged before.
     fn check_order(&self, operations: &[TxnOperation]) -> Result<(), (&'static str, String)> {
         let committed = |operation: &TxnOperation| match operation.told {
-            Told::Committed(at) => Some((operation.completed, at)),
+            TxnEnd::Committed(at) => Some((operation.completed, at)),
             _ => None,
         };
         let mut acknowledged: Vec<(u64, Position)> = operations.iter().filter_map(committed).collect();
@@ -146,22 +144,6 @@ impl History {
     }
 }
 
-/// The partition of the transaction manager, and those under it.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Transactional {
-    /// The manager's.
-    pub manager: Option<PartitionId>,
-    /// Those that its commits write.
-    pub written: Vec<PartitionId>,
-}
-
-impl Transactional {
-    /// True if a partition has a part in global transactions.
-    pub fn has(&self, partition: PartitionId) -> bool {
-        self.manager == Some(partition) || self.written.contains(&partition)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,11 +155,12 @@ mod tests {
 
     fn history() -> History {
         let commit = |key: &str, value| vec![(key.to_string(), value)];
-        let commits = [(at(2), commit("a", Some(1))), (at(4), commit("b", Some(2))), (at(6), commit("a", None))];
+        let commits =
+            [(at(2), commit("a", Some(1))), (at(4), commit("b", Some(2))), (at(6), commit("a", None))];
         History { commits: commits.into() }
     }
 
-    fn txn(snapshot: u64, reads: &[(&str, Option<u64>)], told: Told) -> TxnOperation {
+    fn txn(snapshot: u64, reads: &[(&str, Option<u64>)], told: TxnEnd) -> TxnOperation {
         let reads = reads.iter().map(|(name, value)| (name.to_string(), *value)).collect();
         TxnOperation { snapshot: Some(at(snapshot)), reads, told, ..TxnOperation::new(1, 10) }
     }
@@ -185,17 +168,17 @@ mod tests {
     #[test]
     fn a_transaction_reads_its_snapshot_and_nothing_else() {
         let check = |operation| history().check(&[operation]).map_err(|(id, _)| id);
-        assert_eq!(check(txn(4, &[("a", Some(1)), ("b", Some(2))], Told::ReadOnly)), Ok(()));
-        assert_eq!(check(txn(6, &[("a", None)], Told::ReadOnly)), Ok(()));
-        assert_eq!(check(txn(4, &[("a", None)], Told::ReadOnly)), Err("PR-252"), "of a later commit");
-        assert_eq!(check(txn(4, &[("b", None)], Told::ReadOnly)), Err("PR-252"), "half of it");
+        assert_eq!(check(txn(4, &[("a", Some(1)), ("b", Some(2))], TxnEnd::ReadOnly)), Ok(()));
+        assert_eq!(check(txn(6, &[("a", None)], TxnEnd::ReadOnly)), Ok(()));
+        assert_eq!(check(txn(4, &[("a", None)], TxnEnd::ReadOnly)), Err("PR-252"), "of a later commit");
+        assert_eq!(check(txn(4, &[("b", None)], TxnEnd::ReadOnly)), Err("PR-252"), "half of it");
     }
 
     #[test]
     fn the_first_committer_wins_and_what_was_acknowledged_is_there() {
         let check = |snapshot, at_lsn, key: &str, value| {
             let writes = vec![(key.to_string(), value)];
-            let operation = TxnOperation { writes, ..txn(snapshot, &[], Told::Committed(at(at_lsn))) };
+            let operation = TxnOperation { writes, ..txn(snapshot, &[], TxnEnd::Committed(at(at_lsn))) };
             history().check(&[operation]).map_err(|(id, _)| id)
         };
         assert_eq!(check(4, 6, "a", None), Ok(()));
@@ -209,10 +192,10 @@ mod tests {
         let first = TxnOperation {
             writes: vec![("b".into(), Some(2))],
             completed: 5,
-            ..txn(2, &[], Told::Committed(at(4)))
+            ..txn(2, &[], TxnEnd::Committed(at(4)))
         };
-        assert_eq!(history().check(&[first.clone(), txn(4, &[], Told::ReadOnly)]), Ok(()));
-        let late = history().check(&[first, txn(2, &[], Told::ReadOnly)]);
+        assert_eq!(history().check(&[first.clone(), txn(4, &[], TxnEnd::ReadOnly)]), Ok(()));
+        let late = history().check(&[first, txn(2, &[], TxnEnd::ReadOnly)]);
         assert_eq!(late.map_err(|(id, _)| id), Err("R5"));
     }
 }

@@ -2,7 +2,6 @@
 //! entries that were ever made, so that other checkers can ask what a log that ends in one of them holds.
 
 use crate::check::catalog::{CatalogChange, Table};
-use crate::check::commits::{Commit, Transactional};
 use crate::rows;
 use std::collections::BTreeMap;
 use types::engine::space;
@@ -13,6 +12,25 @@ use wire::{Effects, Entry};
 
 /// A change of a user's row in an entry.
 pub type Change = (String, Option<u64>);
+
+/// What one commit of the manager's log writes: keys and values.
+pub type Commit = Vec<(String, Option<u64>)>;
+
+/// The partition of the transaction manager, and those under it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Transactional {
+    /// The manager's.
+    pub manager: Option<PartitionId>,
+    /// Those that its commits write.
+    pub written: Vec<PartitionId>,
+}
+
+impl Transactional {
+    /// True if a partition has a part in global transactions.
+    pub fn has(&self, partition: PartitionId) -> bool {
+        self.manager == Some(partition) || self.written.contains(&partition)
+    }
+}
 
 /// An entry that was made.
 #[derive(Clone, PartialEq, Eq, Debug)]

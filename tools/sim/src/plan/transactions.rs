@@ -1,10 +1,13 @@
-//! Which seeds have global transactions: a transaction manager, and a database of several partitions under it.
+//! Which seeds have global transactions: a transaction manager, and a database of several partitions under
+//! it.
 
 use super::{Part, RunPlan, TablePlan};
 use crate::random::{Concern, Stream};
-use crate::txn_client::LEDGER;
 use types::LogKind;
 use types::system::COMMITS;
+
+/// The name of the database.
+pub const LEDGER: &str = "ledger";
 
 /// Remainders of the numbers of seeds with global transactions: none of the seeds that found something before
 /// there were any has one of them, so that those are what they were.
@@ -33,7 +36,7 @@ impl RunPlan {
         });
         self.tables.push(TablePlan {
             name: LEDGER.into(),
-            policy: *random.pick(&["durable", "semi", "async", "async"]).expect("not empty"),
+            policy: random.pick(&["durable", "semi", "async", "async"]).expect("not empty"),
             log: LogKind::Disk,
             min_in_sync: 1,
             partitions: random.between(2, 3) as u32,
@@ -45,12 +48,13 @@ impl RunPlan {
     }
 
     /// The partition of the transaction manager, and those that its commits write.
-    pub fn transactional(&self) -> crate::check::commits::Transactional {
+    pub fn transactional(&self) -> crate::check::lineage::Transactional {
         let of = |part: Part| {
-            let of = move |(partition, _, table): (_, _, &TablePlan)| (table.part == part).then_some(partition);
+            let of =
+                move |(partition, _, table): (_, _, &TablePlan)| (table.part == part).then_some(partition);
             self.partitions().filter_map(of)
         };
-        crate::check::commits::Transactional {
+        crate::check::lineage::Transactional {
             manager: of(Part::Manager).next(),
             written: of(Part::Written).collect(),
         }

@@ -4,11 +4,12 @@
 
 mod recovery;
 
-use crate::check::commits::{Told, TxnOperation};
+use crate::check::commits::{TxnEnd, TxnOperation};
 use crate::client::shell::Shell;
 use crate::client::{ClientEffect, LinkNews};
 use crate::network::{Conn, Endpoint};
 use crate::plan::RunPlan;
+use crate::plan::transactions::LEDGER;
 use crate::random::Stream;
 use crate::rows;
 use ::client::txn::{Doing, KnownCommits, Manager, Step};
@@ -20,12 +21,10 @@ use wire::commit::PartitionWrites;
 use wire::request::TablePart;
 use wire::{Body, CommitAnswer, CommitRequest, ManagerOp, Message, Op, RecordText, RowOp, TableChange};
 
-/// The database's name.
-pub const LEDGER: &str = "ledger";
 /// Its only table, which clients make where it is not there.
 const TABLE: TableId = TableId(900_000);
 /// Every call waits so long.
-const PATIENCE: Micros = Micros::from_millis(1_500);
+const CALL_TIMEOUT: Micros = Micros::from_millis(1_500);
 /// Keys of the table.
 const KEYS: u64 = 8;
 
@@ -34,7 +33,7 @@ fn config(random: &mut Stream) -> CoreConfig {
     CoreConfig {
         window: 1,
         attempt_timeout: Micros::from_millis(400),
-        patience: PATIENCE,
+        patience: CALL_TIMEOUT,
         idle: Micros::from_millis(5_000),
         seed: random.next(),
     }
@@ -146,7 +145,7 @@ impl TxnClient {
 
     /// The run is over: what is not decided stays unknown.
     pub fn abandon(&mut self, now: u64) {
-        self.end(now, Told::Unknown);
+        self.end(now, TxnEnd::Unknown);
     }
 
     fn turn(&mut self, now: u64) {
@@ -161,7 +160,7 @@ impl TxnClient {
     }
 
     fn submit(&mut self, now: u64, call: Call, purpose: Purpose) {
-        let ticket = self.shell.submit(now, LaneId(0), call.within(PATIENCE));
+        let ticket = self.shell.submit(now, LaneId(0), call.within(CALL_TIMEOUT));
         self.calls.insert(ticket, purpose);
     }
 
@@ -189,7 +188,7 @@ impl TxnClient {
         self.submit(now, call, Purpose::Begin);
     }
 
-    fn end(&mut self, now: u64, told: Told) {
+    fn end(&mut self, now: u64, told: TxnEnd) {
         let Some(open) = self.open.take() else { return };
         self.next_at = now + self.random.between(10_000, 120_000);
         self.history.push(TxnOperation { completed: now, told, ..open.operation });
@@ -209,7 +208,7 @@ impl TxnClient {
             (Purpose::Define, Some(_)) => self.next_read(now),
             (Purpose::Think, _) => self.commit(now),
             (Purpose::Commit, Some(outcome)) => self.commit_ended(now, outcome),
-            (Purpose::Begin, _) => self.end(now, Told::NotDone),
+            (Purpose::Begin, _) => self.end(now, TxnEnd::NotDone),
             (Purpose::Define | Purpose::Commit, None) => {}
         }
     }
@@ -228,7 +227,7 @@ impl TxnClient {
         let (Some(manager), Some((_, partition))) = (self.manager(), self.place(&name)) else { return };
         let at = self.known.at(snapshot, partition);
         let goal = Call::new(TABLE, 1, partition, Op::Get { key: rows::key(&name, true), at });
-        let (doing, call) = Doing::new(manager, goal.within(PATIENCE));
+        let (doing, call) = Doing::new(manager, goal.within(CALL_TIMEOUT));
         self.submit(now, call, Purpose::Read(doing));
     }
 
@@ -245,7 +244,7 @@ impl TxnClient {
                     self.next_read(now);
                 }
                 Outcome::Failed(FailKind::Stale, _) => self.define(now, doing.partition()),
-                _ => self.end(now, Told::NotDone),
+                _ => self.end(now, TxnEnd::NotDone),
             },
         }
     }
@@ -264,7 +263,7 @@ impl TxnClient {
             None => return,
         };
         if self.random.chance(150) {
-            return self.end(now, Told::ReadOnly);
+            return self.end(now, TxnEnd::ReadOnly);
         }
         let blind = (0..1 + self.random.below(2)).map(|_| self.name()).collect::<Vec<_>>();
         let writes: BTreeMap<String, Option<u64>> =
@@ -303,11 +302,11 @@ impl TxnClient {
             Outcome::Ok(answer) => {
                 let Body::Commit(CommitAnswer::Committed(previous)) = &answer.body else {
                     self.fault = Some(format!("a commit was answered with {:?}", answer.body));
-                    return self.end(now, Told::Unknown);
+                    return self.end(now, TxnEnd::Unknown);
                 };
                 let at = answer.position();
                 let asked = self.open.as_mut().and_then(|open| open.asked.take());
-                self.end(now, Told::Committed(at));
+                self.end(now, TxnEnd::Committed(at));
                 let (Some(asked), Some(manager)) = (asked, self.manager()) else { return };
                 let flushes = self.known.committed(at, previous, asked);
                 // It dies, as far as anybody can tell.
@@ -320,13 +319,13 @@ impl TxnClient {
                     self.submit(now, call, Purpose::Flush(doing));
                 }
             }
-            Outcome::Refused(..) => self.end(now, Told::Refused),
+            Outcome::Refused(..) => self.end(now, TxnEnd::Refused),
             Outcome::Failed(FailKind::Bad, why) => {
                 self.fault = Some(format!("a commit was told '{why}'"));
-                self.end(now, Told::NotDone);
+                self.end(now, TxnEnd::NotDone);
             }
-            Outcome::Failed(..) => self.end(now, Told::NotDone),
-            Outcome::Unknown(_) => self.end(now, Told::Unknown),
+            Outcome::Failed(..) => self.end(now, TxnEnd::NotDone),
+            Outcome::Unknown(_) => self.end(now, TxnEnd::Unknown),
         }
     }
 

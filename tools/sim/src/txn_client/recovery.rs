@@ -1,6 +1,6 @@
 //! The recovery manager: one pass after the other, as the controller that plans makes them.
 
-use super::{PATIENCE, config};
+use super::{CALL_TIMEOUT, config};
 use crate::client::shell::Shell;
 use crate::client::{ClientEffect, LinkNews};
 use crate::network::{Conn, Endpoint};
@@ -30,14 +30,7 @@ impl RecoveryClient {
     /// The recovery manager of a plan with global transactions, with the name of a client.
     pub fn new(id: u32, mut random: Stream, plan: &RunPlan) -> RecoveryClient {
         let shell = Shell::new(id, config(&mut random), plan.controllers);
-        RecoveryClient {
-            random,
-            shell,
-            pass: None,
-            calls: BTreeMap::new(),
-            paused: Vec::new(),
-            next_at: 0,
-        }
+        RecoveryClient { random, shell, pass: None, calls: BTreeMap::new(), paused: Vec::new(), next_at: 0 }
     }
 
     /// When it has something to do next, if nothing happens before.
@@ -105,7 +98,7 @@ impl RecoveryClient {
         for (part, step) in steps {
             match step {
                 Step::Call(call) => {
-                    let ticket = self.shell.submit(now, LaneId(0), call.within(PATIENCE));
+                    let ticket = self.shell.submit(now, LaneId(0), call.within(CALL_TIMEOUT));
                     self.calls.insert(ticket, part);
                 }
                 Step::Wait(time) => self.paused.push((now + time.0, part)),

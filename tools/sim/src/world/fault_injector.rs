@@ -1,11 +1,11 @@
 //! When which fault strikes, whom, and when it is over.
 
-use crate::plan::Part;
 use super::machines::End;
 use super::{Event, Phase, World};
 use crate::event::Cure;
 use crate::faults::Fault;
 use crate::network::{Endpoint, Lane};
+use crate::plan::Part;
 use types::{LogKind, NodeId, PartitionId, PartitionRecord};
 use wire::control::{AdminCommand, AlterTable};
 

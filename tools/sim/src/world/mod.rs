@@ -46,8 +46,8 @@ mod acknowledge;
 mod availability;
 mod clients;
 mod clones;
-mod commits;
 mod cluster_records;
+mod commits;
 mod control;
 mod controllers;
 mod counts;
@@ -190,8 +190,16 @@ impl World {
         let (jobs, lost) = (self.clients.told_of_jobs(), self.clients.told_lost());
         let tables = self.clients.table_operations();
         let transactions = self.clients.transactions();
-        self.checks
-            .finish(now, ClientAnswers { operations: &operations, jobs, lost: &lost, tables: &tables, transactions: &transactions });
+        self.checks.finish(
+            now,
+            ClientAnswers {
+                operations: &operations,
+                jobs,
+                lost: &lost,
+                tables: &tables,
+                transactions: &transactions,
+            },
+        );
         let verdict = check_numbers(self.clients.numbers());
         self.checks.expect("PR-120", now, verdict);
         self.checks.cluster_snapshots(now, self.clients.taken(), &operations);

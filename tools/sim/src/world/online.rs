@@ -1,9 +1,9 @@
 //! What an operator changes while everything works: how many copies there are, and which nodes there are
 //! (I16).
 
-use crate::plan::Part;
 use super::{Event, Phase, World};
 use crate::network::{Endpoint, Lane};
+use crate::plan::Part;
 use crate::world::machines::End;
 use std::collections::BTreeSet;
 use types::config::NodeRecord;

@@ -1,9 +1,9 @@
 //! All clients of a world: those that read and write single rows, and one each that takes points, loads in
 //! bulk, and runs jobs.
 
+use crate::check::commits::TxnOperation;
 use crate::check::history::{Answer, Operation};
 use crate::check::lineage::Change;
-use crate::check::commits::TxnOperation;
 use crate::check::{cluster_snapshots::CompleteSnapshot, jobs::JobAnswer, tables::TableOperation};
 use crate::client::adversary::Adversary;
 use crate::client::native::Native;

@@ -80,7 +80,8 @@ impl Log {
     /// What is broken, if clients were told this.
     fn broken(mut self, tables: &[TableOperation]) -> Vec<String> {
         self.checks.tip(P, at(1, self.end));
-        self.checks.finish(100, ClientAnswers { operations: &[], jobs: &[], lost: &[], tables, transactions: &[] });
+        self.checks
+            .finish(100, ClientAnswers { operations: &[], jobs: &[], lost: &[], tables, transactions: &[] });
         let violations = self.checks.violations().iter();
         violations.map(|broken| broken.id.clone()).collect::<BTreeSet<_>>().into_iter().collect()
     }
