@@ -81,7 +81,7 @@ fn status(context: &mut Context) -> Result<(), Failure> {
     };
     let head = ["database", "partition", "committed", "flushed", "secured", "state"];
     context.out.table(&head, shown.iter().map(row));
-    context.out.line(&format!("commits up to {truncated} are secured everywhere, and are not kept any more"));
+    context.out.line(format!("commits up to {truncated} are secured everywhere, and are not kept any more"));
     Ok(())
 }
 

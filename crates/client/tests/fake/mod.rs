@@ -367,6 +367,9 @@ impl Partition {
                 Err(Status::Bad("no jobs here".into()))
             }
             Op::Feed { .. } => Err(Status::Bad("no feeds here".into())),
+            Op::Manager(_) | Op::Flush(_) | Op::FlushState { .. } => {
+                Err(Status::Bad("no global transactions here".into()))
+            }
             Op::Transact { .. } | Op::Call(_) => Err(Status::Bad("no databases here".into())),
         }
     }

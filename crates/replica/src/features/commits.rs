@@ -373,7 +373,7 @@ mod tests {
             world.commit(10, &[(ONE, key)]).expect("committed");
         }
         world.commit(10, &[(OTHER, "z")]).expect("committed");
-        world.secure(2_500, &[(ONE, 2), (OTHER, 9)]);
+        world.secure(2_500, &[(ONE, 2), (OTHER, 4)]);
         assert_eq!(world.chain(ONE, 2), Ok(vec![3]), "the others are secured, and old");
         assert!(world.chain(ONE, 0).is_err_and(|why| why.contains("not kept any more")));
         assert_eq!(world.commit(1, &[(ONE, "new")]), None, "nobody knows what came after it");

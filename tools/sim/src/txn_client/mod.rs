@@ -47,6 +47,8 @@ struct Open {
     to_read: Vec<String>,
     /// What it commits.
     asked: Option<CommitRequest>,
+    /// It has made the table once: a snapshot from before that does not show it.
+    defined: bool,
 }
 
 /// What a call is for.
@@ -183,7 +185,7 @@ impl TxnClient {
         let (Some(manager), Some(_)) = (self.manager(), self.place("")) else { return };
         let to_read = (0..self.random.below(4)).map(|_| self.name()).collect();
         let operation = TxnOperation::new(self.id, now);
-        self.open = Some(Open { operation, to_read, asked: None });
+        self.open = Some(Open { operation, to_read, asked: None, defined: false });
         let call = self.known.begin(manager);
         self.submit(now, call, Purpose::Begin);
     }
@@ -251,6 +253,9 @@ impl TxnClient {
 
     fn define(&mut self, now: u64, partition: PartitionId) {
         let Some((database, _)) = self.place("") else { return };
+        if self.open.as_mut().is_none_or(|open| std::mem::replace(&mut open.defined, true)) {
+            return self.end(now, TxnEnd::NotDone);
+        }
         let table = CatalogTable::new(TABLE, "accounts", rows::table_schema(1, 0), 1);
         let changes = vec![TableChange::Create(RecordText::new(&table))];
         let op = Op::Transact { changes, parts: Vec::new(), since: None };

@@ -96,6 +96,7 @@ impl World {
             data: &mut self.data,
             indexes: &mut self.indexes,
             catalog: &mut self.catalog,
+            commits: &mut Default::default(),
             calls: &mut self.calls,
             waiting: 0,
             now: Now { wall_ms: 5_000, ..Now::default() },

@@ -39,6 +39,7 @@ fn with<T>(record: &PartitionRecord, data: &mut Data, act: impl FnOnce(&mut Writ
         data,
         indexes: &mut indexes,
         catalog: &mut catalog,
+        commits: &mut Default::default(),
         calls: &mut Calls::default(),
         waiting: 0,
         now: Now::default(),
