@@ -415,6 +415,9 @@ pub struct CreateTable {
     /// What its partitions hold: one bare table, or a database.
     #[serde(default, skip_serializing_if = "types::Holds::is_table")]
     pub holds: types::Holds,
+    /// Of a database: what members are sent of a call of a procedure.
+    #[serde(default, skip_serializing_if = "types::Ship::is_effects")]
+    pub ship: types::Ship,
 }
 
 impl CreateTable {
@@ -435,6 +438,7 @@ impl CreateTable {
             standby: None,
             failover_target_ms: None,
             holds: types::Holds::Table,
+            ship: types::Ship::Effects,
         }
     }
 
@@ -477,6 +481,9 @@ pub struct AlterTable {
     /// budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failover_target_ms: Option<u64>,
+    /// Of a database: what members are sent of a call of a procedure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ship: Option<types::Ship>,
     /// Copies of each partition. What is there stays where it is as far as it stays at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub factor: Option<u8>,

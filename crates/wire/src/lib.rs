@@ -3,9 +3,10 @@
 //! writes ([`outcome`]), what nodes tell each other ([`peer`]) and the controllers ([`control`]), the
 //! handshake ([`hello`]), how files are shipped ([`ship`]), loaded ([`bulk`]) and read back ([`scrub`]), jobs
 //! ([`job`]), calls of procedures ([`procedure`]), what nodes keep of the cluster's records ([`kept`]), and
-//! the entry of a partition's log ([`entry`], [`effects`]).
+//! the entry of a partition's log ([`entry`], [`effects`], [`call_entry`]).
 
 pub mod bulk;
+pub mod call_entry;
 pub mod control;
 pub mod effects;
 pub mod entry;
@@ -24,6 +25,7 @@ pub mod scrub;
 pub mod ship;
 pub mod spread;
 
+pub use call_entry::CallMark;
 pub use control::RecordText;
 pub use effects::Effects;
 pub use entry::{Entry, Header, Kind};

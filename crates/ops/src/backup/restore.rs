@@ -312,6 +312,7 @@ pub(super) fn request(record: &TableRecord, name: &str, factor: Option<u8>) -> C
         standby: Some(policy.standby),
         failover_target_ms: record.failover_target_ms,
         holds: record.holds,
+        ship: record.ship,
     }
 }
 

@@ -6,6 +6,7 @@
 //! | `constraint` | what a write of a database must keep |
 //! | `tend` | what is done for its tables beside requests |
 //! | `procedure` | calls of procedures: the one that is under way, and who waits behind it |
+//! | `call_maker` | the same at a replica that is sent calls, and not what they came to |
 //! | `job` | records of jobs, and what a job has done |
 //! | `aggregate` | counts and digests, in slices |
 //! | `index` | secondary indexes: maintained, built, read |
@@ -19,6 +20,7 @@
 
 pub(crate) mod aggregate;
 pub(crate) mod bulk;
+pub(crate) mod call_maker;
 pub(crate) mod catalog;
 pub(crate) mod constraint;
 pub(crate) mod index;

@@ -12,8 +12,13 @@ use wire::{Entry, PeerMessage};
 pub(crate) struct Run {
     from: Lsn,
     last: Lsn,
+    /// Calls are in it without what they came to.
+    alone: bool,
     bytes: Bytes,
 }
+
+/// So many entries are in an append to who makes calls itself: others have their turn behind it.
+const CALLS: usize = 512;
 
 impl Run {
     fn of<'a>(from: Lsn, entries: impl Iterator<Item = &'a Entry>) -> Run {
@@ -22,7 +27,16 @@ impl Run {
             out.extend_from_slice(entry.bytes());
             last = entry.lsn();
         }
-        Run { from, last, bytes: out.freeze() }
+        Run { from, last, alone: false, bytes: out.freeze() }
+    }
+
+    fn of_calls<'a>(from: Lsn, entries: impl Iterator<Item = &'a Entry>) -> Run {
+        let (mut out, mut last) = (BytesMut::new(), Lsn::ZERO);
+        for entry in entries.take(CALLS) {
+            entry.put_alone(&mut out);
+            last = entry.lsn();
+        }
+        Run { from, last, alone: true, bytes: out.freeze() }
     }
 }
 
@@ -37,7 +51,7 @@ pub(crate) fn ask_report(record: &PartitionRecord, me: Member, to: Member, out: 
 impl Sender<'_> {
     /// Sends as much of the log as may be on its way at once.
     pub(super) fn ship_log(&mut self, cached: &mut Option<Run>) -> Result<(), EngineError> {
-        let log = self.log;
+        let (log, alone) = (self.log, self.sends_calls());
         loop {
             let (next, most) = (self.progress.flight.next(), self.settings.append_bytes);
             if next > log.end().lsn || self.progress.flight.bytes() >= self.settings.window_bytes {
@@ -59,8 +73,9 @@ impl Sender<'_> {
                 });
                 return Ok(());
             };
-            let run = match cached.take().filter(|run| run.from == next) {
+            let run = match cached.take().filter(|run| run.from == next && run.alone == alone) {
                 Some(run) => run,
+                None if alone => Run::of_calls(next, log.tail().run(next, most)),
                 None => Run::of(next, log.tail().run(next, most)),
             };
             self.send_append(before, run.bytes.clone(), run.last);
@@ -126,6 +141,7 @@ impl Sender<'_> {
 
     /// A member has told what it has: begins to send what it lacks.
     pub fn on_report(&mut self, report: &LogReport) -> Result<(), EngineError> {
+        self.progress.flight.calls.announced(report.code);
         let files = self.ships && self.catching_up() && !self.progress.rows_only;
         if self.progress.wants_room && files && report.marks.persisted < self.engine.persisted().lsn {
             // Its log begins behind the files then, and has room again. There may be no other way: what is
@@ -279,6 +295,7 @@ mod tests {
             marks: Watermarks { persisted: Lsn(persisted), ..Watermarks::default() },
             committed: Lsn::ZERO,
             torn: false,
+            code: 0,
         };
         let mut progress = Progress::new(Micros::ZERO, 0);
         let mut refused_at = |ms: u64, persisted: u64| {

@@ -38,6 +38,8 @@ pub(crate) struct Writing<'a> {
     pub indexes: &'a mut KnownIndexes,
     pub catalog: &'a mut KnownCatalog,
     pub calls: &'a mut Calls,
+    /// Calls are shipped as such, as far as they can be.
+    pub ships_calls: bool,
     /// How many replies wait.
     pub waiting: usize,
     pub now: Now,
@@ -89,7 +91,7 @@ impl Writing<'_> {
         effects: Effects,
     ) -> Result<Position, EngineError> {
         let header = self.data.next_header(self.term, Kind::Rows, self.now.wall_ms);
-        self.data.log_effects(header, request, effects, self.out)
+        self.data.log_effects(header, request, (effects, None), self.out)
     }
 
     /// [`Op::Write`].

@@ -352,6 +352,7 @@ mod tests {
             changes: vec![(key.into(), Some(value))],
             marks: Vec::new(),
             tables: Vec::new(),
+            counters: Vec::new(),
         }
     }
 

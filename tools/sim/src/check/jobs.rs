@@ -59,6 +59,7 @@ mod tests {
             changes: vec![("j1".into(), Some(*value))],
             marks: Vec::new(),
             tables: Vec::new(),
+            counters: Vec::new(),
         };
         let line: Vec<Known> = (2..).zip(values).map(known).collect();
         let records = vec![(1, 11), (4, 14), (5, 15)];

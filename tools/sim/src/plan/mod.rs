@@ -1,5 +1,6 @@
 //! What a seed is made of: nodes, tables, policies, and which faults are switched on.
 
+pub mod calls;
 pub mod copies;
 pub mod databases;
 pub mod flushes;
@@ -10,11 +11,12 @@ pub mod workload;
 
 use crate::faults::Fault;
 use crate::random::{Concern, Stream};
+use calls::CallPlan;
 use copies::CopyPlan;
 use flushes::FlushPlan;
 use own::OwnFaults;
 use std::collections::BTreeSet;
-use types::{EngineKind, Finding, LogKind, PartitionId, Policy, TableId};
+use types::{EngineKind, Finding, LogKind, PartitionId, Policy, Ship, TableId};
 use types::{Rules, policy::Standby};
 use wire::RecordText;
 use wire::control::{AdminCommand, AlterTable};
@@ -43,6 +45,8 @@ pub struct TablePlan {
     pub partitions: u32,
     /// It is a database, with one partition.
     pub database: bool,
+    /// What members are sent of calls.
+    pub ship: Ship,
 }
 
 impl TablePlan {
@@ -94,6 +98,8 @@ pub struct RunPlan {
     pub own: OwnFaults,
     /// When engines are written to disk.
     pub flushes: FlushPlan,
+    /// Procedures of the database.
+    pub calls: Option<CallPlan>,
 }
 
 /// The most nodes of a plan.
@@ -138,6 +144,7 @@ impl RunPlan {
             directories: !biased && [1, 3, 9, 14].contains(&(seed % 17)),
             own: if biased { OwnFaults::default() } else { OwnFaults::new(seed) },
             flushes: if biased { FlushPlan::BY_LOT } else { FlushPlan::new(seed) },
+            calls: None,
         };
         match profile {
             Some(finding) => profiles::bias(&mut plan, finding, seed, &mut random),
@@ -194,6 +201,23 @@ impl RunPlan {
         {
             table.policy = if seed % 4 == 1 { "local" } else { "async" };
         }
+        if calls::has_calls(seed) {
+            self.add_calls(seed, CallPlan::new(seed, self.nodes));
+        }
+    }
+
+    /// Procedures of the database, which is made for them if there is none. What executes nothing makes no
+    /// calls.
+    fn add_calls(&mut self, seed: u64, plan: CallPlan) {
+        if self.database().is_none() {
+            self.add_database(seed);
+            self.workload.table_clients = 0;
+        }
+        for table in self.tables.iter_mut().filter(|table| table.database) {
+            table.ship = plan.ship;
+            table.cold = table.cold.filter(|_| plan.ship.is_effects());
+        }
+        self.calls = Some(plan);
     }
 
     /// A database besides the tables, and clients of it.
@@ -290,6 +314,7 @@ fn table(random: &mut Stream, number: u64, nodes: u32) -> TablePlan {
         cold: None,
         lsm: false,
         database: false,
+        ship: Ship::Effects,
         partitions: 1 + u32::from(random.chance(300)),
     }
 }

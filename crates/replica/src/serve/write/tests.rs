@@ -40,6 +40,7 @@ fn with<T>(record: &PartitionRecord, data: &mut Data, act: impl FnOnce(&mut Writ
         indexes: &mut indexes,
         catalog: &mut catalog,
         calls: &mut Calls::default(),
+        ships_calls: false,
         waiting: 0,
         now: Now::default(),
         settings: &settings,
