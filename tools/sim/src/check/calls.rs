@@ -1,8 +1,8 @@
-//! PR-190, R11, I9 over calls of procedures: each call that is in the log has added what it was to add to what
-//! was there just before it, once; and who was told of it was told what it came to.
+//! PR-190, R11, I9 over calls of procedures: each call that is in the log has added what it was to add to
+//! what was there just before it, once; and who was told of it was told what it came to.
 
-use crate::call_client::programs::BESIDE;
 use crate::check::lineage::Known;
+use crate::programs::BESIDE;
 use std::collections::BTreeMap;
 use types::{Position, SessionId};
 

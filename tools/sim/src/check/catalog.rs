@@ -1,6 +1,6 @@
 //! A database's tables, as far as clients and checkers speak of them.
 
-use crate::call_client::programs;
+use crate::programs;
 use crate::rows;
 use types::data::constraint::{Action, Demand, Reference};
 use types::data::{self, Constraint};

@@ -1,8 +1,8 @@
 //! I3, R3: one content per (epoch, LSN), and every entry follows the one whose checksum it names. Keeps all
 //! entries that were ever made, so that other checkers can ask what a log that ends in one of them holds.
 
-use crate::call_client::programs;
 use crate::check::catalog::{CatalogChange, Table, is_reserved};
+use crate::programs;
 use crate::rows;
 use bytes::Bytes;
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Procedures of the database, and what is shipped of their calls.
 
-use crate::call_client::programs::{Another, Unsteady};
+use crate::programs::{Another, Unsteady};
 use crate::random::{Concern, Stream};
 use procedure::{Builtin, Runtime};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl CallPlan {
 
     /// Gives a process of a node the limits of its calls, which differ from node to node and from start to
     /// start, and the programs of its build.
-    pub fn equip(&self, (node, start): (u32, u64), settings: &mut replica::Settings) {
+    pub fn equipped(&self, (node, start): (u32, u64), mut settings: replica::Settings) -> replica::Settings {
         let mut random = Stream::new(self.seed, Concern::Calls, u64::from(node) << 20 | (start & 0xf_ffff));
         settings.call.steps = *random.pick(&[3_000, 60_000, 30_000_000]).expect("not empty");
         settings.call.written_rows = *random.pick(&[1, 10_000, 10_000]).expect("not empty");
@@ -66,6 +66,7 @@ impl CallPlan {
         if self.unsteady == Some(node) {
             settings.programs = named("count", Arc::new(Unsteady));
         }
+        settings
     }
 }
 

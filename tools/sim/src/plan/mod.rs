@@ -228,6 +228,14 @@ impl RunPlan {
         self.workload.table_clients = random.between(2, 4) as u32;
     }
 
+    /// The settings of a process of a node: with what it has for procedures.
+    pub fn equipped(&self, process: (u32, u64), settings: replica::Settings) -> replica::Settings {
+        match self.calls {
+            Some(calls) => calls.equipped(process, settings),
+            None => settings,
+        }
+    }
+
     /// Every partition, with the table that it is of: those of the first table have the first numbers.
     pub fn partitions(&self) -> impl Iterator<Item = (PartitionId, TableId, &TablePlan)> {
         let each = self.tables.iter().zip(1..);

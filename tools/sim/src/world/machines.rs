@@ -56,7 +56,7 @@ impl World {
     /// Starts a node's process on what its disk has.
     fn start(&mut self, node: u32) {
         let now = self.now();
-        let (rules, mut settings) = (self.settings.rules, self.settings.clone());
+        let (rules, settings) = (self.settings.rules, self.settings.clone());
         let keep = !rules.restarts_lead_nothing();
         let fresh_store = self.schedule.timing().next() >> 8;
         let flush_bytes = self.plan.flushes.log_bytes;
@@ -90,13 +90,11 @@ impl World {
         let let_in = !machine.disk.is_older();
         let starts = machine.disk.begin_incarnation(now << 8 | u64::from(node));
         let incarnation = self.counts.next_process();
-        if let Some(calls) = self.plan.calls {
-            calls.equip((node, incarnation), &mut settings);
-        }
+        let equipped = self.plan.equipped((node, incarnation), settings.clone());
         let mut process = Process {
             incarnation,
             member,
-            host: Host::new(member, settings.clone(), leases),
+            host: Host::new(member, equipped, leases),
             logs: Logs::new(log),
             storage: Storage::new(flush_bytes, log_options(rules).max_bytes),
             links: Links::default(),

@@ -5,8 +5,8 @@
 use super::keeps::CatalogState;
 use super::model::{Model, split};
 use super::row_name;
-use crate::call_client::programs;
 use crate::check::catalog::{Standing, Table, is_reserved};
+use crate::programs;
 use crate::rows;
 use std::collections::{BTreeMap, BTreeSet};
 use types::data::{self, decode_row};

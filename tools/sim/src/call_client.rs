@@ -1,14 +1,12 @@
-//! A client that calls procedures of the database, one call after the other, each again until it is decided. It
-//! makes them first, with the table that they are about.
-
-pub mod programs;
+//! A client that calls procedures of the database, one call after the other, each again until it is decided.
+//! It makes them first, with the table that they are about.
 
 use crate::check::calls::{Asked, CallAnswer};
 use crate::client::ClientEffect;
 use crate::network::Conn;
 use crate::plan::RunPlan;
+use crate::programs::{COUNT, MIX, arguments, definitions, given};
 use crate::random::Stream;
-use programs::{COUNT, MIX, arguments, definitions, given};
 use std::collections::BTreeMap;
 use types::{PartitionId, SessionId, TableId};
 use wire::{Body, CallRequest, CallResult, Op, Outcome, RecordText, Reply, Request, Status, TableChange};

@@ -1,5 +1,5 @@
-//! The procedures that clients call, and the table that they are about: `counters (id int primary key, n int)`
-//! with an index of `n`. Their ids are given to nobody else.
+//! The procedures that clients call, and the table that they are about: `counters (id int primary key, n
+//! int)` with an index of `n`. Their ids are given to nobody else.
 
 use procedure::{Builtin, Shape, Tables};
 use types::data::kind::{Language, Procedure};
