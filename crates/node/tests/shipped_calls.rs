@@ -3,6 +3,7 @@
 mod common;
 
 use client::{Client, Database, Procedure, Table};
+use common::talk::{Talk, service};
 use common::{Cluster, in_sync, wait_for};
 use types::data::kind::{Language, Procedure as Definition};
 use types::data::{Column, ColumnType, Row, Schema, Value};
@@ -74,4 +75,20 @@ fn pr240_replicas_that_are_sent_calls_have_the_same_rows() {
     call_some(&mut client);
     let others: Vec<u32> = (1..=3).filter(|node| *node != leader).collect();
     same(&mut client, &others);
+}
+
+#[test]
+fn a_database_says_in_sql_what_it_ships() {
+    let cluster = Cluster::start();
+    let mut client = cluster.ready();
+    let service = service(&cluster);
+    let mut main = Talk::new(&service);
+    main.good("CREATE DATABASE bank WITH (ship = calls, policy = sync)");
+    main.good("CREATE DATABASE shop WITH (ship = effects)");
+    assert!(main.say("CREATE DATABASE other WITH (ship = rows)").starts_with("22023"));
+    let cold = main.say("CREATE DATABASE other WITH (ship = calls, standby = cold)");
+    assert!(cold.contains("does not go with cold standbys"), "{cold}");
+    for (name, ship) in [("bank", Ship::Calls), ("shop", Ship::Effects)] {
+        assert_eq!(client.database(name).expect("it is there").record().ship, ship);
+    }
 }

@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::xxh3_64;
 const DIGEST_BYTES: usize = 8;
 
 /// A call as the primary has made it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct CallMark {
     /// The procedure.
     pub procedure: TableId,

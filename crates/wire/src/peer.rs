@@ -119,7 +119,7 @@ pub struct ReportRequest {
 }
 
 /// A member's report (R6, PR-74).
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct LogReport {
     /// The partition.
     pub partition: PartitionId,

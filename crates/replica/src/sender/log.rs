@@ -182,8 +182,8 @@ mod tests {
     use crate::settings::Settings;
     use types::config::Cause;
     use types::{Epoch, LogKind, Micros, NodeId, PartitionId, Policy, TableId, Watermarks};
-    use wire::Header;
     use wire::entry::Kind;
+    use wire::{CallMark, Header};
 
     fn to() -> Member {
         Member { node: NodeId(2), ..member() }
@@ -225,8 +225,17 @@ mod tests {
         progress: &mut Progress,
         act: impl FnOnce(&mut Sender) -> Result<(), EngineError>,
     ) -> Vec<Output> {
-        let (record, log, marks, settings) =
-            (record(), log(), Marks::new(Lsn(2), Lsn(2)), Settings::default());
+        send_of((record(), log()), persisted, progress, act)
+    }
+
+    /// The same of this log, to a member of this record.
+    fn send_of(
+        (record, log): (PartitionRecord, LogState),
+        persisted: Position,
+        progress: &mut Progress,
+        act: impl FnOnce(&mut Sender) -> Result<(), EngineError>,
+    ) -> Vec<Output> {
+        let (marks, settings) = (Marks::new(Lsn(2), Lsn(2)), Settings::default());
         let (mut files, mut engine, mut readers) =
             (FilesOut::default(), FakeEngine::new(), Readers::default());
         let (mut out, me) = (Vec::new(), member());
@@ -273,6 +282,50 @@ mod tests {
         assert_eq!((append.prev, append.committed), (at(1), Lsn(2)));
         assert_eq!(Entry::all(append.entries.clone()).map(|entries| entries.len()).ok(), Some(2));
         assert!(send(&mut progress, |sender| sender.go_on(true, &mut None)).is_empty(), "it is on its way");
+    }
+
+    #[test]
+    fn pr240_a_member_is_sent_calls_alone_until_it_wants_what_they_came_to() {
+        let with_call = || {
+            let mut log = log();
+            let header = Header::new(Kind::Call, PartitionId(1), at(4), log.end_crc());
+            log.append(Entry::encode_call(header, &CallMark::default(), b"what it came to"));
+            log
+        };
+        let both = || PartitionRecord { in_sync: vec![member(), to()], catching_up: Vec::new(), ..record() };
+        let mut progress = Progress::new(Micros::ZERO, 0);
+        let history = History::new(vec![(Term(1), Lsn(1))]).expect("ascends");
+        let theirs = LogSummary { base: Position::ZERO, end: at(1), history: history.starts().to_vec() };
+        let log =
+            LogReport { log: theirs, code: Settings::default().programs.code(), ..LogReport::default() };
+        let mut send = |record: PartitionRecord, act: &dyn Fn(&mut Sender) -> Result<(), EngineError>| {
+            let sent = send_of((record, with_call()), Position::ZERO, &mut progress, act);
+            let appends = sent.iter().map(|output| match output {
+                Output::Send { message: PeerMessage::Append(append), .. } => append.clone(),
+                other => panic!("{other:?}"),
+            });
+            appends.collect::<Vec<Append>>()
+        };
+        let alone = |append: &Append| {
+            let entries = Entry::all(append.entries.clone()).expect("decodes");
+            entries.last().expect("entries").is_call_alone()
+        };
+        assert!(send(both(), &|sender| sender.on_report(&log)).is_empty());
+        let sent = send(both(), &|sender| sender.go_on(true, &mut None));
+        assert!(alone(&sent[0]) && sent.len() == 1);
+        assert!(send(both(), &|sender| sender.go_on(true, &mut None)).is_empty(), "it is on its way");
+        let number = sent[0].number;
+        let refused = |sender: &mut Sender| {
+            sender.wants_effects(number, Lsn(4));
+            Ok(())
+        };
+        assert!(send(both(), &refused).is_empty());
+        let sent = send(both(), &|sender| sender.go_on(true, &mut None));
+        assert_eq!((sent.len(), sent[0].prev, alone(&sent[0])), (1, at(3), false), "the call is sent again");
+        // Who catches up is sent both from the beginning.
+        assert!(send(record(), &|sender| sender.align(&log.log)).is_empty());
+        let sent = send(record(), &|sender| sender.go_on(true, &mut None));
+        assert!(!alone(&sent[0]) && sent[0].prev == at(1));
     }
 
     #[test]

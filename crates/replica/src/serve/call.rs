@@ -203,17 +203,13 @@ fn mark_of(call: &CallRequest, given: &Given) -> CallMark {
     CallMark {
         procedure: call.procedure,
         version: call.version,
-        edition: Default::default(),
-        code: 0,
         arguments: call.arguments.clone(),
         route: given.route.clone(),
         now_ms: given.now_ms,
         seed: given.seed,
         policy: given.policy.clone(),
         copies: given.copies,
-        read_bytes: 0,
-        request_hash: 0,
-        confirmed: 0,
+        ..CallMark::default()
     }
 }
 
