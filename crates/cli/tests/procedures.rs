@@ -50,7 +50,7 @@ fn procedures_are_made_called_listed_and_dropped() {
 #[test]
 fn a_database_that_ships_calls_has_both_in_every_log() {
     let mut cluster = Cluster::start();
-    let create = ["database", "create", "bank", "--policy", "sync", "--ship", "calls"];
+    let create = ["database", "create", "bank", "--ship", "calls"];
     let refused = cluster.run(&[&create[..], &["--standby", "cold"]].concat());
     assert_eq!(refused.status, 2, "{refused:?}");
     assert!(refused.sentence().contains("does not go with cold standbys"), "{refused:?}");
