@@ -4,7 +4,8 @@ mod common;
 
 use common::lines::table;
 use common::{Fate, World};
-use types::LogKind;
+use types::policy::Standby;
+use types::{LogKind, Ship};
 use wire::control::{AdminCommand, AlterTable, CreateTable};
 
 fn world() -> World {
@@ -115,4 +116,40 @@ fn a_database_is_a_record_with_a_name_of_its_own_and_marked_partitions() {
     ask(&mut world, AdminCommand::CreateDatabase(text(&shared))).expect("made");
     let kept = ask(&mut world, AdminCommand::DropDatabase("understudy".into())).expect_err("kept");
     assert_eq!(kept, (5, "database 'understudy' is always there: drop tables of it".into()));
+}
+
+/// Calls are shipped to who executes what it is sent, and of databases alone.
+#[test]
+fn what_members_are_sent_of_calls_is_the_databases_and_goes_with_hot_standbys() {
+    let mut world = world();
+    let mut ask = |command: AdminCommand| {
+        let id = world.admin(command);
+        world.answered(id).expect("answered").clone()
+    };
+    let calls = |create: CreateTable| CreateTable { ship: Ship::Calls, factor: Some(2), ..create };
+    let text = |request: &CreateTable| wire::RecordText::new(request);
+    let record = |made: String| wire::RecordText(made).read::<types::TableRecord>().expect("a record");
+    let bank = calls(CreateTable::database("bank", "durable"));
+    let cold = CreateTable { standby: Some(Standby::Cold), ..bank.clone() };
+    let refused = ask(AdminCommand::CreateDatabase(text(&cold))).expect_err("cold");
+    assert_eq!((refused.0, refused.1.contains("cold standbys")), (2, true), "{}", refused.1);
+    let bare = calls(table("u", "durable", LogKind::Disk, None, 1));
+    let refused = ask(AdminCommand::CreateTable(text(&bare))).expect_err("bare");
+    assert_eq!((refused.0, refused.1.contains("no procedures")), (2, true), "{}", refused.1);
+    let made = record(ask(AdminCommand::CreateDatabase(text(&bank))).expect("made"));
+    assert_eq!(made.ship, Ship::Calls);
+    let mut alter = |ship: Option<Ship>, standby: Option<Standby>| {
+        let alter = AlterTable { name: "bank".into(), ship, standby, ..AlterTable::default() };
+        ask(AdminCommand::AlterDatabase(wire::RecordText::new(&alter)))
+    };
+    assert_eq!(alter(None, Some(Standby::Cold)).expect_err("it ships calls").0, 2);
+    alter(Some(Ship::Effects), Some(Standby::Cold)).expect("both at once");
+    assert_eq!(alter(Some(Ship::Calls), None).expect_err("they are cold").0, 2);
+    alter(Some(Ship::Calls), Some(Standby::Hot)).expect("both at once");
+    // A record of before says nothing, and means effects.
+    let mut older = serde_json::to_value(&made).expect("JSON");
+    assert_eq!(older.as_object_mut().expect("an object").remove("ship"), Some("calls".into()));
+    let older: types::TableRecord = serde_json::from_value(older).expect("reads");
+    assert_eq!(older.ship, Ship::Effects);
+    assert!(!serde_json::to_string(&older).expect("JSON").contains("\"ship\""));
 }

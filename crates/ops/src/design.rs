@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use types::data::{Column, Schema, parse_columns};
 use types::policy::Standby;
-use types::{EngineKind, Holds, LogKind, NodeId, Scheme};
+use types::{EngineKind, Holds, LogKind, NodeId, Scheme, Ship};
 use wire::control::CreateTable;
 
 /// Everything about a new table but its name and columns.
@@ -63,6 +63,7 @@ impl Choices {
             failover_target_ms: self.failover_target_ms,
             holds: Holds::Table,
             global: false,
+            ship: Ship::Effects,
         })
     }
 

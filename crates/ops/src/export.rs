@@ -98,8 +98,8 @@ pub fn entry(entry: &Entry, tables: &mut Tables) -> Value {
     let mut value = serde_json::to_value(describe(entry)).expect("a line has only text keys");
     let header = entry.header();
     let owner = tables.owner(header.partition);
-    let with_effects = matches!(header.kind, Kind::Rows | Kind::Schema);
-    let effects = with_effects.then(|| Effects::decode(entry.payload()).ok()).flatten();
+    let schema = || (header.kind == Kind::Schema).then(|| entry.payload());
+    let effects = entry.effects().or_else(schema).and_then(|effects| Effects::decode(effects).ok());
     let (mut rows, mut definitions) = (Vec::new(), Vec::new());
     for mutation in effects.into_iter().flat_map(|effects| effects.mutations) {
         let stored = mutation.value.as_deref();
@@ -109,7 +109,7 @@ pub fn entry(entry: &Entry, tables: &mut Tables) -> Value {
             definitions.extend(tables.define(database, &mutation.key, stored));
         }
         // Sessions and marks lie beside users' rows, in spaces of their own.
-        if mutation.key.first() == Some(&space::ROW) && header.kind == Kind::Rows {
+        if mutation.key.first() == Some(&space::ROW) && header.kind != Kind::Schema {
             let (changed, table) = tables.changed(owner.as_deref(), &mutation.key, stored);
             let mut change = json!({ "key": hex(changed.key), "row": changed.row.map(hex) });
             if let Some(values) = table.and_then(|table| typed(&table.schema, changed.key, changed.row)) {

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use types::{Lsn, PartitionId};
 use wal::{File, Files, Log, LogError, Options, ReadError, Recovered};
 use wire::effects::Effects;
-use wire::entry::{Entry, Kind};
+use wire::entry::Entry;
 
 /// What verifying a log found.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -216,17 +216,15 @@ fn in_use(data_dir: &Path) -> Result<bool, Failure> {
 }
 
 fn check_payload(entry: &Entry) -> Result<(), String> {
-    if entry.header().kind != Kind::Rows {
-        return Ok(());
-    }
-    let decoded = Effects::decode(entry.payload());
+    let Some(effects) = entry.effects() else { return Ok(()) };
+    let decoded = Effects::decode(effects);
     decoded.map(|_| ()).map_err(|why| format!("the rows of LSN {} cannot be read: {why}", entry.lsn()))
 }
 
 /// An entry as people look at it.
 pub fn describe(entry: &Entry) -> EntryLine {
     let header = entry.header();
-    let effects = (header.kind == Kind::Rows).then(|| Effects::decode(entry.payload()).ok()).flatten();
+    let effects = entry.effects().and_then(|effects| Effects::decode(effects).ok());
     let session = header.session.0;
     EntryLine {
         partition: header.partition.0,
@@ -362,6 +360,7 @@ mod tests {
     use types::Position;
     use types::Term;
     use wal::{RealFiles, Record};
+    use wire::Kind;
     use wire::entry::Header;
 
     fn write_log(dir: &Path, entries: u64) {

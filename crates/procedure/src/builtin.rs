@@ -18,6 +18,12 @@ pub trait Builtin: Send + Sync {
     /// Why it cannot be called with these parameters, results and tables, as a sentence, if so.
     fn fault(&self, parameters: &[Column], results: &[Column], tables: &[Shape]) -> Option<String>;
 
+    /// Which edition of the program it is: another one wherever it does something else than before. Replicas
+    /// that have the same one make calls of it themselves.
+    fn edition(&self) -> u32 {
+        1
+    }
+
     /// Does what it does. An error undoes all of it.
     fn call(&self, tables: &mut Tables<'_>, arguments: &[Value]) -> Result<(), Failure>;
 }

@@ -23,6 +23,23 @@ pub struct Limits {
     pub result_bytes: usize,
 }
 
+impl Limits {
+    /// Of who makes a call that has ended elsewhere, where it might read so many bytes: none but that, since
+    /// what is found of a range ends there. That the call ends follows from its code.
+    pub fn of_repeated(read_bytes: usize) -> Limits {
+        let (many, most) = (u64::from(u32::MAX) << 16, usize::MAX >> 2);
+        Limits {
+            steps: many,
+            time: Micros::ZERO,
+            memory_bytes: most,
+            read_bytes,
+            written_bytes: most,
+            written_rows: most,
+            result_bytes: most,
+        }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Limits {
         Limits {

@@ -13,6 +13,7 @@ use types::data::kind::Language;
 use types::data::{Column, Signature};
 use types::procedure::{Failure, FailureKind};
 use types::{CatalogTable, TableId};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// What the primary gives a call beside its arguments. Everybody who makes the same call with the same of it
 /// comes to the same.
@@ -36,7 +37,14 @@ pub struct Given {
 pub struct Runtime {
     wasm: WasmRuntime,
     builtins: Arc<BTreeMap<String, Arc<dyn Builtin>>>,
+    code: u64,
 }
+
+/// The interpreter, as `Cargo.lock` has it: a test looks.
+const INTERPRETER: &str = "wasmi 2.0.0";
+/// Another number wherever a call comes to something else than before, or counts its steps otherwise: host
+/// functions, values, the order of what is written.
+const EDITION: u32 = 1;
 
 impl Default for Runtime {
     fn default() -> Runtime {
@@ -54,7 +62,17 @@ impl Runtime {
     /// With these programs compiled in beside those that every node has, each under its name.
     pub fn with(builtins: Vec<(String, Arc<dyn Builtin>)>) -> Runtime {
         let all = crate::builtin::bundled().into_iter().chain(builtins);
-        Runtime { wasm: WasmRuntime::new(), builtins: Arc::new(all.collect()) }
+        let builtins: BTreeMap<String, Arc<dyn Builtin>> = all.collect();
+        let editions = builtins.iter().map(|(name, builtin)| format!("{name} {}", builtin.edition()));
+        let parts = [INTERPRETER.to_string(), EDITION.to_string()].into_iter().chain(editions);
+        let code = xxh3_64(parts.collect::<Vec<_>>().join("\n").as_bytes()).max(1);
+        Runtime { wasm: WasmRuntime::new(), builtins: Arc::new(builtins), code }
+    }
+
+    /// Says with what code calls are made here: the interpreter, what programs are given, and what is
+    /// compiled in. Where two are equal, the same call comes to the same. Never 0.
+    pub fn code(&self) -> u64 {
+        self.code
     }
 
     /// The procedure that a definition says. `find` knows the tables of the database by their names. The

@@ -1,9 +1,10 @@
 //! Procedures against rows in a map: what they do, what they may not, and what stops them.
 
 use bytes::Bytes;
-use procedure::{Effects, Given, Limits, Prepared, Progress, Rows, Running, Runtime, Shape};
+use procedure::{Builtin, Effects, Given, Limits, Prepared, Progress, Rows, Running, Runtime, Shape, Tables};
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use types::data::kind::{Language, Procedure};
 use types::data::{Column, ColumnType, Row, Schema, Signature, Value, encode_key, encode_row};
 use types::procedure::{Failure, FailureKind};
@@ -351,4 +352,48 @@ fn ranges_are_read_backwards_with_what_the_call_has_written() {
     let mut world = World::of(&many);
     assert_eq!(world.call(&two, &[9_999]), Ok(vec![9_999, 9_998]));
     assert_eq!(kind(world.call(&two, &[10_000])), FailureKind::Reads, "it looks at no more rows");
+}
+
+#[test]
+fn pr240_equal_code_says_the_same_and_other_code_something_else() {
+    struct Other(u32);
+    impl Builtin for Other {
+        fn tables(&self) -> Vec<String> {
+            Vec::new()
+        }
+        fn fault(&self, _: &[Column], _: &[Column], _: &[Shape]) -> Option<String> {
+            None
+        }
+        fn edition(&self) -> u32 {
+            self.0
+        }
+        fn call(&self, _: &mut Tables<'_>, _: &[Value]) -> Result<(), Failure> {
+            Ok(())
+        }
+    }
+    let with = |name: &str, edition: u32| {
+        Runtime::with(vec![(name.into(), Arc::new(Other(edition)) as Arc<dyn Builtin>)]).code()
+    };
+    assert_eq!(Runtime::default().code(), Runtime::default().code());
+    assert_eq!(with("a", 1), with("a", 1));
+    let all = [Runtime::default().code(), with("a", 1), with("a", 2), with("b", 1)];
+    assert_eq!(BTreeSet::from(all).len(), all.len(), "{all:?}");
+    let lock =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock")).expect("is there");
+    let versions: Vec<&str> = lock.split("name = \"wasmi\"\nversion = \"").skip(1).collect();
+    let known = versions.iter().all(|rest| rest.starts_with("2.0.0\""));
+    assert!(known && versions.len() == 1, "another interpreter: change INTERPRETER in prepared.rs, and this");
+}
+
+#[test]
+fn pr240_a_call_that_ended_comes_to_the_same_without_limits() {
+    let transfer = prepare(TRANSFER, &["source", "target", "amount"]).expect("it is sound");
+    let world = World::of(&[(1, 100), (2, 5)]);
+    let given = || Given { now_ms: 5, seed: 9, ..Given::default() };
+    let first = run(&world, begin(&transfer, &[1, 2, 30], given()).expect("begins"), 100).expect("is done");
+    let names = [int("a"), int("b"), int("c")];
+    let values = [1, 2, 30].into_iter().map(Value::Int).collect();
+    let bytes = Signature::new(&names).expect("valid").encode(values).expect("fits");
+    let again = transfer.begin(&bytes, given(), Limits::of_repeated(8 << 20)).expect("begins");
+    assert_eq!(run(&world, again, 1_000).expect("is done"), first);
 }

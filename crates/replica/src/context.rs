@@ -3,7 +3,8 @@
 use crate::lease::Leases;
 use crate::output::Output;
 use crate::settings::Settings;
-use types::{Member, Now, PartitionId, Rules};
+use std::collections::BTreeSet;
+use types::{Member, Now, PartitionId, Rules, TableId};
 
 /// The time, the leases, the settings, and where outputs go.
 pub(crate) struct Ctx<'a> {
@@ -11,6 +12,8 @@ pub(crate) struct Ctx<'a> {
     pub leases: &'a mut dyn Leases,
     pub out: &'a mut Vec<Output>,
     pub settings: &'a Settings,
+    /// The databases whose members are sent calls.
+    pub calling: &'a BTreeSet<TableId>,
 }
 
 /// Which replica it is.

@@ -27,7 +27,7 @@ use types::{Engine, EngineError, Epoch, LogKind, Lsn, Micros, Mutation, Position
 use wire::entry::Kind;
 use wire::log::Record;
 use wire::peer::{Copy, LogReport};
-use wire::{Effects, Entry, Header, Request};
+use wire::{CallMark, Effects, Entry, Header, Request};
 
 /// A partition whose log could be shorter has it cut at least this often.
 const TRIM_EVERY: Micros = Micros::from_millis(5_000);
@@ -94,6 +94,7 @@ impl Data {
             marks: self.watermarks(),
             committed: self.marks.committed(),
             torn: self.log.is_torn(),
+            code: 0,
         }
     }
 
@@ -195,18 +196,21 @@ impl Data {
         header
     }
 
-    /// Makes the entry of a write, logs and executes it.
+    /// Makes the entry of a write, or of a `call` that is shipped as such, logs and executes it.
     pub fn log_effects(
         &mut self,
         mut header: Header,
         request: &Request,
-        effects: Effects,
+        (effects, call): (Effects, Option<&CallMark>),
         out: &mut Vec<Output>,
     ) -> Result<Position, EngineError> {
         session::fill(&mut header, request);
         header.unit = request.op.job().map_or(0, |job| job.0);
         let at = header.at;
-        let entry = Entry::encode(header, &effects.encode());
+        let entry = match call {
+            Some(mark) => Entry::encode_call(header, mark, &effects.encode()),
+            None => Entry::encode(header, &effects.encode()),
+        };
         let session = session::mutations_of(self.engine.as_ref(), &entry, &effects)?;
         let mut mutations = effects.mutations;
         mutations.extend(session);

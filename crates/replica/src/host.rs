@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::engine::Wake;
 use types::index::Wanted;
 use types::{
-    Durable, Engine, Epoch, Member, Micros, NodeId, Now, PartitionId, PartitionRecord, Position, TableId,
+    Durable, Engine, Epoch, Member, Micros, NodeId, Now, PartitionId, PartitionRecord, Position, Ship,
+    TableId,
 };
 use wire::control::{Advise, Proposed, ReplicaStatus, Suspect};
 use wire::peer::Append;
@@ -42,6 +43,8 @@ pub struct Host<L: Leases> {
     budget: Budget,
     /// The indexes that tables are to have.
     wanted: BTreeMap<TableId, Wanted>,
+    /// The databases whose members are sent calls.
+    calling: BTreeSet<TableId>,
     /// There is no room for what would be built.
     rests: bool,
     /// Replicas that read their files back, and what they may read now.
@@ -63,6 +66,7 @@ impl<L: Leases> Host<L> {
             shipping: VecDeque::new(),
             budget: Budget::default(),
             wanted: BTreeMap::new(),
+            calling: BTreeSet::new(),
             rests: false,
             scrubbing: VecDeque::new(),
             scrub_budget: Budget::default(),
@@ -174,7 +178,8 @@ impl<L: Leases> Host<L> {
     ) -> Option<T> {
         let replica = self.replicas.get_mut(&partition)?;
         self.touched.insert(partition);
-        let mut ctx = Ctx { now, leases: &mut self.leases, out, settings: &self.settings };
+        let mut ctx =
+            Ctx { now, leases: &mut self.leases, out, settings: &self.settings, calling: &self.calling };
         Some(act(replica, &mut ctx))
     }
 
@@ -391,6 +396,15 @@ impl<L: Leases> Host<L> {
         }
     }
 
+    /// What members of a database are sent of calls, as its newest record says. Nothing rests on when it
+    /// comes here: each entry says what it is.
+    pub fn ship(&mut self, database: TableId, ship: Ship) {
+        match ship {
+            Ship::Calls => drop(self.calling.insert(database)),
+            Ship::Effects => drop(self.calling.remove(&database)),
+        }
+    }
+
     /// Whether the disk is full, so that no index is built or removed for now.
     pub fn rest_indexes(&mut self, rests: bool) {
         self.rests = rests;
@@ -465,7 +479,8 @@ impl<L: Leases> Host<L> {
     pub fn flush(&mut self, now: Now, out: &mut Vec<Output>) {
         for partition in std::mem::take(&mut self.touched) {
             let Some(replica) = self.replicas.get_mut(&partition) else { continue };
-            let mut ctx = Ctx { now, leases: &mut self.leases, out, settings: &self.settings };
+            let mut ctx =
+                Ctx { now, leases: &mut self.leases, out, settings: &self.settings, calling: &self.calling };
             replica.flush(&mut ctx);
             self.note_aggregates(partition);
         }
@@ -475,7 +490,8 @@ impl<L: Leases> Host<L> {
     pub fn tick(&mut self, now: Now, out: &mut Vec<Output>) {
         let mut missed: BTreeMap<Member, Missed> = BTreeMap::new();
         for replica in self.replicas.values_mut() {
-            let mut ctx = Ctx { now, leases: &mut self.leases, out, settings: &self.settings };
+            let mut ctx =
+                Ctx { now, leases: &mut self.leases, out, settings: &self.settings, calling: &self.calling };
             let leads = replica.role.leader_mut().is_some_and(|leader| leader.takes_requests());
             if let Some(record) = replica.config.record().filter(|_| leads && !self.rests) {
                 let (wanted, database) = (self.wanted.get(&record.table), record.is_of_database());

@@ -213,6 +213,20 @@ pub(crate) fn mutations_of(
     Ok(mutations)
 }
 
+/// What a call changes that was done, with what it gave as a row of its own, if it is in a session (PR-192).
+/// The same wherever it is made.
+pub(crate) fn result_of(
+    (session, seq): (SessionId, u64),
+    (request_hash, confirmed): (u64, u64),
+    done: procedure::Effects,
+) -> Effects {
+    let kept = session.is_some().then(|| CallResult::Rows(done.rows).encode());
+    let affected = u32::try_from(kept.as_ref().map_or(0, Bytes::len)).expect("a result is short");
+    let mut mutations = done.mutations;
+    mutations.extend(kept.map(|kept| Mutation { key: result_key(session, seq), value: Some(kept) }));
+    Effects { request_hash, confirmed, outcome: Outcome::Returned as u8, affected, mutations }
+}
+
 /// Removes what calls gave of which nobody asks any more.
 fn without_results(session: SessionId, gone: &[Kept]) -> Vec<Mutation> {
     let results = gone.iter().filter(|kept| kept.outcome.has_result());

@@ -102,8 +102,16 @@ impl Candidate {
         let end = Position::new(Term(1), Lsn(end));
         let log = LogSummary { base: Position::ZERO, end, history: vec![(Term(1), Lsn(1))] };
         let marks = Watermarks { received: end.lsn, durable: end.lsn, ..Watermarks::default() };
-        let report =
-            LogReport { partition: P, epoch: self.epoch, from, log, marks, committed: Lsn::ZERO, torn };
+        let report = LogReport {
+            partition: P,
+            epoch: self.epoch,
+            from,
+            log,
+            marks,
+            committed: Lsn::ZERO,
+            torn,
+            code: 0,
+        };
         let now = self.now();
         self.host.peer(now, PeerMessage::LogReport(report), &mut self.out);
     }

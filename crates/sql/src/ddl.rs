@@ -12,7 +12,7 @@ use std::time::Duration;
 use types::data::{Column, ColumnType, Identity, Rules, Schema};
 use types::policy::Standby;
 use types::system::SEQUENCES;
-use types::{EngineKind, LogKind};
+use types::{EngineKind, LogKind, Ship};
 use wire::control::{AdminCommand, CreateTable as Request};
 
 /// How long the cluster may take to make or drop a table.
@@ -178,12 +178,13 @@ pub(crate) fn apply(option: &SqlOption, request: &mut Request) -> Result<(), Fai
             request.schema = Schema::from_parts(parts).map_err(invalid)?;
         }
         "standby" => request.standby = Some(standby(&text).ok_or_else(|| wrong("hot or cold"))?),
+        "ship" => request.ship = Ship::by_name(&text).ok_or_else(|| wrong("effects or calls"))?,
         "failover_target" => {
             let target = target(&text).ok_or_else(|| wrong("a time, as 500ms, or none"))?;
             request.failover_target_ms = Some(target);
         }
         _ => {
-            let hint = "the options are engine, log, policy, partitions, partition_by, factor, min_in_sync, available, standby and failover_target";
+            let hint = "the options are engine, log, policy, partitions, partition_by, factor, min_in_sync, available, standby and failover_target, and of a database ship";
             return Err(Failure::new("22023", format!("unrecognized parameter \"{name}\"")).hint(hint));
         }
     }

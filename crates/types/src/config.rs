@@ -10,6 +10,7 @@ use crate::index::Indexes;
 use crate::policy::{LogKind, Policy};
 use crate::position::{Epoch, Lsn, Position, Term};
 use crate::scheme::Scheme;
+use crate::ship::Ship;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -202,6 +203,9 @@ pub struct TableRecord {
     /// One bare table, or a database.
     #[serde(default, skip_serializing_if = "Holds::is_table")]
     pub holds: Holds,
+    /// Of a database: what members are sent of a call of a procedure.
+    #[serde(default, skip_serializing_if = "Ship::is_effects")]
+    pub ship: Ship,
     /// What this version does not know.
     #[serde(flatten)]
     pub unknown: Unknown,
@@ -227,6 +231,7 @@ impl TableRecord {
             indexes: Indexes::default(),
             failover_target_ms: None,
             holds: Holds::Table,
+            ship: Ship::Effects,
             unknown: Unknown::default(),
         }
     }

@@ -66,6 +66,8 @@ rules! {
     F19 "F19" slow_members_leave: "A slow backup or a hung disk holds everything up for ever.";
     F20 "F20" failed_appends_change_nothing:
         "A full disk, or a failed append, leaves a hole in the log.";
+    F21 "F21" calls_are_compared:
+        "A call comes to something else on a replica than at the primary, and the replica goes on.";
     F22 "F22" retries_are_applied_once: "A retry is applied twice.";
     F25 "F25" stale_reads_are_refused:
         "A backup answers from a state below the reader's token, or older than was allowed.";
@@ -140,6 +142,10 @@ rules! {
         "Two rows have the same values where a constraint forbids it, or one refers to a row that is not there.";
     Pr180 "PR-180" feeds_are_of_tables:
         "Feeds of one name into two tables of a database share one position.";
+    Pr220 "PR-220" limits_are_the_primarys:
+        "A replica stops a call at its own limits that the primary has not stopped.";
+    Pr240 "PR-240" calls_need_the_same_code:
+        "A replica makes a call with other code than the primary's.";
     Pr250 "PR-250" first_commit_wins:
         "A global transaction is committed over one that its snapshot does not show (lost update).";
     Pr251 "PR-251" flushes_follow_their_chain:

@@ -419,6 +419,9 @@ pub struct CreateTable {
     /// keys.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub global: bool,
+    /// Of a database: what members are sent of a call of a procedure.
+    #[serde(default, skip_serializing_if = "types::Ship::is_effects")]
+    pub ship: types::Ship,
 }
 
 impl CreateTable {
@@ -440,6 +443,7 @@ impl CreateTable {
             failover_target_ms: None,
             holds: types::Holds::Table,
             global: false,
+            ship: types::Ship::Effects,
         }
     }
 
@@ -486,6 +490,9 @@ pub struct AlterTable {
     /// budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failover_target_ms: Option<u64>,
+    /// Of a database: what members are sent of a call of a procedure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ship: Option<types::Ship>,
     /// Copies of each partition. What is there stays where it is as far as it stays at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub factor: Option<u8>,

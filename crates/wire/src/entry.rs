@@ -10,9 +10,15 @@
 //! 72 unit u64 | 80 commit timestamp u64, or 0 | 88 checksum u32 (CRC-32C of bytes 0..88 and the payload)
 //! ```
 //!
+//! Behind the payload of a `Call` stands what it has come to: `length u32`, 0 if it is not there, then
+//! [`crate::effects`]. The checksum does not cover it: whether it travels and lies with the entry differs
+//! from copy to copy, and the entry is the same (PR-240). The payload covers it by a digest
+//! ([`crate::call_entry`]).
+//!
 //! The checksum of the previous entry chains a partition's entries: two logs with an equal last entry are
 //! equal below it (R3).
 
+use crate::call_entry::{CallMark, digest_fits};
 use bytes::{BufMut, Bytes, BytesMut};
 use types::{Lsn, PartitionId, Position, SessionId, TableId, Term};
 
@@ -31,7 +37,7 @@ const CRC_AT: usize = 88;
 pub enum Kind {
     /// Effects on rows: [`crate::effects`].
     Rows = 1,
-    /// A deterministic procedure to be called. Reserved.
+    /// A procedure is called: [`crate::call_entry`]. What it comes to stands beside it, or is found out.
     Call = 2,
     /// A SQL statement. Reserved.
     Sql = 3,
@@ -110,6 +116,9 @@ pub enum EntryError {
     /// A length beyond the cap.
     #[error("an entry of {0} payload bytes is over the limit of {MAX_PAYLOAD_BYTES}")]
     TooLong(usize),
+    /// What stands beside a call is not what it came to.
+    #[error("what stands beside a call is not what it came to")]
+    Beside,
     /// The bytes were changed.
     #[error("an entry's checksum is {found:08x}, its bytes give {computed:08x}")]
     Checksum {
@@ -174,15 +183,33 @@ impl Header {
 pub struct Entry {
     header: Header,
     bytes: Bytes,
+    /// Where the payload ends.
+    end: usize,
     crc: u32,
 }
+
+/// What a call came to begins so many bytes behind its payload.
+const BESIDE: usize = 4;
 
 impl Entry {
     /// Encodes an entry. Panics if the payload is over [`MAX_PAYLOAD_BYTES`]: callers check requests at the
     /// door.
     pub fn encode(header: Header, payload: &[u8]) -> Entry {
-        assert!(payload.len() <= MAX_PAYLOAD_BYTES, "payload of {} bytes", payload.len());
-        let mut out = BytesMut::with_capacity(HEADER_BYTES + payload.len());
+        Entry::encode_beside(header, payload, &[])
+    }
+
+    /// A call that came to these effects, as they are encoded. Panics like [`Entry::encode`].
+    pub fn encode_call(header: Header, mark: &CallMark, effects: &[u8]) -> Entry {
+        assert!(header.kind == Kind::Call, "PR-240: effects stand beside calls alone");
+        Entry::encode_beside(header, &mark.encode(effects), effects)
+    }
+
+    /// With effects beside it, or nothing.
+    fn encode_beside(header: Header, payload: &[u8], effects: &[u8]) -> Entry {
+        let longest = payload.len().max(effects.len());
+        assert!(longest <= MAX_PAYLOAD_BYTES, "payload of {longest} bytes");
+        let end = HEADER_BYTES + payload.len();
+        let mut out = BytesMut::with_capacity(end + BESIDE + effects.len());
         out.put_u8(FORMAT);
         out.put_u8(header.kind as u8);
         out.put_u16_le(header.flags);
@@ -203,7 +230,39 @@ impl Entry {
         let crc = crc32c::crc32c_append(crc32c::crc32c(&out), payload);
         out.put_u32_le(crc);
         out.put_slice(payload);
-        Entry { header, bytes: out.freeze(), crc }
+        put_beside(&mut out, header.kind, effects);
+        Entry { header, bytes: out.freeze(), end, crc }
+    }
+
+    /// A call, with these effects beside it, as they are encoded: those that it [came to](Entry::came_to).
+    pub fn with_effects(&self, effects: &[u8]) -> Entry {
+        assert!(self.header.kind == Kind::Call, "PR-240: effects stand beside calls alone");
+        Entry::encode_beside(self.header.clone(), &self.payload(), effects)
+    }
+
+    /// True if these are the effects, as they are encoded, that this call came to at its primary (F21).
+    pub fn came_to(&self, effects: &[u8]) -> bool {
+        digest_fits(&self.payload(), effects)
+    }
+
+    /// True for a call without what it came to: who takes it in makes it.
+    pub fn is_call_alone(&self) -> bool {
+        self.header.kind == Kind::Call && self.bytes.len() == self.end + BESIDE
+    }
+
+    /// Appends the entry as it goes to who makes calls itself: without what stands beside it.
+    pub fn put_alone(&self, out: &mut BytesMut) {
+        out.put_slice(&self.bytes[..self.end]);
+        put_beside(out, self.header.kind, &[]);
+    }
+
+    /// What a write or a call changes ([`crate::effects`]), if it is here. None for other kinds.
+    pub fn effects(&self) -> Option<Bytes> {
+        match self.header.kind {
+            Kind::Rows => Some(self.payload()),
+            Kind::Call => Some(self.bytes.slice(self.end + BESIDE..)).filter(|effects| !effects.is_empty()),
+            _ => None,
+        }
     }
 
     /// Takes the first entry off `bytes`, checked. `bytes` keeps what follows it; on an error it is
@@ -227,7 +286,8 @@ impl Entry {
         Ok(entries)
     }
 
-    /// The whole length in bytes that the entry at the start of `bytes` claims. Needs its header only.
+    /// The whole length in bytes that the entry at the start of `bytes` claims. Needs its header only; of a
+    /// call also what says how much stands beside it.
     pub fn length(bytes: &[u8]) -> Result<usize, EntryError> {
         if bytes.len() < HEADER_BYTES {
             return Err(EntryError::Short { have: bytes.len(), need: HEADER_BYTES });
@@ -239,7 +299,18 @@ impl Entry {
         if payload > MAX_PAYLOAD_BYTES {
             return Err(EntryError::TooLong(payload));
         }
-        Ok(HEADER_BYTES + payload)
+        let end = HEADER_BYTES + payload;
+        if bytes[1] != Kind::Call as u8 {
+            return Ok(end);
+        }
+        if bytes.len() < end + BESIDE {
+            return Err(EntryError::Short { have: bytes.len(), need: end + BESIDE });
+        }
+        let beside = read_u32(bytes, end) as usize;
+        match beside > MAX_PAYLOAD_BYTES {
+            true => Err(EntryError::TooLong(beside)),
+            false => Ok(end + BESIDE + beside),
+        }
     }
 
     /// Decodes exactly one entry and checks its checksum.
@@ -249,7 +320,8 @@ impl Entry {
             return Err(EntryError::Short { have: bytes.len(), need: length });
         }
         let found = read_u32(&bytes, CRC_AT);
-        let computed = crc32c::crc32c_append(crc32c::crc32c(&bytes[..CRC_AT]), &bytes[HEADER_BYTES..]);
+        let end = HEADER_BYTES + read_u32(&bytes, 4) as usize;
+        let computed = crc32c::crc32c_append(crc32c::crc32c(&bytes[..CRC_AT]), &bytes[HEADER_BYTES..end]);
         if found != computed {
             return Err(EntryError::Checksum { found, computed });
         }
@@ -268,7 +340,12 @@ impl Entry {
             unit: read_u64(&bytes, 72),
             commit_ts: read_u64(&bytes, 80),
         };
-        Ok(Entry { header, crc: found, bytes })
+        let entry = Entry { header, crc: found, end, bytes };
+        let beside = entry.effects().filter(|_| kind == Kind::Call);
+        match beside.is_some_and(|effects| !entry.came_to(&effects)) {
+            true => Err(EntryError::Beside),
+            false => Ok(entry),
+        }
     }
 
     /// The header.
@@ -291,14 +368,22 @@ impl Entry {
         self.crc
     }
 
-    /// What follows the header. Shares the entry's memory.
+    /// What follows the header, without what stands beside it. Shares the entry's memory.
     pub fn payload(&self) -> Bytes {
-        self.bytes.slice(HEADER_BYTES..)
+        self.bytes.slice(HEADER_BYTES..self.end)
     }
 
-    /// The whole entry as it is logged and sent.
+    /// The whole entry as it is logged and sent, with what stands beside it.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
+    }
+}
+
+/// Behind a call stands how long its effects are, and they.
+fn put_beside(out: &mut BytesMut, kind: Kind, effects: &[u8]) {
+    if kind == Kind::Call {
+        out.put_u32_le(effects.len() as u32);
+        out.put_slice(effects);
     }
 }
 
@@ -350,6 +435,43 @@ mod tests {
                 bad[at] ^= 1 << bit;
                 assert!(Entry::decode(Bytes::from(bad)).is_err(), "bit {bit} of byte {at}");
             }
+            assert!(Entry::decode(Bytes::copy_from_slice(&good[..at])).is_err(), "cut at {at}");
+        }
+    }
+
+    /// A call, and what it came to.
+    fn call() -> (Entry, &'static [u8]) {
+        let effects = b"what it came to";
+        let header = Header { kind: Kind::Call, ..sample(b"").header().clone() };
+        let payload = [&crate::call_entry::digest(effects).to_le_bytes()[..], b"the call"].concat();
+        (Entry::encode(header, &payload), effects)
+    }
+
+    #[test]
+    fn pr240_a_call_is_the_same_entry_with_its_effects_and_without() {
+        let (alone, effects) = call();
+        let whole = alone.with_effects(effects);
+        assert!(alone.is_call_alone() && !whole.is_call_alone() && !sample(b"").is_call_alone());
+        assert_eq!((alone.effects(), whole.effects()), (None, Some(Bytes::from_static(effects))));
+        assert_eq!((whole.crc(), whole.payload(), whole.at()), (alone.crc(), alone.payload(), alone.at()));
+        assert!(alone.came_to(effects) && !alone.came_to(b"something else") && !alone.came_to(b""));
+        let other = alone.with_effects(b"something else").bytes().clone();
+        assert_eq!(Entry::decode(other), Err(EntryError::Beside));
+        let mut sent = BytesMut::new();
+        whole.put_alone(&mut sent);
+        assert_eq!(&sent[..], &alone.bytes()[..]);
+        let run = [&sent[..], whole.bytes(), sample(b"rows").bytes()].concat();
+        assert_eq!(Entry::all(run.into()).expect("decodes"), vec![alone, whole, sample(b"rows")]);
+    }
+
+    #[test]
+    fn pr240_what_stands_beside_a_call_is_as_safe_as_the_rest() {
+        let (alone, effects) = call();
+        let good = alone.with_effects(effects).bytes().to_vec();
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            assert!(Entry::decode(Bytes::from(bad)).is_err(), "byte {at}");
             assert!(Entry::decode(Bytes::copy_from_slice(&good[..at])).is_err(), "cut at {at}");
         }
     }

@@ -3,9 +3,11 @@
 //! of writes ([`outcome`]), global transactions ([`commit`]), what nodes tell each other ([`peer`]) and the
 //! controllers ([`control`]), the handshake ([`hello`]), how files are shipped ([`ship`]), loaded
 //! ([`bulk`]) and read back ([`scrub`]), jobs ([`job`]), calls of procedures ([`procedure`]), what nodes
-//! keep of the cluster's records ([`kept`]), and the entry of a partition's log ([`entry`], [`effects`]).
+//! keep of the cluster's records ([`kept`]), and the entry of a partition's log ([`entry`], [`effects`],
+//! [`call_entry`]).
 
 pub mod bulk;
+pub mod call_entry;
 pub mod commit;
 pub mod control;
 pub mod effects;
@@ -25,6 +27,7 @@ pub mod scrub;
 pub mod ship;
 pub mod spread;
 
+pub use call_entry::CallMark;
 pub use commit::{CommitAnswer, CommitRequest, Flush, FlushState, ManagerOp};
 pub use control::RecordText;
 pub use effects::Effects;

@@ -374,8 +374,17 @@ mod tests {
         let report = |end: Position, history: Vec<(Term, Lsn)>| {
             let log = LogSummary { base: Position::ZERO, end, history };
             let (marks, committed) = (Watermarks::default(), Lsn::ZERO);
-            Message::LogReport(LogReport { partition, epoch, from, log, marks, committed, torn: false })
-                .validate()
+            Message::LogReport(LogReport {
+                partition,
+                epoch,
+                from,
+                log,
+                marks,
+                committed,
+                torn: false,
+                code: 0,
+            })
+            .validate()
         };
         let (good, far) = (Position::new(Term(7), Lsn(9)), Position::new(Term(7), Lsn::MAX));
         assert_eq!(report(good, vec![(Term(1), Lsn(1))]), Ok(()));

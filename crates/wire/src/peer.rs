@@ -73,6 +73,9 @@ pub enum Refusal {
     /// The next entry, at this LSN, makes a bulk load part of the state whose files the member does not have
     /// (PR-39).
     Unstaged(Lsn),
+    /// The next entry, at this LSN, is a call that the member cannot make itself now: it wants to be sent
+    /// what the call came to (PR-240).
+    Effects(Lsn),
 }
 
 /// An append that was not taken.
@@ -116,7 +119,7 @@ pub struct ReportRequest {
 }
 
 /// A member's report (R6, PR-74).
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct LogReport {
     /// The partition.
     pub partition: PartitionId,
@@ -132,6 +135,8 @@ pub struct LogReport {
     pub committed: Lsn,
     /// True if its log lost a torn end or was damaged since it last acknowledged (PR-18).
     pub torn: bool,
+    /// The code with which it makes calls of procedures itself; 0: it makes none (PR-240).
+    pub code: u64,
 }
 
 /// A new primary fetches what another member has more.

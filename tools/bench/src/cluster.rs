@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use types::data::{Column, ColumnType, Row, Schema, Value};
 use types::random::Random;
-use types::{EngineKind, LogKind, NodeId};
+use types::{EngineKind, LogKind, NodeId, Ship};
 use wire::control::{AdminCommand, ClusterStatus, CreateTable};
 use wire::{Body, Op, ReadLevel};
 
@@ -49,18 +49,21 @@ pub struct TableKind {
     pub log: LogKind,
     /// Partitions.
     pub partitions: u32,
+    /// What backups are sent of calls.
+    pub ship: Ship,
 }
 
 impl TableKind {
     /// A main-memory table: engine and log in memory.
     pub fn main_memory(policy: &str, factor: u8, partitions: u32) -> TableKind {
         let (engine, log) = (EngineKind::Memory, LogKind::Memory);
-        TableKind { policy: policy.into(), factor, engine, log, partitions }
+        TableKind { policy: policy.into(), factor, engine, log, partitions, ship: Ship::Effects }
     }
 
     /// A `durable` table with three copies.
     pub fn durable(engine: EngineKind, partitions: u32) -> TableKind {
-        TableKind { policy: "durable".into(), factor: 3, engine, log: LogKind::Disk, partitions }
+        let (policy, log, ship) = ("durable".into(), LogKind::Disk, Ship::Effects);
+        TableKind { policy, factor: 3, engine, log, partitions, ship }
     }
 
     /// In a few words.
@@ -70,7 +73,8 @@ impl TableKind {
             LogKind::Memory => "memory",
         };
         let engine = self.engine.name();
-        format!("{} factor {}, engine {engine}, log {log}", self.policy, self.factor)
+        let ship = if self.ship.is_effects() { "" } else { ", calls shipped" };
+        format!("{} factor {}, engine {engine}, log {log}{ship}", self.policy, self.factor)
     }
 }
 
@@ -166,6 +170,7 @@ impl Ours {
             log: kind.log,
             factor: Some(kind.factor),
             partitions: kind.partitions,
+            ship: kind.ship,
             ..request(&name, &kind.policy)
         }
     }

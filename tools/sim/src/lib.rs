@@ -10,11 +10,12 @@
 //! | what can happen, and that it does | [`event`], [`world`] |
 //! | what a seed is made of | [`plan`], [`faults`] |
 //! | machines | [`disk`], [`lsm_files`], [`network`], [`clock`], [`node`] |
-//! | clients, keys and rows | [`client`], [`snapshot_client`], [`load_client`], [`job_client`], [`table_client`], [`rows`] |
+//! | clients, keys and rows | [`client`], [`snapshot_client`], [`load_client`], [`job_client`], [`table_client`], [`call_client`], [`rows`], [`programs`] |
 //! | checkers | [`check`] |
 //! | planted bugs and the seeds that find them | [`plants`] |
 //! | runs and their figures | [`outcome`], [`summary`] |
 
+pub mod call_client;
 pub mod check;
 pub mod client;
 pub mod clock;
@@ -29,6 +30,7 @@ pub mod node;
 pub mod outcome;
 pub mod plan;
 pub mod plants;
+pub mod programs;
 pub mod random;
 pub mod rows;
 pub mod snapshot_client;

@@ -3,7 +3,7 @@
 use types::Finding;
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::of_mutant`].
-pub const FOUND: [(Finding, u64); 80] = [
+pub const FOUND: [(Finding, u64); 83] = [
     (Finding::F01, 1),
     (Finding::F02, 5),
     (Finding::F03, 0),
@@ -23,6 +23,7 @@ pub const FOUND: [(Finding, u64); 80] = [
     (Finding::F18, 0),
     (Finding::F19, 14),
     (Finding::F20, 8),
+    (Finding::F21, 0),
     (Finding::F22, 2),
     (Finding::F25, 1),
     (Finding::Pr01, 9),
@@ -68,6 +69,8 @@ pub const FOUND: [(Finding, u64); 80] = [
     (Finding::Pr145, 2),
     (Finding::Pr150, 0),
     (Finding::Pr180, 0),
+    (Finding::Pr220, 0),
+    (Finding::Pr240, 0),
     (Finding::Pr250, 0),
     (Finding::Pr251, 0),
     (Finding::Pr252, 0),

@@ -26,6 +26,8 @@ pub enum Concern {
     OwnFaults = 9,
     /// How long logs may become before engines are written.
     Flushes = 10,
+    /// What procedures there are, and what their calls may use.
+    Calls = 11,
 }
 
 /// A stream of numbers.

@@ -111,6 +111,10 @@ pub struct YcsbArgs {
     /// By what operations are asked for: calls of a table, or of procedures in a database of one partition.
     #[arg(long, default_value = "put", value_name = "put|procedure")]
     pub by: Asking,
+    /// What backups are sent of calls of procedures; with `calls` a second database is sent effects, for
+    /// comparison.
+    #[arg(long, value_enum, default_value_t = super::cluster::ShipArg::Effects)]
+    pub ship: super::cluster::ShipArg,
     /// So many operations are to begin in each second.
     #[arg(long, value_name = "PER_SECOND")]
     pub rate: Option<f64>,

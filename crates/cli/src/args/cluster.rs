@@ -139,6 +139,9 @@ transaction manager, which keeps all commits in the table sys_commits.")]
         /// How far a transaction reaches.
         #[arg(long, value_enum, default_value_t = TransactionsArg::Partition)]
         transactions: TransactionsArg,
+        /// What backups are sent of calls of procedures.
+        #[arg(long, value_enum, default_value_t = ShipArg::Effects)]
+        ship: ShipArg,
     },
     /// List databases.
     #[command(after_help = "Example:
@@ -147,7 +150,8 @@ transaction manager, which keeps all commits in the table sys_commits.")]
     /// Change what a database's commits promise, or how many copies there are, while it serves.
     #[command(after_help = "Examples:
   understudy database alter bank --policy sync
-  understudy database alter bank --factor 3")]
+  understudy database alter bank --factor 3
+  understudy database alter bank --ship calls")]
     Alter {
         /// Its name.
         name: String,
@@ -169,6 +173,9 @@ transaction manager, which keeps all commits in the table sys_commits.")]
         /// What backups do with commits.
         #[arg(long, value_enum)]
         standby: Option<StandbyArg>,
+        /// What backups are sent of calls of procedures.
+        #[arg(long, value_enum)]
+        ship: Option<ShipArg>,
     },
     /// Drop a database with all its tables.
     #[command(after_help = "Example:
@@ -249,6 +256,24 @@ impl From<StandbyArg> for types::policy::Standby {
         match standby {
             StandbyArg::Hot => types::policy::Standby::Hot,
             StandbyArg::Cold => types::policy::Standby::Cold,
+        }
+    }
+}
+
+/// What backups are sent of calls of procedures.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum ShipArg {
+    /// What they have written.
+    Effects,
+    /// The calls, which backups make themselves: less to send where a call writes much.
+    Calls,
+}
+
+impl From<ShipArg> for types::Ship {
+    fn from(ship: ShipArg) -> types::Ship {
+        match ship {
+            ShipArg::Effects => types::Ship::Effects,
+            ShipArg::Calls => types::Ship::Calls,
         }
     }
 }

@@ -129,7 +129,7 @@ fn ycsb(args: YcsbArgs) -> YcsbOptions {
         distribution: args.distribution.map(Into::into),
         letters: args.workload,
         table,
-        offer: Offer { asking: args.by, rate: args.rate, quota: args.cpu_quota },
+        offer: Offer { asking: args.by, rate: args.rate, ship: args.ship.into(), quota: args.cpu_quota },
         sweep: match (args.sweep, args.paper_times) {
             (false, _) => None,
             (true, false) => Some(Sweep::Short),

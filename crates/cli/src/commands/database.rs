@@ -10,7 +10,7 @@ use serde::Serialize;
 use types::data::{Column, Schema, parse_columns};
 use types::database::SHARED;
 use types::policy::Below;
-use types::{EngineKind, LogKind, Policy, Scheme, TableRecord};
+use types::{EngineKind, LogKind, Policy, Scheme, Ship, TableRecord};
 use wire::RecordText;
 use wire::control::{AdminCommand, AlterTable};
 
@@ -27,6 +27,7 @@ struct Shown {
     below: Below,
     engine: EngineKind,
     log: LogKind,
+    ship: Ship,
     survives: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     partition_by: Vec<String>,
@@ -48,6 +49,7 @@ impl Shown {
             below: policy.below,
             engine: record.engine,
             log: record.log,
+            ship: record.ship,
             survives: survive::survives(policy, policy.factor.into()),
             partition_by: record.partition_key().iter().map(|column| column.name.clone()).collect(),
             transactions: if record.is_global() { "global" } else { "partition" },
@@ -66,7 +68,10 @@ impl Shown {
             }
             several => format!("{several} partitions by ({})", self.partition_by.join(", ")),
         };
-        format!("database {database}: {spread}, {copies}, policy {policy}; an acknowledged commit {survives}")
+        let ship = if self.ship.is_effects() { "" } else { "; calls are shipped" };
+        format!(
+            "database {database}: {spread}, {copies}, policy {policy}; an acknowledged commit {survives}{ship}"
+        )
     }
 }
 
@@ -85,6 +90,7 @@ pub fn run(command: DatabaseCommand, context: &mut Context) -> Result<(), Failur
             log,
             standby,
             transactions,
+            ship,
         } => {
             let choices = Choices {
                 partition_by: None,
@@ -108,6 +114,7 @@ pub fn run(command: DatabaseCommand, context: &mut Context) -> Result<(), Failur
                 failover_target_ms: None,
             };
             let mut request = choices.database(&name)?;
+            request.ship = ship.into();
             if let Some(text) = &partition_by {
                 let key = partition_key(text)?;
                 let schema = types::database::catalog_schema_by(&key);
@@ -123,7 +130,7 @@ pub fn run(command: DatabaseCommand, context: &mut Context) -> Result<(), Failur
             Ok(())
         }
         DatabaseCommand::List => list(context),
-        DatabaseCommand::Alter { name, policy, factor, min_in_sync, available, strict, standby } => {
+        DatabaseCommand::Alter { name, policy, factor, min_in_sync, available, strict, standby, ship } => {
             let request = AlterTable {
                 name,
                 policy,
@@ -131,6 +138,7 @@ pub fn run(command: DatabaseCommand, context: &mut Context) -> Result<(), Failur
                 min_in_sync,
                 available: (available || strict).then_some(available),
                 standby: standby.map(Into::into),
+                ship: ship.map(Into::into),
                 ..AlterTable::default()
             };
             alter(request, context)
@@ -169,9 +177,10 @@ fn list(context: &mut Context) -> Result<(), Failure> {
             shown.policy.clone(),
             text(serde_json::json!(shown.engine)),
             text(serde_json::json!(shown.log)),
+            shown.ship.to_string(),
         ]
     };
-    let head = ["database", "partitions", "copies", "min in sync", "policy", "engine", "log"];
+    let head = ["database", "partitions", "copies", "min in sync", "policy", "engine", "log", "ship"];
     context.out.table(&head, databases.iter().map(row));
     Ok(())
 }

@@ -43,6 +43,8 @@ pub struct TableLine {
     pub replay_ms: Option<u64>,
     /// What that is to stay below, if the table has a failover target.
     pub failover_target_ms: Option<u64>,
+    /// Of a database: what members are sent of calls of procedures.
+    pub ship: types::Ship,
     /// All of it in one line.
     pub words: String,
 }
@@ -343,6 +345,9 @@ impl Look<'_> {
         }
         let replay_ms = self.estimates.table(table).map(|micros| micros.div_ceil(1000));
         words.push_str(&replay_words(table, replay_ms));
+        if !table.ship.is_effects() {
+            words.push_str("; calls are shipped");
+        }
         TableLine {
             table: table.name.clone(),
             policy: policy.name.clone(),
@@ -353,6 +358,7 @@ impl Look<'_> {
             stopped: wrong,
             replay_ms,
             failover_target_ms: table.failover_target_ms,
+            ship: table.ship,
             words,
         }
     }

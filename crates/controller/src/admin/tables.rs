@@ -5,6 +5,7 @@
 //! are written, a hundred at a time; its record and name are written and the mark is taken away, in one.
 //! Nobody sees it before the last one. What an interrupted creation leaves is swept away.
 
+use super::transactions::check_several;
 use super::{Answer, FAILED, Job, NOT_FOUND, REFUSED, UNREACHABLE, USAGE};
 use crate::api::ConnId;
 use crate::controller::Controller;
@@ -17,8 +18,8 @@ use std::collections::BTreeSet;
 use types::config::{PartitionRecord, TableRecord, Unknown};
 use types::data::Schema;
 use types::database::SHARED;
-use types::policy::Below;
-use types::{Epoch, Holds, Indexes, LogKind, Member, NodeId, Now, PartitionId, Policy, TableId};
+use types::policy::{Below, Standby};
+use types::{Epoch, Holds, Indexes, LogKind, Member, NodeId, Now, PartitionId, Policy, Ship, TableId};
 use wire::RecordText;
 use wire::control::{AddIndex, AlterTable, CreateTable, MOST_NUMBERS};
 
@@ -79,6 +80,7 @@ impl Controller {
             placement,
             created_ms: now.wall_ms,
             holds: request.holds,
+            ship: request.ship,
             failover_target_ms: request.failover_target_ms.filter(|target| *target > 0),
             unknown: as_placed(&request),
             ..TableRecord::new(TableId(cluster.next_table), &request.name, request.schema.clone(), policy)
@@ -207,6 +209,7 @@ impl Controller {
         policy.check(request.engine).map_err(|error| (USAGE, error.to_string()))?;
         check_several((request.holds, request.global), request.partitions, &policy)?;
         self.check_global(request, &policy)?;
+        check_ship(request.holds, request.ship, &policy)?;
         let (copies, partitions) = (usize::from(factor), request.partitions as usize);
         if copies > sites.len() {
             return Err((REFUSED, too_few((request.holds, &request.name), copies, &sites)));
@@ -301,11 +304,13 @@ impl Controller {
         };
         let altered = new_policy(table, &request).and_then(|policy| {
             check_several((table.holds, table.is_global()), table.partitions, &policy)?;
+            let ship = request.ship.unwrap_or(table.ship);
+            check_ship(table.holds, ship, &policy)?;
             let schema = new_schema(table, &request)?;
             let indexes = new_indexes(table, &schema, &request)?;
             let placement = self.resized(now, table, policy.factor.into())?;
             let failover_target_ms = new_target(table.failover_target_ms, request.failover_target_ms)?;
-            Ok(TableRecord { policy, placement, schema, indexes, failover_target_ms, ..table.clone() })
+            Ok(TableRecord { policy, placement, schema, indexes, failover_target_ms, ship, ..table.clone() })
         });
         let record = match altered {
             Ok(record) if record == *table => return Some(self.altered(holds, &request)),
@@ -371,7 +376,8 @@ fn new_policy(table: &TableRecord, request: &AlterTable) -> Result<Policy, Refus
     let others = !request.add_columns.is_empty()
         || request.add_index.is_some()
         || request.drop_index.is_some()
-        || request.failover_target_ms.is_some();
+        || request.failover_target_ms.is_some()
+        || request.ship.is_some();
     let old = &table.policy;
     match (name, min_in_sync, available, standby, factor) {
         (None, None, None, None, None) if !others => {
@@ -539,19 +545,18 @@ fn check_database(request: &CreateTable) -> Result<(), Refusal> {
     }
 }
 
-/// What one partition of a database says of tables, others follow: a failover must not lose it.
-/// Of global transactions the partitions are told again what they have lost.
-fn check_several((holds, global): (Holds, bool), partitions: u32, policy: &Policy) -> Result<(), Refusal> {
-    let loses = policy.rests_on().is_primary() && policy.factor > 1 && !global;
-    match holds == Holds::Database && partitions > 1 && loses {
-        true => Err((
-            USAGE,
-            format!(
-                "a database of several partitions cannot have the policy {}: a failover may lose commits",
-                policy.name
-            ),
-        )),
-        false => Ok(()),
+/// Calls are shipped to who executes what it is sent, in databases: only they have procedures.
+fn check_ship(holds: Holds, ship: Ship, policy: &Policy) -> Result<(), Refusal> {
+    let refuse = |why: &str| Err((USAGE, format!("ship = calls {why}")));
+    match (ship, holds, policy.standby) {
+        (Ship::Effects, ..) => Ok(()),
+        (Ship::Calls, Holds::Table | Holds::TableOf(_), _) => {
+            refuse("is of databases: a bare table has no procedures")
+        }
+        (Ship::Calls, Holds::Database, Standby::Cold) => {
+            refuse("does not go with cold standbys: they execute nothing (standby hot, or ship effects)")
+        }
+        (Ship::Calls, Holds::Database, Standby::Hot) => Ok(()),
     }
 }
 

@@ -37,3 +37,23 @@ impl Controller {
         }
     }
 }
+
+/// What one partition of a database says of tables, others follow: a failover must not lose it.
+/// Of global transactions the partitions are told again what they have lost.
+pub(super) fn check_several(
+    (holds, global): (Holds, bool),
+    partitions: u32,
+    policy: &Policy,
+) -> Result<(), (u8, String)> {
+    let loses = policy.rests_on().is_primary() && policy.factor > 1 && !global;
+    match holds == Holds::Database && partitions > 1 && loses {
+        true => Err((
+            USAGE,
+            format!(
+                "a database of several partitions cannot have the policy {}: a failover may lose commits",
+                policy.name
+            ),
+        )),
+        false => Ok(()),
+    }
+}

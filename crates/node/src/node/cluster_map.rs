@@ -4,7 +4,7 @@
 use super::Node;
 use crate::failure::Failure;
 use std::collections::BTreeSet;
-use types::{Generation, PartitionId, PartitionRecord, TableId};
+use types::{Generation, PartitionId, PartitionRecord, Ship, TableId};
 use wire::Message;
 use wire::control::{AdminAnswer, ClusterMap, RegisterRefused};
 use wire::hello::Welcome;
@@ -80,6 +80,9 @@ impl Node {
         let mut whole = taken.whole;
         for (table, wanted) in taken.indexes {
             self.replicas.host_mut().want_indexes(table, wanted);
+        }
+        for (database, ship) in taken.ships {
+            self.replicas.host_mut().ship(database, ship);
         }
         for text in &cluster_map.partitions {
             match text.read::<PartitionRecord>() {
@@ -159,6 +162,7 @@ impl Node {
     fn drop_table(&mut self, table: TableId) -> Result<(), Failure> {
         self.view.drop_table(table);
         self.replicas.host_mut().want_indexes(table, None);
+        self.replicas.host_mut().ship(table, Ship::Effects);
         self.storage.of_table(table).into_iter().try_for_each(|id| self.drop_replica(id))
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use types::index::Wanted;
-use types::{ClusterRecord, NodeId, NodeRecord, PartitionId, PartitionRecord, TableId, TableRecord};
+use types::{ClusterRecord, NodeId, NodeRecord, PartitionId, PartitionRecord, Ship, TableId, TableRecord};
 use wire::control::ClusterMap;
 
 /// The records as this node knows them.
@@ -25,6 +25,8 @@ pub struct MapChanges {
     pub whole: bool,
     /// The indexes of tables that were named.
     pub indexes: Vec<(TableId, Option<Wanted>)>,
+    /// What members are sent of calls, of those among them that are databases.
+    pub ships: Vec<(TableId, Ship)>,
 }
 
 impl View {
@@ -79,11 +81,11 @@ impl View {
         // Another metastore counts from somewhere else.
         let behind = theirs == known && cluster_map.revision < self.revision;
         if theirs < known || behind {
-            return MapChanges { whole: false, indexes: Vec::new() };
+            return MapChanges { whole: false, indexes: Vec::new(), ships: Vec::new() };
         }
         self.revision = cluster_map.revision;
         // Nothing may be taken for gone because a line of what is there could not be read.
-        let mut taken = MapChanges { whole: cluster_map.whole, indexes: Vec::new() };
+        let mut taken = MapChanges { whole: cluster_map.whole, indexes: Vec::new(), ships: Vec::new() };
         let mut note = |error: String| {
             eprintln!("{error}");
             taken.whole = false;
@@ -104,6 +106,9 @@ impl View {
                 Ok(record) => {
                     let wanted = (!record.indexes.is_empty()).then(|| Wanted::of(&record));
                     taken.indexes.push((record.id, wanted));
+                    if record.is_database() {
+                        taken.ships.push((record.id, record.ship));
+                    }
                     self.tables.insert(record.id, record);
                 }
                 Err(error) => note(error),

@@ -150,6 +150,7 @@ mod tests {
         let table = TableLine {
             table: EVIL.into(),
             policy: "durable".into(),
+            ship: types::Ship::Effects,
             copies: 2,
             factor: 3,
             survives: "survives any one node crash".into(),

@@ -313,6 +313,7 @@ pub(super) fn request(record: &TableRecord, name: &str, factor: Option<u8>) -> C
         failover_target_ms: record.failover_target_ms,
         holds: record.holds,
         global: record.is_global(),
+        ship: record.ship,
     }
 }
 

@@ -14,7 +14,7 @@ use types::data::kind::Procedure;
 use types::data::{Column, Value};
 use types::procedure::{Failure, FailureKind};
 use wasmi::{
-    Config, Engine, Error, Func, Linker, Module, ResumableCall, ResumableCallHostTrap,
+    CompilationMode, Config, Engine, Error, Func, Linker, Module, ResumableCall, ResumableCallHostTrap,
     ResumableCallOutOfFuel, Store, StoreLimitsBuilder, TrapCode, Val,
 };
 
@@ -36,6 +36,8 @@ impl WasmRuntime {
         let mut config = Config::default();
         config.consume_fuel(true).floats(false).allow_start_fn(false).set_max_recursion_depth(MAX_DEPTH);
         config.wasm_multi_memory(false).ignore_custom_sections(true);
+        // Translated when it is first called, a function would take its steps from that call, and none later.
+        config.compilation_mode(CompilationMode::Eager);
         WasmRuntime { engine: Engine::new(&config) }
     }
 

@@ -1,6 +1,7 @@
 //! What a backup does with an append: it is checked and taken in.
 
 use crate::data::Data;
+use crate::features::call_maker::{CallMaker, Unmade};
 use crate::log_state::Compared;
 use crate::output::Output;
 use crate::unfit::Unfit;
@@ -20,6 +21,8 @@ pub(crate) enum AppendOutcome {
     Other(Lsn),
     /// This replica cannot go on.
     Broken(String),
+    /// Nor can it, and its log is none the worse for it.
+    Differs(String),
 }
 
 impl Data {
@@ -28,7 +31,13 @@ impl Data {
     }
 
     /// Takes in what a primary has sent, in its configuration. `cold`: the engine is to execute it later.
-    pub fn take_append(&mut self, append: &Append, cold: bool, out: &mut Vec<Output>) -> AppendOutcome {
+    pub fn take_append(
+        &mut self,
+        append: &Append,
+        cold: bool,
+        maker: &mut CallMaker,
+        out: &mut Vec<Output>,
+    ) -> AppendOutcome {
         if let Err(taken) = self.check_prev(append) {
             return taken;
         }
@@ -50,7 +59,7 @@ impl Data {
                 return AppendOutcome::Ignored;
             }
             last = entry.lsn();
-            if let Err(taken) = self.take_entry(entry, cold, out) {
+            if let Err(taken) = self.take_entry(entry, cold, maker, out) {
                 return taken;
             }
         }
@@ -80,7 +89,13 @@ impl Data {
         }
     }
 
-    fn take_entry(&mut self, entry: Entry, cold: bool, out: &mut Vec<Output>) -> Result<(), AppendOutcome> {
+    fn take_entry(
+        &mut self,
+        mut entry: Entry,
+        cold: bool,
+        maker: &mut CallMaker,
+        out: &mut Vec<Output>,
+    ) -> Result<(), AppendOutcome> {
         if entry.lsn() <= self.log.end().lsn {
             if !self.rules().tails_are_truncated() {
                 return Ok(());
@@ -110,6 +125,14 @@ impl Data {
             return Err(self.mismatch());
         }
         let (lsn, later) = (entry.lsn(), cold || self.lags());
+        if entry.is_call_alone() {
+            let made = if later { Err(Unmade::NotNow) } else { maker.make(self.engine.as_ref(), &entry) };
+            entry = made.map_err(|unmade| match unmade {
+                Unmade::NotNow => AppendOutcome::Refused(Refusal::Effects(lsn)),
+                Unmade::Differs(reason) => AppendOutcome::Differs(reason),
+                Unmade::Broken(reason) => AppendOutcome::Broken(reason),
+            })?;
+        }
         self.append(entry, later, out).map_err(|unfit| match unfit {
             // It is sent again.
             Unfit::Entry(_) | Unfit::Later(_) => AppendOutcome::Ignored,

@@ -3,6 +3,7 @@
 use crate::features::bulk::staged_load;
 use crate::session::{self, Session, session_key};
 use crate::unfit::Unfit;
+use bytes::Bytes;
 use types::engine::mutation_fault;
 use types::{Engine, Mutation, Rules, SessionId};
 use wire::entry::Kind;
@@ -13,10 +14,18 @@ fn not_understood(entry: &Entry) -> Unfit {
     Unfit::Here(format!("an entry of kind {kind:?} at {at} is not understood by this version"))
 }
 
+/// What a call came to. It is made where it is taken in, and nowhere else: who takes part in no set, and who
+/// replays, has what it came to beside it (PR-240).
+fn of_call(entry: &Entry) -> Result<Bytes, Unfit> {
+    let alone = || Unfit::Entry(format!("PR-240: the call at {} comes without what it came to", entry.at()));
+    entry.effects().ok_or_else(alone)
+}
+
 /// Refuses an entry that no engine of this version could execute.
 pub(crate) fn understood(entry: &Entry) -> Result<(), Unfit> {
     match entry.header().kind {
         Kind::Bulk => Ok(()),
+        Kind::Call => of_call(entry).map(drop),
         Kind::Rows | Kind::SessionOpen | Kind::SessionExpire | Kind::Schema => Ok(()),
         Kind::Policy | Kind::Configuration | Kind::Noop => Ok(()),
         _ => Err(not_understood(entry)),
@@ -41,8 +50,9 @@ pub(crate) fn execute(engine: &mut dyn Engine, rules: Rules, entry: &Entry) -> R
 /// alone.
 fn mutations(engine: &dyn Engine, rules: Rules, entry: &Entry) -> Result<Vec<Mutation>, Unfit> {
     match entry.header().kind {
-        Kind::Rows => {
-            let effects = Effects::decode(entry.payload()).map_err(Unfit::Entry)?;
+        kind @ (Kind::Rows | Kind::Call) => {
+            let effects = if kind == Kind::Call { of_call(entry)? } else { entry.payload() };
+            let effects = Effects::decode(effects).map_err(Unfit::Entry)?;
             if let Some(fault) = effects.mutations.iter().find_map(mutation_fault) {
                 return Err(Unfit::Entry(format!("PR-72: the entry at {}: {fault}", entry.at())));
             }

@@ -7,6 +7,7 @@
 //! | `tend` | what is done for its tables beside requests |
 //! | `procedure` | calls of procedures: the one that is under way, and who waits behind it |
 //! | `commits` | the transaction manager's books |
+//! | `call_maker` | the same at a replica that is sent calls, and not what they came to |
 //! | `job` | records of jobs, and what a job has done |
 //! | `aggregate` | counts and digests, in slices |
 //! | `index` | secondary indexes: maintained, built, read |
@@ -20,6 +21,7 @@
 
 pub(crate) mod aggregate;
 pub(crate) mod bulk;
+pub(crate) mod call_maker;
 pub(crate) mod catalog;
 pub(crate) mod commits;
 pub(crate) mod constraint;

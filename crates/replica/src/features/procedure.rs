@@ -6,14 +6,16 @@
 //! do other partitions: a call goes on in slices.
 
 use crate::features::catalog::{shape_of, tables_at};
-use crate::features::constraint::Tables;
+use crate::features::constraint::{ConstraintCheck, Guards, Tables};
 use crate::output::ClientRef;
 use bytes::Bytes;
 use procedure::{Prepared, Rows, Running, Runtime};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use types::{CatalogTable, Engine, EngineError, Lsn, Micros, ReadAt, TableId, TableState, Term};
-use wire::{Op, Request, Status};
+use types::{
+    CatalogTable, Engine, EngineError, Lsn, Micros, Mutation, ReadAt, Rules, TableId, TableState, Term,
+};
+use wire::{CallMark, Op, Request, Status};
 
 /// So many steps a call takes before others have their turn: about a tenth of a millisecond.
 pub(crate) const SLICE_STEPS: u64 = 300_000;
@@ -79,6 +81,9 @@ pub(crate) struct UnderWay {
     /// The term in which it has read what it has read.
     pub term: Term,
     pub running: Running,
+    /// How it is shipped as a call, if it is: as long as it is in its first slice. What takes longer is
+    /// shipped by what it came to, since a replica would do nothing else meanwhile.
+    pub mark: Option<CallMark>,
 }
 
 /// The procedures of a partition as they were last looked up.
@@ -86,6 +91,8 @@ struct Known {
     /// The last change of tables that they show.
     edition: (Term, Lsn),
     tables: Tables,
+    /// What the tables demand, where calls are made again.
+    guards: Option<Guards>,
     /// Those that were called.
     prepared: BTreeMap<TableId, Result<Arc<Prepared>, String>>,
 }
@@ -169,7 +176,7 @@ impl Calls {
     ) -> Result<Option<Result<Arc<Prepared>, String>>, EngineError> {
         if self.known.as_ref().is_none_or(|known| known.edition != edition) {
             let tables = tables_at(engine, ReadAt::Applied)?;
-            self.known = Some(Known { edition, tables, prepared: BTreeMap::new() });
+            self.known = Some(Known { edition, tables, guards: None, prepared: BTreeMap::new() });
         }
         let Some(Known { tables, prepared, .. }) = &mut self.known else { return Ok(None) };
         let is_callable = |(state, table): &&(TableState, CatalogTable)| {
@@ -178,6 +185,25 @@ impl Calls {
         let Some((_, table)) = tables.get(&id).filter(is_callable) else { return Ok(None) };
         let prepare = || runtime.prepare(table, &|name| shape_of(tables, name)).map(Arc::new);
         Ok(Some(prepared.entry(id).or_insert_with(prepare).clone()))
+    }
+
+    /// What a call of the procedure that was last looked up changes in the indexes of the tables'
+    /// constraints. None: it is against one.
+    pub fn derived(
+        &mut self,
+        engine: &dyn Engine,
+        rules: Rules,
+        mutations: &[Mutation],
+    ) -> Result<Option<Vec<Mutation>>, EngineError> {
+        let Some(Known { tables, guards, .. }) = &mut self.known else { return Ok(None) };
+        let guards = guards.get_or_insert_with(|| Guards::of(tables));
+        if guards.is_empty() {
+            return Ok(Some(Vec::new()));
+        }
+        Ok(match guards.check(engine, rules, mutations)? {
+            ConstraintCheck::Fits(changes) => Some(changes),
+            ConstraintCheck::Unindexable | ConstraintCheck::Violates(_) => None,
+        })
     }
 
     /// What must hold of them.

@@ -7,7 +7,7 @@ use crate::output::{Origin, Output};
 use crate::primary::{Primary, View};
 use crate::settings::Settings;
 use crate::transfer::flush::answer_flush;
-use types::{Lsn, Member, Micros, PartitionId, Policy, Position, Watermarks};
+use types::{Lsn, Member, Micros, PartitionId, PartitionRecord, Policy, Position, Watermarks};
 use wire::Status;
 use wire::peer::Ack;
 use wire::ship::FlushRequest;
@@ -32,6 +32,16 @@ impl Primary {
         // Level: nothing is missing but what is on its way right now.
         let level = progress.marks.received.0 + 4096 >= end.0 && progress.flight.bytes() < (1 << 20);
         progress.health.note_level(now, level);
+    }
+
+    /// True if a call is to be shipped as such: the database says so, and a member that counts would make it
+    /// itself.
+    pub fn ships_calls(&self, record: &PartitionRecord, ctx: &Ctx) -> bool {
+        let makes = |member: &Member| {
+            let progress = self.members.get(member);
+            progress.is_some_and(|progress| progress.flight.calls.are_made(ctx.now.mono, ctx.settings))
+        };
+        ctx.calling.contains(&record.table) && record.in_sync.iter().any(makes)
     }
 
     /// A new connection to a member: what was on its way is lost.

@@ -404,6 +404,7 @@ mod tests {
             marks: Watermarks::default(),
             committed: Lsn::ZERO,
             torn,
+            code: 0,
         }
     }
 

@@ -4,6 +4,7 @@ use crate::backup::fetch;
 use crate::backup::follow::AppendOutcome;
 use crate::context::Ctx;
 use crate::damage::Fault;
+use crate::features::call_maker::CallMaker;
 use crate::output::Output;
 use crate::replica::{Replica, Role};
 use types::{Lsn, Position, Term};
@@ -23,7 +24,8 @@ impl Replica {
             Some(outcome) => outcome,
             None => {
                 let cold = self.role.is_cold(&self.config, &self.data);
-                self.data.take_append(append, cold, ctx.out)
+                let mut maker = CallMaker { calls: &mut self.features.calls, settings: ctx.settings };
+                self.data.take_append(append, cold, &mut maker, ctx.out)
             }
         };
         let why = match outcome {
@@ -39,6 +41,7 @@ impl Replica {
             }
             AppendOutcome::Ignored => return,
             AppendOutcome::Broken(reason) => return self.fail(ctx, Fault::Log(reason)),
+            AppendOutcome::Differs(reason) => return self.fail(ctx, Fault::Engine(reason)),
             AppendOutcome::Other(common) if self.start_over(ctx, common) => {
                 Refusal::Mismatch(self.data.log.summary())
             }
@@ -103,6 +106,8 @@ impl Replica {
             return;
         };
         let mut report = self.data.report(record.epoch);
+        let makes_calls = self.role.is_whole_backup() && !self.role.is_cold(&self.config, &self.data);
+        report.code = if makes_calls { ctx.settings.programs.code() } else { 0 };
         if record.primary == *me {
             let departing = record.member_on(request.from.node).is_none();
             if !departing || !self.serves() {

@@ -114,6 +114,13 @@ impl Replica {
                 self.send(ctx, from, |sender| sender.realign(refused.number, &summary));
             }
             Refusal::Unstaged(lsn) => self.on_unstaged(ctx, &refused, lsn),
+            Refusal::Effects(lsn) => {
+                let wants = |sender: &mut Sender| {
+                    sender.wants_effects(refused.number, lsn);
+                    Ok(())
+                };
+                self.send(ctx, from, wants);
+            }
             Refusal::NotMine => {
                 let Some(record) = self.config.record() else { return };
                 let inform = Inform { partition: self.identity.id, record: RecordText::new(record) };

@@ -119,7 +119,10 @@ impl Replica {
         let header = self.data.next_header(term, Kind::Configuration, wall_ms);
         self.data.append_known(Entry::encode(header, &[]), &[], ctx.out);
         for report in reports {
-            self.send(ctx, report.from, |sender| sender.align(&report.log));
+            self.send(ctx, report.from, |sender| {
+                sender.progress.flight.calls.announced(report.code);
+                sender.align(&report.log)
+            });
         }
         self.ship(ctx);
         self.advance(ctx);

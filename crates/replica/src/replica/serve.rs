@@ -196,9 +196,9 @@ impl Replica {
 
     /// What entries are made with, if this replica leads.
     pub(crate) fn writing<'a>(&'a mut self, ctx: &'a mut Ctx) -> Option<Writing<'a>> {
-        let Role::Leader(leader) = &self.role else { return None };
+        let (Role::Leader(leader), Some(record)) = (&self.role, self.config.record()) else { return None };
         Some(Writing {
-            record: self.config.record()?,
+            record,
             term: leader.term,
             rules: self.identity.rules,
             data: &mut self.data,
@@ -206,6 +206,7 @@ impl Replica {
             catalog: &mut self.features.catalog,
             commits: &mut self.features.commits,
             calls: &mut self.features.calls,
+            ships_calls: leader.ships_calls(record, ctx),
             waiting: leader.replies.len(),
             now: ctx.now,
             settings: ctx.settings,

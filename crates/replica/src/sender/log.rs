@@ -12,8 +12,13 @@ use wire::{Entry, PeerMessage};
 pub(crate) struct Run {
     from: Lsn,
     last: Lsn,
+    /// Calls are in it without what they came to.
+    alone: bool,
     bytes: Bytes,
 }
+
+/// So many entries are in an append to who makes calls itself: others have their turn behind it.
+const CALLS: usize = 512;
 
 impl Run {
     fn of<'a>(from: Lsn, entries: impl Iterator<Item = &'a Entry>) -> Run {
@@ -22,7 +27,16 @@ impl Run {
             out.extend_from_slice(entry.bytes());
             last = entry.lsn();
         }
-        Run { from, last, bytes: out.freeze() }
+        Run { from, last, alone: false, bytes: out.freeze() }
+    }
+
+    fn of_calls<'a>(from: Lsn, entries: impl Iterator<Item = &'a Entry>) -> Run {
+        let (mut out, mut last) = (BytesMut::new(), Lsn::ZERO);
+        for entry in entries.take(CALLS) {
+            entry.put_alone(&mut out);
+            last = entry.lsn();
+        }
+        Run { from, last, alone: true, bytes: out.freeze() }
     }
 }
 
@@ -37,7 +51,7 @@ pub(crate) fn ask_report(record: &PartitionRecord, me: Member, to: Member, out: 
 impl Sender<'_> {
     /// Sends as much of the log as may be on its way at once.
     pub(super) fn ship_log(&mut self, cached: &mut Option<Run>) -> Result<(), EngineError> {
-        let log = self.log;
+        let (log, alone) = (self.log, self.sends_calls());
         loop {
             let (next, most) = (self.progress.flight.next(), self.settings.append_bytes);
             if next > log.end().lsn || self.progress.flight.bytes() >= self.settings.window_bytes {
@@ -59,8 +73,9 @@ impl Sender<'_> {
                 });
                 return Ok(());
             };
-            let run = match cached.take().filter(|run| run.from == next) {
+            let run = match cached.take().filter(|run| run.from == next && run.alone == alone) {
                 Some(run) => run,
+                None if alone => Run::of_calls(next, log.tail().run(next, most)),
                 None => Run::of(next, log.tail().run(next, most)),
             };
             self.send_append(before, run.bytes.clone(), run.last);
@@ -126,6 +141,7 @@ impl Sender<'_> {
 
     /// A member has told what it has: begins to send what it lacks.
     pub fn on_report(&mut self, report: &LogReport) -> Result<(), EngineError> {
+        self.progress.flight.calls.announced(report.code);
         let files = self.ships && self.catching_up() && !self.progress.rows_only;
         if self.progress.wants_room && files && report.marks.persisted < self.engine.persisted().lsn {
             // Its log begins behind the files then, and has room again. There may be no other way: what is
@@ -166,8 +182,8 @@ mod tests {
     use crate::settings::Settings;
     use types::config::Cause;
     use types::{Epoch, LogKind, Micros, NodeId, PartitionId, Policy, TableId, Watermarks};
-    use wire::Header;
     use wire::entry::Kind;
+    use wire::{CallMark, Header};
 
     fn to() -> Member {
         Member { node: NodeId(2), ..member() }
@@ -209,8 +225,17 @@ mod tests {
         progress: &mut Progress,
         act: impl FnOnce(&mut Sender) -> Result<(), EngineError>,
     ) -> Vec<Output> {
-        let (record, log, marks, settings) =
-            (record(), log(), Marks::new(Lsn(2), Lsn(2)), Settings::default());
+        send_of((record(), log()), persisted, progress, act)
+    }
+
+    /// The same of this log, to a member of this record.
+    fn send_of(
+        (record, log): (PartitionRecord, LogState),
+        persisted: Position,
+        progress: &mut Progress,
+        act: impl FnOnce(&mut Sender) -> Result<(), EngineError>,
+    ) -> Vec<Output> {
+        let (marks, settings) = (Marks::new(Lsn(2), Lsn(2)), Settings::default());
         let (mut files, mut engine, mut readers) =
             (FilesOut::default(), FakeEngine::new(), Readers::default());
         let (mut out, me) = (Vec::new(), member());
@@ -260,6 +285,50 @@ mod tests {
     }
 
     #[test]
+    fn pr240_a_member_is_sent_calls_alone_until_it_wants_what_they_came_to() {
+        let with_call = || {
+            let mut log = log();
+            let header = Header::new(Kind::Call, PartitionId(1), at(4), log.end_crc());
+            log.append(Entry::encode_call(header, &CallMark::default(), b"what it came to"));
+            log
+        };
+        let both = || PartitionRecord { in_sync: vec![member(), to()], catching_up: Vec::new(), ..record() };
+        let mut progress = Progress::new(Micros::ZERO, 0);
+        let history = History::new(vec![(Term(1), Lsn(1))]).expect("ascends");
+        let theirs = LogSummary { base: Position::ZERO, end: at(1), history: history.starts().to_vec() };
+        let log =
+            LogReport { log: theirs, code: Settings::default().programs.code(), ..LogReport::default() };
+        let mut send = |record: PartitionRecord, act: &dyn Fn(&mut Sender) -> Result<(), EngineError>| {
+            let sent = send_of((record, with_call()), Position::ZERO, &mut progress, act);
+            let appends = sent.iter().map(|output| match output {
+                Output::Send { message: PeerMessage::Append(append), .. } => append.clone(),
+                other => panic!("{other:?}"),
+            });
+            appends.collect::<Vec<Append>>()
+        };
+        let alone = |append: &Append| {
+            let entries = Entry::all(append.entries.clone()).expect("decodes");
+            entries.last().expect("entries").is_call_alone()
+        };
+        assert!(send(both(), &|sender| sender.on_report(&log)).is_empty());
+        let sent = send(both(), &|sender| sender.go_on(true, &mut None));
+        assert!(alone(&sent[0]) && sent.len() == 1);
+        assert!(send(both(), &|sender| sender.go_on(true, &mut None)).is_empty(), "it is on its way");
+        let number = sent[0].number;
+        let refused = |sender: &mut Sender| {
+            sender.wants_effects(number, Lsn(4));
+            Ok(())
+        };
+        assert!(send(both(), &refused).is_empty());
+        let sent = send(both(), &|sender| sender.go_on(true, &mut None));
+        assert_eq!((sent.len(), sent[0].prev, alone(&sent[0])), (1, at(3), false), "the call is sent again");
+        // Who catches up is sent both from the beginning.
+        assert!(send(record(), &|sender| sender.align(&log.log)).is_empty());
+        let sent = send(record(), &|sender| sender.go_on(true, &mut None));
+        assert!(!alone(&sent[0]) && sent[0].prev == at(1));
+    }
+
+    #[test]
     fn a_member_with_nothing_in_common_is_sent_the_state() {
         let mut progress = Progress::new(Micros::ZERO, 0);
         let first = Position::new(Term::ZERO, Lsn(1));
@@ -279,6 +348,7 @@ mod tests {
             marks: Watermarks { persisted: Lsn(persisted), ..Watermarks::default() },
             committed: Lsn::ZERO,
             torn: false,
+            code: 0,
         };
         let mut progress = Progress::new(Micros::ZERO, 0);
         let mut refused_at = |ms: u64, persisted: u64| {

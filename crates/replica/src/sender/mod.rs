@@ -7,10 +7,12 @@
 //! | `progress` | what is known of one member |
 //! | `shipping`, `copy_out` | what is on its way to it beside the log |
 //! | `echo` | how fresh what it reads is |
+//! | `calls` | whether it makes calls of procedures itself |
 //! | `log` | appends, and where two logs agree |
 //! | `files` | the state itself, by files |
 //! | `rows` | the same by rows |
 
+pub(crate) mod calls;
 pub(crate) mod copy_out;
 pub(crate) mod echo;
 pub(crate) mod files;

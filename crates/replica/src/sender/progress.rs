@@ -1,5 +1,6 @@
 //! What a primary knows of one other member of its set.
 
+use crate::sender::calls::Calls;
 use crate::sender::copy_out::CopyOut;
 use crate::sender::echo::Echo;
 use crate::sender::shipping::Shipping;
@@ -45,6 +46,8 @@ pub(crate) struct Flight {
     number: u64,
     /// Acknowledgements of appends up to this one tell of what the member was before it was made anew.
     fence: u64,
+    /// Whether calls are in them without what they came to.
+    pub calls: Calls,
 }
 
 impl Flight {

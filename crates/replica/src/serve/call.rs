@@ -7,13 +7,12 @@ use crate::features::procedure::{Executed, SLICE_STEPS, UnderWay, Waits};
 use crate::output::ClientRef;
 use crate::serve::write::{Writing, refused};
 use crate::session;
-use bytes::Bytes;
 use procedure::{Given, Limits, Progress};
 use types::keyspace::result_key;
 use types::procedure::{Failure, FailureKind};
 use types::{EngineError, Mutation};
 use wire::procedure::MAX_SESSION_RESULT_BYTES;
-use wire::{Body, CallRequest, CallResult, Effects, Outcome, Request, Status};
+use wire::{Body, CallMark, CallRequest, CallResult, Effects, Kind, Outcome, Request, Status};
 use xxhash_rust::xxh3::Xxh3;
 
 /// A hash of what is asked (PR-47).
@@ -47,10 +46,10 @@ impl Writing<'_> {
         if let Some(status) = self.keeps_too_much(request, &limits)? {
             return Ok(Some(Answer::only(status)));
         }
-        let edition = (self.catalog.edition(self.term), &self.settings.programs);
-        let engine = self.data.engine.as_ref();
+        let edition = self.catalog.edition(self.term);
+        let (engine, programs) = (self.data.engine.as_ref(), &self.settings.programs);
         let wanted = (call.procedure, call.version);
-        let prepared = match self.calls.prepared(engine, edition, wanted)? {
+        let prepared = match self.calls.prepared(engine, (edition, programs), wanted)? {
             None => return self.log_write(request, hash, refused(Outcome::Stale)).map(Some),
             Some(Ok(prepared)) if call.read_only && !prepared.is_read_only() => {
                 return self.log_write(request, hash, refused(Outcome::Stale)).map(Some);
@@ -58,14 +57,19 @@ impl Writing<'_> {
             Some(Ok(prepared)) => prepared,
             Some(Err(why)) => {
                 let failure = Failure::new(FailureKind::Tables, why);
-                return self.log_call(request, hash, Err(failure)).map(Some);
+                return self.log_call(request, hash, (Err(failure), None)).map(Some);
             }
         };
-        match prepared.begin(&call.arguments, self.given(call), limits) {
-            Err(failure) => self.log_call(request, hash, Err(failure)).map(Some),
+        let given = self.given(call);
+        let mark = self.ships_calls.then(|| {
+            let code = programs.code();
+            CallMark { read_bytes: limits.read_bytes as u64, edition, code, ..mark_of(call, &given) }
+        });
+        match prepared.begin(&call.arguments, given, limits) {
+            Err(failure) => self.log_call(request, hash, (Err(failure), None)).map(Some),
             Ok(running) => {
                 let asked = Waits::new(to, request, self.now.mono);
-                self.go_on(Box::new(UnderWay { asked, term: self.term, running }))
+                self.go_on(Box::new(UnderWay { asked, term: self.term, running, mark }))
             }
         }
     }
@@ -77,6 +81,7 @@ impl Writing<'_> {
         let ended = match call.running.go_on(&rows, SLICE_STEPS)? {
             Progress::Ended(ended) => ended,
             Progress::More => {
+                call.mark = None;
                 self.calls.put(call);
                 return Ok(None);
             }
@@ -91,7 +96,7 @@ impl Writing<'_> {
         if let Some(answer) = self.check_session(request, hash)? {
             return Ok(Some(self.seen(answer)));
         }
-        self.log_call(request, hash, ended).map(Some)
+        self.log_call(request, hash, (ended, call.mark.as_ref())).map(Some)
     }
 
     /// What a call is given beside its arguments. Only the primary thinks of it: what comes of it is in the
@@ -130,43 +135,81 @@ impl Writing<'_> {
         &mut self,
         request: &Request,
         hash: u64,
-        ended: Result<procedure::Effects, Failure>,
+        (ended, mark): (Result<procedure::Effects, Failure>, Option<&CallMark>),
     ) -> Result<Answer, EngineError> {
-        let (result, affected, mutations) = match ended {
+        let done = match ended {
             Err(failure) if failure.kind == FailureKind::Later => return Ok(Answer::not_yet(failure.why)),
-            Err(failure) => (CallResult::Failed(failure), 0, Vec::new()),
-            Ok(effects) => (CallResult::Rows(effects.rows), effects.affected, effects.mutations),
+            Err(failure) => return self.log_failure(request, hash, failure),
+            Ok(done) => done,
         };
-        let evaluated = self.with_derived((Outcome::Done, affected, mutations))?;
+        let evaluated = self.with_derived((Outcome::Done, done.affected, done.mutations))?;
         if evaluated.0 != Outcome::Done {
             return self.log_evaluated(request, hash, evaluated);
         }
-        let (_, _, mut mutations) = evaluated;
-        let (outcome, status) = match &result {
-            CallResult::Rows(_) => (Outcome::Returned, Status::Ok),
-            CallResult::Failed(_) => (Outcome::CallFailed, Status::Refused(Outcome::CallFailed)),
-        };
+        let (_, affected, mutations) = evaluated;
+        let body = Body::Called(CallResult::Rows(done.rows.clone()));
         if !request.session.is_some() && mutations.is_empty() {
-            let end = self.data.log.end().lsn;
-            let answer = Answer::new(status, Body::Called(result)).read_at(end);
-            return Ok(answer.covered(end, AckCondition::Seen));
+            return Ok(self.seen_so_far(Status::Ok, body));
         }
-        let mut kept = Bytes::new();
-        if request.session.is_some() {
-            kept = result.encode();
-            let key = result_key(request.session, request.seq);
-            mutations.push(Mutation { key, value: Some(kept.clone()) });
+        let mark = mark.filter(|_| !mutations.is_empty());
+        let done = procedure::Effects { affected, mutations, rows: done.rows };
+        let effects = session::result_of((request.session, request.seq), (hash, request.confirmed), done);
+        let at = match mark {
+            Some(mark) if Effects::encoded_len(&effects.mutations) <= MOST_BESIDE => {
+                let mark = CallMark { request_hash: hash, confirmed: request.confirmed, ..mark.clone() };
+                let header = self.data.next_header(self.term, Kind::Call, self.now.wall_ms);
+                self.data.log_effects(header, request, (effects, Some(&mark)), self.out)?
+            }
+            _ => self.log_effects(request, effects)?,
+        };
+        let answer = Answer::new(Status::Ok, body).of_entry(at);
+        Ok(answer.covered(at.lsn, AckCondition::Entry))
+    }
+
+    /// The same of a call that failed: in a session that is kept like a result. It is shipped by what it came
+    /// to, whatever is shipped of others: no replica finds out anew what a call may not (PR-220).
+    fn log_failure(&mut self, request: &Request, hash: u64, failure: Failure) -> Result<Answer, EngineError> {
+        let (status, result) = (Status::Refused(Outcome::CallFailed), CallResult::Failed(failure));
+        if !request.session.is_some() {
+            return Ok(self.seen_so_far(status, Body::Called(result)));
         }
+        let kept = result.encode();
+        let affected = u32::try_from(kept.len()).expect("a result is short");
+        let key = result_key(request.session, request.seq);
         let effects = Effects {
             request_hash: hash,
             confirmed: request.confirmed,
-            outcome: outcome as u8,
-            affected: u32::try_from(kept.len()).expect("a result is short"),
-            mutations,
+            outcome: Outcome::CallFailed as u8,
+            affected,
+            mutations: vec![Mutation { key, value: Some(kept) }],
         };
         let at = self.log_effects(request, effects)?;
         let answer = Answer::new(status, Body::Called(result)).of_entry(at);
         Ok(answer.covered(at.lsn, AckCondition::Entry))
+    }
+
+    /// An answer without an entry: it waits for all that the call may have seen.
+    fn seen_so_far(&self, status: Status, body: Body) -> Answer {
+        let end = self.data.log.end().lsn;
+        Answer::new(status, body).read_at(end).covered(end, AckCondition::Seen)
+    }
+}
+
+/// A call with effects of more bytes is shipped by them: both are in one entry of the log.
+const MOST_BESIDE: usize = 8 << 20;
+
+/// A call as it is shipped, but for what it rests on.
+fn mark_of(call: &CallRequest, given: &Given) -> CallMark {
+    CallMark {
+        procedure: call.procedure,
+        version: call.version,
+        arguments: call.arguments.clone(),
+        route: given.route.clone(),
+        now_ms: given.now_ms,
+        seed: given.seed,
+        policy: given.policy.clone(),
+        copies: given.copies,
+        ..CallMark::default()
     }
 }
 

@@ -40,6 +40,8 @@ pub(crate) struct Writing<'a> {
     pub catalog: &'a mut KnownCatalog,
     pub commits: &'a mut KnownCommits,
     pub calls: &'a mut Calls,
+    /// Calls are shipped as such, as far as they can be.
+    pub ships_calls: bool,
     /// How many replies wait.
     pub waiting: usize,
     pub now: Now,
@@ -91,7 +93,7 @@ impl Writing<'_> {
         effects: Effects,
     ) -> Result<Position, EngineError> {
         let header = self.data.next_header(self.term, Kind::Rows, self.now.wall_ms);
-        self.data.log_effects(header, request, effects, self.out)
+        self.data.log_effects(header, request, (effects, None), self.out)
     }
 
     /// [`Op::Write`].

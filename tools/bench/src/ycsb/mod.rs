@@ -22,7 +22,7 @@ use crate::report::{Line, Machine};
 use crate::subject::{Subject, interleave};
 use serde_json::{Value, json};
 use std::io::Write;
-use types::{EngineKind, LogKind, Policy};
+use types::{EngineKind, LogKind, Policy, Ship};
 
 /// Lines of this bench with their goals, for each share of updates: main-memory tables with three copies
 /// against one copy.
@@ -65,6 +65,8 @@ pub struct Offer {
     pub asking: Asking,
     /// `--rate N`: operations that are to begin in each second. None: closed loop.
     pub rate: Option<f64>,
+    /// `--ship calls`: against effects, of a database beside it.
+    pub ship: Ship,
     /// `--cpu-quota PERCENT` of a processor for each node.
     pub quota: Option<u32>,
 }
@@ -106,6 +108,9 @@ impl YcsbOptions {
         if self.offer.quota.is_some_and(|percent| !(10..=6_400).contains(&percent)) {
             return usage("a node's share is 10 to 6400 percent of a processor".into());
         }
+        if self.offer.ship == Ship::Calls && self.offer.asking == Asking::Put {
+            return usage("only calls can be shipped as such: --ship calls goes with --by procedure".into());
+        }
         if !self.letters.is_empty() && !self.updates.is_empty() {
             return usage(
                 "a workload has its own share of updates: leave out --updates or --workload".into(),
@@ -136,7 +141,8 @@ impl YcsbOptions {
         let factor = factor.unwrap_or(if policy == "none" { 1 } else { 3 });
         let checked = Policy::preset(&policy, factor, log).and_then(|policy| policy.check(engine));
         checked.map_err(|error| BenchError::Usage(error.to_string()))?;
-        Ok(Some(TableKind { policy, factor, engine, log, partitions: self.load.partitions }))
+        let partitions = self.load.partitions;
+        Ok(Some(TableKind { policy, factor, engine, log, partitions, ship: Ship::Effects }))
     }
 
     fn offers_its_own_way(&self) -> bool {
@@ -174,6 +180,7 @@ impl YcsbOptions {
                 "read": mix.reads(), "update": mix.update, "insert": mix.insert, "scan": mix.scan, "modify": mix.modify,
             });
             workload["by"] = json!(self.offer.asking.to_string());
+            workload["ship"] = json!(self.offer.ship);
         }
         if self.offer.asking == Asking::Procedure {
             workload["partitions"] = json!(1);
@@ -312,13 +319,23 @@ impl Run<'_> {
         let workload = options.workload(100);
         let clients = (options.load.clients, options.arrivals());
         let offered = (&workload, options.offer.asking);
-        let mut under_load = OperationsUnderLoad::new(&self.shared, kind, offered, clients)?;
+        // Calls are compared with what they come to.
+        let ships: &[Ship] =
+            if options.offer.ship.is_effects() { &[Ship::Effects] } else { &[Ship::Calls, Ship::Effects] };
+        let kinds = ships.iter().map(|ship| TableKind { ship: *ship, ..kind.clone() });
+        let new = |kind: TableKind| OperationsUnderLoad::new(&self.shared, &kind, offered, clients);
+        let mut all = kinds.map(new).collect::<Result<Vec<_>, _>>()?;
         for (name, mix, distribution) in mixes {
-            under_load.change(mix, distribution);
-            let series = interleave(&mut [&mut under_load], options.common.plan(), self.progress)?;
+            all.iter_mut().for_each(|one| one.change(mix, distribution));
+            let mut subjects: Vec<&mut dyn Subject> =
+                all.iter_mut().map(|one| one as &mut dyn Subject).collect();
+            let series = interleave(&mut subjects, options.common.plan(), self.progress)?;
             let workload = options.in_json_of(mix, distribution);
             let line = Line::new("ycsb", &name, workload, self.machine.clone());
-            self.done(line.alone(&series[0]));
+            self.done(match &series[..] {
+                [calls, effects] => line.compared(calls, effects, None),
+                _ => line.alone(&series[0]),
+            });
         }
         Ok(())
     }

@@ -52,7 +52,7 @@ impl Aside {
         if span != (Some(report.from), Some(report.to)) || !rows.is_empty() {
             return wrong("a tail is reported as it is not");
         }
-        let commit = |entry: &&Entry| matches!(entry.header().kind, Kind::Rows | Kind::Bulk);
+        let commit = |entry: &&Entry| matches!(entry.header().kind, Kind::Rows | Kind::Call | Kind::Bulk);
         if report.commits != entries.iter().filter(commit).count() as u64 {
             return wrong("a tail counts what it does not have");
         }

@@ -1,5 +1,6 @@
 //! A database's tables, as far as clients and checkers speak of them.
 
+use crate::programs;
 use crate::rows;
 use types::data::constraint::{Action, Demand, Reference};
 use types::data::{self, Constraint};
@@ -7,6 +8,12 @@ use types::{CatalogTable, TableId, TableState};
 
 /// What an entry does to the catalog: the table, or that its definition goes.
 pub type CatalogChange = (TableId, Option<Table>);
+
+/// True for a row of the catalog, by its key without the space, that is about procedures: they have a checker
+/// of their own.
+pub fn is_reserved(key: &[u8]) -> bool {
+    key.try_into().is_ok_and(|id| programs::is_reserved(TableId(u32::from_be_bytes(id))))
+}
 
 /// How far a table is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -353,6 +353,7 @@ mod tests {
             marks: Vec::new(),
             tables: Vec::new(),
             commits: Vec::new(),
+            counters: Vec::new(),
         }
     }
 

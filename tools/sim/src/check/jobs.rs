@@ -60,6 +60,7 @@ mod tests {
             marks: Vec::new(),
             tables: Vec::new(),
             commits: Vec::new(),
+            counters: Vec::new(),
         };
         let line: Vec<Known> = (2..).zip(values).map(known).collect();
         let records = vec![(1, 11), (4, 14), (5, 15)];

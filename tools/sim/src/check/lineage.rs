@@ -1,8 +1,10 @@
 //! I3, R3: one content per (epoch, LSN), and every entry follows the one whose checksum it names. Keeps all
 //! entries that were ever made, so that other checkers can ask what a log that ends in one of them holds.
 
-use crate::check::catalog::{CatalogChange, Table};
+use crate::check::catalog::{CatalogChange, Table, is_reserved};
+use crate::programs;
 use crate::rows;
+use bytes::Bytes;
 use std::collections::BTreeMap;
 use types::engine::space;
 use types::{KeySpace, LoadId, Lsn, PartitionId, Position, SessionId, TableId, Term};
@@ -53,6 +55,8 @@ pub struct Known {
     pub tables: Vec<CatalogChange>,
     /// What the commit of a global transaction writes, by key.
     pub commits: Commit,
+    /// What becomes of the rows that procedures are about.
+    pub counters: Vec<(i64, Option<i64>)>,
 }
 
 /// Every entry of every partition.
@@ -136,12 +140,13 @@ impl Lineage {
             at: header.at,
             crc: entry.crc(),
             prev_crc: header.prev_crc,
-            is_write: matches!(header.kind, Kind::Rows | Kind::Bulk),
+            is_write: matches!(header.kind, Kind::Rows | Kind::Call | Kind::Bulk),
             session,
             changes,
             marks,
             tables,
             commits,
+            counters: counters(entry),
         };
         same.push(known);
         let (partition, before) = (header.partition, header.at.lsn.prev());
@@ -193,14 +198,28 @@ impl Lineage {
 
 /// What an entry changes, where it may: one that removes a dropped table's rows is of another kind.
 fn effects(entry: &Entry, of_database: bool) -> Option<Effects> {
-    let kind = entry.header().kind;
-    let own = of_database && kind == Kind::Schema;
-    (kind == Kind::Rows || own).then(|| Effects::decode(entry.payload()).ok()).flatten()
+    let own = of_database && entry.header().kind == Kind::Schema;
+    let effects = entry.effects().or_else(|| own.then(|| entry.payload()));
+    effects.and_then(|effects| Effects::decode(effects).ok())
+}
+
+/// What an entry does to the rows that procedures are about.
+fn counters(entry: &Entry) -> Vec<(i64, Option<i64>)> {
+    let mutations = effects(entry, false).map_or(Vec::new(), |effects| effects.mutations);
+    mutations.iter().filter_map(|one| programs::counter(&one.key, one.value.as_deref())).collect()
+}
+
+/// True for what is about a procedure, or the table of procedures: it has a checker of its own.
+fn of_procedures(stored: &Bytes) -> bool {
+    KeySpace::table_of(stored).is_some_and(programs::is_reserved)
 }
 
 fn changes(entry: &Entry, of_database: bool) -> Vec<Change> {
     let Some(effects) = effects(entry, of_database) else { return Vec::new() };
-    let user = effects.mutations.iter().filter(|mutation| mutation.key[0] == space::ROW);
+    let user = |mutation: &&types::Mutation| {
+        mutation.key[0] == space::ROW && !(of_database && of_procedures(&mutation.key))
+    };
+    let user = effects.mutations.iter().filter(user);
     let change =
         |mutation: &types::Mutation| rows::stored(of_database, &mutation.key, mutation.value.as_deref());
     user.map(change).collect()
@@ -210,6 +229,7 @@ fn changes(entry: &Entry, of_database: bool) -> Vec<Change> {
 fn tables(entry: &Entry) -> Result<Vec<CatalogChange>, String> {
     let Some(effects) = effects(entry, true) else { return Ok(Vec::new()) };
     let of_catalog = effects.mutations.iter().filter(|mutation| KeySpace::Catalog.has(&mutation.key));
+    let of_catalog = of_catalog.filter(|mutation| !is_reserved(&KeySpace::Catalog.key_of(&mutation.key)));
     let change = |mutation: &types::Mutation| {
         let key = KeySpace::Catalog.key_of(&mutation.key);
         let table = mutation.value.as_ref().map(|value| Table::read(&key, value)).transpose()?;
@@ -242,10 +262,7 @@ fn commits(entry: &Entry) -> Result<Commit, String> {
 
 /// The marks of feeds that an entry has.
 fn marks(entry: &Entry) -> Vec<(u64, u64)> {
-    if entry.header().kind != Kind::Rows {
-        return Vec::new();
-    }
-    let Ok(effects) = Effects::decode(entry.payload()) else { return Vec::new() };
+    let Some(effects) = effects(entry, false) else { return Vec::new() };
     let number = |bytes: &[u8]| bytes.try_into().ok();
     let mark = |mutation: &types::Mutation| {
         let (space, feed) = mutation.key.split_first()?;
@@ -258,7 +275,6 @@ fn marks(entry: &Entry) -> Vec<(u64, u64)> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use bytes::Bytes;
     use wire::Header;
 
     /// An entry of term 1 that changes rows, and marks of feeds.
@@ -274,6 +290,7 @@ pub(crate) mod tests {
             marks: marks.to_vec(),
             tables: Vec::new(),
             commits: Vec::new(),
+            counters: Vec::new(),
         }
     }
 

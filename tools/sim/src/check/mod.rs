@@ -34,6 +34,7 @@ pub mod agree;
 pub mod aside;
 pub mod availability;
 pub mod batches;
+pub mod calls;
 pub mod catalog;
 pub mod cluster_snapshots;
 pub mod commits;

@@ -1,5 +1,6 @@
 //! What a seed is made of: nodes, tables, policies, and which faults are switched on.
 
+pub mod calls;
 pub mod copies;
 pub mod databases;
 pub mod flushes;
@@ -11,11 +12,12 @@ pub mod workload;
 
 use crate::faults::Fault;
 use crate::random::{Concern, Stream};
+use calls::CallPlan;
 use copies::CopyPlan;
 use flushes::FlushPlan;
 use own::OwnFaults;
 use std::collections::BTreeSet;
-use types::{EngineKind, Finding, LogKind, PartitionId, Policy, TableId};
+use types::{EngineKind, Finding, LogKind, PartitionId, Policy, Ship, TableId};
 use types::{Rules, policy::Standby};
 use wire::RecordText;
 use wire::control::{AdminCommand, AlterTable};
@@ -46,6 +48,8 @@ pub struct TablePlan {
     pub database: bool,
     /// What part it has in global transactions.
     pub part: Part,
+    /// What members are sent of calls.
+    pub ship: Ship,
 }
 
 /// What part a table has in global transactions.
@@ -119,6 +123,8 @@ pub struct RunPlan {
     pub own: OwnFaults,
     /// When engines are written to disk.
     pub flushes: FlushPlan,
+    /// Procedures of the database.
+    pub calls: Option<CallPlan>,
 }
 
 /// The most nodes of a plan.
@@ -163,6 +169,7 @@ impl RunPlan {
             directories: !biased && [1, 3, 9, 14].contains(&(seed % 17)),
             own: if biased { OwnFaults::default() } else { OwnFaults::new(seed) },
             flushes: if biased { FlushPlan::BY_LOT } else { FlushPlan::new(seed) },
+            calls: None,
         };
         match profile {
             Some(finding) => profiles::bias(&mut plan, finding, seed, &mut random),
@@ -223,6 +230,23 @@ impl RunPlan {
         {
             table.policy = if seed % 4 == 1 { "local" } else { "async" };
         }
+        if calls::has_calls(seed) {
+            self.add_calls(seed, CallPlan::new(seed, self.nodes));
+        }
+    }
+
+    /// Procedures of the database, which is made for them if there is none. What executes nothing makes no
+    /// calls.
+    fn add_calls(&mut self, seed: u64, plan: CallPlan) {
+        if self.database().is_none() {
+            self.add_database(seed);
+            self.workload.table_clients = 0;
+        }
+        for table in self.tables.iter_mut().filter(|table| table.database) {
+            table.ship = plan.ship;
+            table.cold = table.cold.filter(|_| plan.ship.is_effects());
+        }
+        self.calls = Some(plan);
     }
 
     /// A database besides the tables, and clients of it.
@@ -231,6 +255,14 @@ impl RunPlan {
         let drawn = table(&mut random, 0, self.nodes);
         self.tables.push(TablePlan { name: "bank".into(), partitions: 1, database: true, ..drawn });
         self.workload.table_clients = random.between(2, 4) as u32;
+    }
+
+    /// The settings of a process of a node: with what it has for procedures.
+    pub fn equipped(&self, process: (u32, u64), settings: replica::Settings) -> replica::Settings {
+        match self.calls {
+            Some(calls) => calls.equipped(process, settings),
+            None => settings,
+        }
     }
 
     /// Every partition, with the table that it is of: those of the first table have the first numbers.
@@ -327,6 +359,7 @@ fn table(random: &mut Stream, number: u64, nodes: u32) -> TablePlan {
         lsm: false,
         database: false,
         part: Part::None,
+        ship: Ship::Effects,
         partitions: 1 + u32::from(random.chance(300)),
     }
 }

@@ -6,6 +6,7 @@
 
 use crate::faults::Fault;
 use crate::plan::RunPlan;
+use crate::plan::calls::CallPlan;
 use crate::plan::own::OwnFaults;
 use crate::plan::wide::WidePlan;
 use crate::random::Stream;
@@ -59,6 +60,15 @@ pub fn bias(plan: &mut RunPlan, finding: Finding, seed: u64, random: &mut Stream
     plan.workload.wide = None;
     plan.workload.forces = profile.forces;
     plan.think_us = 1_000 * random.between(profile.think_ms.0, profile.think_ms.1);
+    if profile.calls {
+        let (calls, odd) = (CallPlan::new(seed, plan.nodes).shipped(), Some(1 + seed as u32 % plan.nodes));
+        let calls = match finding {
+            F21 => CallPlan { unsteady: odd, ..calls },
+            Pr240 => CallPlan { another: odd, ..calls },
+            _ => calls,
+        };
+        plan.add_calls(seed, calls);
+    }
     if profile.wide {
         plan.workload.wide = Some(WidePlan::all(random.next()));
     }
@@ -116,6 +126,8 @@ struct Profile {
     database: bool,
     /// There are global transactions.
     transactions: bool,
+    /// It has procedures, and calls are shipped.
+    calls: bool,
 }
 
 const DURABLE: (&str, LogKind) = ("durable", LogKind::Disk);
@@ -151,6 +163,7 @@ const fn usual(finding: Finding, always: &'static [Fault], perhaps: &'static [Fa
         trees: false,
         database: false,
         transactions: false,
+        calls: false,
     }
 }
 
@@ -167,6 +180,11 @@ const fn tables(profile: Profile) -> Profile {
 /// Global transactions.
 const fn transactions(profile: Profile) -> Profile {
     Profile { tables: 1, transactions: true, ..profile }
+}
+
+/// A database, and clients of its procedures.
+const fn calls(profile: Profile) -> Profile {
+    Profile { calls: true, ..tables(profile) }
 }
 
 /// One partition that many clients write.
@@ -217,6 +235,7 @@ const PROFILES: [Profile; Finding::ALL.len()] = [
         ..usual(F19, &[SlowDisk], &[StuckDisk, Stall])
     },
     usual(F20, &[Full, Crash], &[Power, Restart]),
+    calls(Profile { factors: &[3], ..usual(F21, &[SlowDisk], &[]) }),
     usual(F22, &[Loss, Break], &[Crash, Duplication]),
     Profile { rules: &[ASYNC, LOCAL, SEMI], ..usual(F25, &[Delay, Cut], &[Clog, Pause]) },
     Profile { rules: &[DURABLE, SEMI], ..usual(Pr01, &[Crash], &[Power, SlowDisk]) },
@@ -349,6 +368,8 @@ const PROFILES: [Profile; Finding::ALL.len()] = [
     transactions(usual(Pr252, &[Isolate, Clog], &[Crash, Pause])),
     transactions(usual(Pr253, &[Crash, Isolate], &[Power, Pause])),
     transactions(usual(Pr254, &[Clog], &[Pause, Crash])),
+    calls(Profile { factors: &[3], ..usual(Pr220, &[Crash], &[Isolate, SlowDisk]) }),
+    calls(Profile { factors: &[3], ..usual(Pr240, &[Crash], &[Loss, Break]) }),
     trees(usual(Le01, &[Crash, Power], &[Restart, SlowDisk])),
     trees(crowded(usual(Le02, &[StuckDisk, Crash], &[Power, Pause]))),
     Profile { cluster_snapshots: true, ..trees(crowded(usual(Le03, &[SlowDisk, Pause], &[Crash, Clog]))) },

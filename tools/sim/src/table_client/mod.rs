@@ -4,7 +4,7 @@
 mod choices;
 mod numbers;
 
-use crate::check::catalog::Table;
+use crate::check::catalog::{Table, is_reserved};
 use crate::check::history::RowChange;
 use crate::check::tables::{
     Asked, Part, Refused, Shown, TableAnswer, TableChange, TableOperation, Transaction, What,
@@ -362,7 +362,8 @@ fn shown(asked: &Asked, body: &Body) -> Result<Shown, String> {
     let value = |row: &Bytes| rows::table_value(row);
     Ok(match (asked, body) {
         (Asked::Catalog(_), Body::Rows { rows, more: false }) => {
-            let read = rows.iter().map(|(key, _, value)| Table::read(key, value));
+            let ours = rows.iter().filter(|(key, ..)| !is_reserved(key));
+            let read = ours.map(|(key, _, value)| Table::read(key, value));
             Shown::Tables(read.collect::<Result<_, _>>()?)
         }
         (Asked::Read { .. }, Body::Row(row)) => Shown::Row(row.as_ref().map(|(lsn, row)| (*lsn, value(row)))),

@@ -41,8 +41,12 @@ impl World {
         if self.machine(node).incarnation() != Some(incarnation) {
             return;
         }
+        let slice = self.plan.calls.map(|calls| Micros(calls.slice_us));
         self.input(node, |host, now, out| {
-            host.aggregate(now, out);
+            let ran = host.aggregate(now, out).zip(slice);
+            if let Some((partition, time)) = ran {
+                host.ran(partition, time);
+            }
             host.flush(now, out);
         });
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };

@@ -51,6 +51,7 @@ impl World {
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
         for table in process.heard.learn(cluster_map) {
             process.host.want_indexes(table.id, Some(Wanted::of(&table)));
+            process.host.ship(table.id, table.ship);
         }
     }
 

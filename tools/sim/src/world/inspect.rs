@@ -9,6 +9,7 @@ use crate::check::wanted::{rests_on_primary, survives_restart};
 use crate::node::{FIRST, PartFiles, SECOND};
 use std::collections::BTreeSet;
 use types::{LogKind, Lsn, Member, NodeId, PartitionId, PartitionRecord, Policy, Position};
+use wire::Kind;
 use wire::control::Role;
 use wire::job::JobState;
 use wire::log::Record;
@@ -79,6 +80,9 @@ impl World {
         let id = NodeId(node);
         match op {
             Record::Entry(entry) => {
+                if entry.header().kind == Kind::Call {
+                    self.injected("call-logged");
+                }
                 self.checks.storage.given(id, entry.header().partition, entry.at());
                 self.checks.entry(self.now(), entry);
             }
@@ -176,7 +180,11 @@ impl World {
         let trouble = self.machines.files_mut().trouble(node);
         let wants_room = reason.starts_with("there is no room for the engine's files");
         let no_room = (refused || trouble.has_refused()) && wants_room;
-        let faulted = faulted || trouble.has_failed() || no_room;
+        let unsteady = self.plan.calls.is_some_and(|calls| calls.unsteady.is_some());
+        let faulted = match reason.starts_with("F21") {
+            true => unsteady,
+            false => faulted || trouble.has_failed() || no_room,
+        };
         if !faulted {
             let sentence = format!("n{node} {id}: nothing was harmed, and yet: {reason}");
             self.checks.fault("I12", self.now(), sentence);

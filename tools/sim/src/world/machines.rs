@@ -90,10 +90,11 @@ impl World {
         let let_in = !machine.disk.is_older();
         let starts = machine.disk.begin_incarnation(now << 8 | u64::from(node));
         let incarnation = self.counts.next_process();
+        let equipped = self.plan.equipped((node, incarnation), settings.clone());
         let mut process = Process {
             incarnation,
             member,
-            host: Host::new(member, settings.clone(), leases),
+            host: Host::new(member, equipped, leases),
             logs: Logs::new(log),
             storage: Storage::new(flush_bytes, log_options(rules).max_bytes),
             links: Links::default(),

@@ -111,6 +111,7 @@ fn creation(table: &TablePlan) -> CreateTable {
         scheme: Default::default(),
         standby: table.cold.map(standby),
         failover_target_ms: None,
+        ship: table.ship,
         holds: if table.database { Holds::Database } else { Holds::Table },
         global: table.part == Part::Written,
     }

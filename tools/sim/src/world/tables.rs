@@ -2,6 +2,7 @@
 //! says (PR-120 to PR-124); no duplicate and no orphan (PR-150, PR-151).
 
 use super::World;
+use crate::check::calls;
 use crate::check::tables::model::Model;
 use crate::check::tables::replicas::Found;
 use replica::Replica;
@@ -42,6 +43,28 @@ impl World {
         let faults: Vec<String> = (1..=self.plan.nodes).filter_map(compare).collect();
         for fault in faults {
             self.checks.fault("I6", self.now(), fault);
+        }
+    }
+
+    /// Compares what calls of procedures came to, in the log that every node has, with what was asked and
+    /// told, at the end of a run.
+    pub(super) fn check_calls(&mut self) {
+        // One that does something else than it says adds what nobody has asked for.
+        if self.plan.calls.is_none_or(|calls| calls.unsteady.is_some()) {
+            return;
+        }
+        let (asked, told) = self.clients.calls();
+        let compare = |node: u32| {
+            let replica = self.database_on(node)?;
+            let at = replica.engine().published();
+            let mut line: Vec<_> = self.checks.lineage.line(replica.id(), at).collect();
+            line.reverse();
+            let why = calls::compare(&line, &asked, &told).err()?;
+            Some(format!("n{node} at {at}: {why}"))
+        };
+        let faults: Vec<String> = (1..=self.plan.nodes).filter_map(compare).collect();
+        for fault in faults {
+            self.checks.fault("I9", self.now(), fault);
         }
     }
 

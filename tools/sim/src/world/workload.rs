@@ -1,6 +1,8 @@
 //! All clients of a world: those that read and write single rows, and one each that takes points, loads in
 //! bulk, and runs jobs.
 
+use crate::call_client::CallClient;
+use crate::check::calls::Asked;
 use crate::check::commits::TxnOperation;
 use crate::check::history::{Answer, Operation};
 use crate::check::lineage::Change;
@@ -17,8 +19,8 @@ use crate::random::{Concern, Stream};
 use crate::snapshot_client::SnapshotClient;
 use crate::table_client::TableClient;
 use crate::txn_client::{RecoveryClient, TxnClient};
-use std::collections::BTreeSet;
-use types::{LoadId, PartitionId, Position, Rules};
+use std::collections::{BTreeMap, BTreeSet};
+use types::{LoadId, PartitionId, Position, Rules, SessionId};
 use wire::Message;
 
 /// Which client has a number.
@@ -28,6 +30,7 @@ enum Which {
     Loads,
     Jobs,
     Tables(usize),
+    Calls(usize),
     Transactions(usize),
     Recovery,
 }
@@ -51,6 +54,8 @@ pub(super) struct Workload {
     jobs: JobClient,
     /// Those of a database's tables.
     tables: Vec<TableClient>,
+    /// Those of its procedures.
+    calls: Vec<CallClient>,
     /// Those of global transactions, and the recovery manager.
     transactions: (Vec<TxnClient>, RecoveryClient),
 }
@@ -71,8 +76,17 @@ impl Workload {
                     TableClient::new(plan.workload.clients + 3 + at, draws(3_000 + u64::from(at)), plan)
                 })
                 .collect(),
+            calls: Workload::callers(plan)
+                .filter_map(|id| CallClient::new(id, draws(4_000 + u64::from(id)), plan))
+                .collect(),
             transactions: transactions(seed, plan),
         }
+    }
+
+    /// The numbers of those that call procedures: behind all others.
+    fn callers(plan: &RunPlan) -> std::ops::Range<u32> {
+        let first = plan.workload.clients + 3 + plan.workload.table_clients;
+        first..first + plan.calls.map_or(0, |calls| calls.clients)
     }
 
     /// The numbers of those that a plan wants, each with how long after the first it begins, microseconds.
@@ -87,14 +101,15 @@ impl Workload {
         let others = others.filter(|(_, (wanted, _))| *wanted).map(|(id, (_, us))| (id, us));
         let tables = (plan.workload.clients + 3..plan.workload.clients + 3 + plan.workload.table_clients)
             .map(|id| (id, 8_000 + u64::from(id) * 1_000));
-        let first = plan.workload.clients + 3 + plan.workload.table_clients;
+        let calls = Workload::callers(plan).map(|id| (id, 9_000 + u64::from(id) * 1_000));
+        let first = Workload::callers(plan).end;
         let transactions = (first..first + txn_clients(plan)).map(|id| (id, 9_000 + u64::from(id) * 1_000));
-        rows.chain(others).chain(tables).chain(transactions).collect()
+        rows.chain(others).chain(tables).chain(calls).chain(transactions).collect()
     }
 
     /// The numbers of all, whether a plan wants them or not.
     pub fn ids(plan: &RunPlan) -> std::ops::Range<u32> {
-        0..plan.workload.clients + 3 + plan.workload.table_clients + txn_clients(plan)
+        0..Workload::callers(plan).end + txn_clients(plan)
     }
 
     fn which(&self, id: u32) -> Which {
@@ -103,10 +118,13 @@ impl Workload {
             Some(0) => Which::Snapshots,
             Some(1) => Which::Loads,
             Some(2) => Which::Jobs,
-            Some(at) => match (at - 3).checked_sub(self.tables.len()) {
-                None => Which::Tables(at - 3),
-                Some(at) if at < self.transactions.0.len() => Which::Transactions(at),
-                Some(_) => Which::Recovery,
+            Some(at) if at - 3 < self.tables.len() => Which::Tables(at - 3),
+            Some(at) => match at - 3 - self.tables.len() {
+                at if at < self.calls.len() => Which::Calls(at),
+                at if at - self.calls.len() < self.transactions.0.len() => {
+                    Which::Transactions(at - self.calls.len())
+                }
+                _ => Which::Recovery,
             },
         }
     }
@@ -119,6 +137,7 @@ impl Workload {
             Which::Loads => self.loads.step(now, goes_on),
             Which::Jobs => self.jobs.step(now, goes_on),
             Which::Tables(at) => self.tables[at].step(now, goes_on),
+            Which::Calls(at) => self.calls[at].step(now, goes_on),
             Which::Transactions(at) => self.transactions.0[at].step(now, goes_on),
             Which::Recovery => self.transactions.1.step(now),
         }
@@ -139,6 +158,7 @@ impl Workload {
             (Which::Snapshots, Endpoint::Node(node)) => self.snapshots.linked(node, news.up()),
             (Which::Loads, Endpoint::Node(node)) => self.loads.linked(node, news.up()),
             (Which::Jobs, Endpoint::Node(node)) => self.jobs.linked(node, news.up()),
+            (Which::Calls(at), Endpoint::Node(node)) => self.calls[at].linked(node, news.up()),
             _ => {}
         }
     }
@@ -191,6 +211,10 @@ impl Workload {
                 self.loads.hear(now, &reply);
                 let loaded = self.loaded() > before;
                 Heard { seen: loaded.then_some("bulk-loaded").into_iter().collect(), ..Heard::default() }
+            }
+            Which::Calls(at) => {
+                let seen = self.calls[at].hear(now, &reply).into_iter().collect();
+                Heard { seen, fault: self.calls[at].fault().map(ToString::to_string), ..Heard::default() }
             }
             Which::Jobs => {
                 let before = self.jobs.ended();
@@ -247,6 +271,7 @@ impl Workload {
         self.loads.abandon(now);
         self.rows.iter_mut().for_each(|client| client.abandon(now));
         self.tables.iter_mut().for_each(|client| client.give_up(now));
+        self.calls.iter_mut().for_each(CallClient::forget);
         self.transactions.0.iter_mut().for_each(|client| client.abandon(now));
     }
 
@@ -262,7 +287,7 @@ impl Workload {
             Which::Rows(at) => self.rows[at].wakes_at(),
             Which::Transactions(at) => self.transactions.0[at].wakes_at(),
             Which::Recovery => self.transactions.1.wakes_at(),
-            Which::Snapshots | Which::Loads | Which::Jobs | Which::Tables(_) => None,
+            Which::Snapshots | Which::Loads | Which::Jobs | Which::Tables(_) | Which::Calls(_) => None,
         }
     }
 
@@ -279,6 +304,13 @@ impl Workload {
     /// Everything that ended on a database's tables.
     pub fn table_operations(&self) -> Vec<TableOperation> {
         self.tables.iter().flat_map(|client| client.history()).cloned().collect()
+    }
+
+    /// What was asked of procedures, by session and number, and what was told, by entry.
+    pub fn calls(&self) -> (BTreeMap<(SessionId, u64), Asked>, BTreeMap<Position, i64>) {
+        let asked = self.calls.iter().flat_map(|client| client.asked());
+        let told = self.calls.iter().flat_map(|client| client.told());
+        (asked.map(|(of, asked)| (*of, *asked)).collect(), told.map(|told| (told.at, told.number)).collect())
     }
 
     /// Numbers for tables that were given out: the first of each lot, and how many that has.
@@ -311,8 +343,8 @@ fn txn_clients(plan: &RunPlan) -> u32 {
 }
 
 fn transactions(seed: u64, plan: &RunPlan) -> (Vec<TxnClient>, RecoveryClient) {
-    let draws = |which: u32| Stream::new(seed, Concern::Workload, 4_000 + u64::from(which));
-    let (first, count) = (plan.workload.clients + 3 + plan.workload.table_clients, plan.workload.txn_clients);
+    let draws = |which: u32| Stream::new(seed, Concern::Workload, 5_000 + u64::from(which));
+    let (first, count) = (Workload::callers(plan).end, plan.workload.txn_clients);
     let clients = (0..count).map(|at| TxnClient::new(first + at, draws(at), plan)).collect();
     (clients, RecoveryClient::new(first + count, draws(count), plan))
 }

@@ -10,6 +10,7 @@ use crate::features::procedure::Calls;
 use crate::features::tend::KnownCatalog;
 use crate::recovered::Recovered;
 use crate::settings::Settings;
+use bytes::Bytes;
 use types::data::kind::{Language, Procedure};
 use types::data::{Column, ColumnType, Constraint, Demand, Row, Schema, Signature, Value};
 use types::{
@@ -17,6 +18,8 @@ use types::{
     SessionId, TableId,
 };
 use wire::{Op, RecordText, TableChange};
+
+mod repeated;
 
 const DATABASE: TableId = TableId(1);
 const COUNTERS: TableId = TableId(7);
@@ -30,6 +33,8 @@ struct World {
     calls: Calls,
     session: SessionId,
     seq: u64,
+    /// Its calls are shipped as such.
+    ships_calls: bool,
 }
 
 fn client(request: u64) -> ClientRef {
@@ -79,6 +84,7 @@ impl World {
             calls: Calls::default(),
             session: SessionId::NONE,
             seq: 0,
+            ships_calls: false,
         };
         let opened = world.with(|writing| writing.open_session()).expect("no error");
         world.session = SessionId(opened.entry.expect("an entry"));
@@ -98,6 +104,7 @@ impl World {
             catalog: &mut self.catalog,
             commits: &mut Default::default(),
             calls: &mut self.calls,
+            ships_calls: self.ships_calls,
             waiting: 0,
             now: Now { wall_ms: 5_000, ..Now::default() },
             settings: &Settings::default(),

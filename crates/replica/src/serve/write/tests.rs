@@ -41,6 +41,7 @@ fn with<T>(record: &PartitionRecord, data: &mut Data, act: impl FnOnce(&mut Writ
         catalog: &mut catalog,
         commits: &mut Default::default(),
         calls: &mut Calls::default(),
+        ships_calls: false,
         waiting: 0,
         now: Now::default(),
         settings: &settings,

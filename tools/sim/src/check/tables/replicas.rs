@@ -5,7 +5,8 @@
 use super::keeps::CatalogState;
 use super::model::{Model, split};
 use super::row_name;
-use crate::check::catalog::{Standing, Table};
+use crate::check::catalog::{Standing, Table, is_reserved};
+use crate::programs;
 use crate::rows;
 use std::collections::{BTreeMap, BTreeSet};
 use types::data::{self, decode_row};
@@ -29,7 +30,9 @@ impl Found {
         let (catalog, rows) = (scan(KeySpace::Catalog).ok()?, scan(KeySpace::Bare).ok()?);
         let (from, to) = KeySpace::Bare.index_range(None);
         let entries = engine.scan(&from, &to, at, 1 << 20, 1 << 30).ok()?;
-        let entries: BTreeSet<Vec<u8>> = entries.iter().map(|row| row.key.to_vec()).collect();
+        let of_procedures = KeySpace::Table(programs::COUNTERS).index_prefix(None);
+        let entries = entries.iter().map(|row| row.key.to_vec());
+        let entries: BTreeSet<Vec<u8>> = entries.filter(|key| !key.starts_with(&of_procedures)).collect();
         let (from, to) = KeySpace::Bare.feed_range();
         let feeds = engine.scan(&from, &to, at, 1 << 20, 1 << 30).ok()?;
         let read = |found: Found| found.keeps(entries).and_then(|()| found.has_fed(&feeds)).map(|()| found);
@@ -89,8 +92,9 @@ impl Found {
     }
 
     pub(super) fn of(catalog: &[Row], stored: &[Row]) -> Result<Found, (&'static str, String)> {
+        let ours = |row: &&Row| !is_reserved(&KeySpace::Catalog.key_of(&row.key));
         let table = |row: &Row| Table::read(&KeySpace::Catalog.key_of(&row.key), &row.value);
-        let read: Result<Vec<Table>, String> = catalog.iter().map(table).collect();
+        let read: Result<Vec<Table>, String> = catalog.iter().filter(ours).map(table).collect();
         let tables: BTreeMap<TableId, Table> =
             read.map_err(|why| ("PR-120", why))?.into_iter().map(|table| (table.id, table)).collect();
         let mut names: Vec<&str> = tables
@@ -103,7 +107,8 @@ impl Found {
             return Err(("PR-123", format!("two tables are called {}", two[0])));
         }
         let mut rows = BTreeMap::new();
-        for row in stored {
+        let ours = |row: &&Row| !KeySpace::table_of(&row.key).is_some_and(programs::is_reserved);
+        for row in stored.iter().filter(ours) {
             let (name, value) = rows::stored(true, &row.key, Some(&row.value));
             let table = split(&name).and_then(|(id, _)| tables.get(&id));
             let Some(table) = table else {
