@@ -191,6 +191,7 @@ mod tests {
     fn who_begins_later_sees_what_was_acknowledged() {
         let first = TxnOperation {
             writes: vec![("b".into(), Some(2))],
+            invoked: 1,
             completed: 5,
             ..txn(2, &[], TxnEnd::Committed(at(4)))
         };
