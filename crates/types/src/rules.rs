@@ -140,6 +140,8 @@ rules! {
         "Two rows have the same values where a constraint forbids it, or one refers to a row that is not there.";
     Pr180 "PR-180" feeds_are_of_tables:
         "Feeds of one name into two tables of a database share one position.";
+    Pr230 "PR-230" same_lives_lead_on:
+        "Who leads on in the same life is asked for something of a term that never served.";
     Le01 "LE-01" flushes_name_their_own_position: "A flush names the entry behind the last one that it holds.";
     Le02 "LE-02" persisted_is_what_was_flushed:
         "`persisted` is told to be what is published when a flush ends, not what it began with.";

@@ -3,7 +3,7 @@
 use types::Finding;
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::of_mutant`].
-pub const FOUND: [(Finding, u64); 75] = [
+pub const FOUND: [(Finding, u64); 76] = [
     (Finding::F01, 1),
     (Finding::F02, 5),
     (Finding::F03, 0),
@@ -68,6 +68,7 @@ pub const FOUND: [(Finding, u64); 75] = [
     (Finding::Pr145, 2),
     (Finding::Pr150, 0),
     (Finding::Pr180, 0),
+    (Finding::Pr230, 497),
     (Finding::Le01, 1),
     (Finding::Le02, 0),
     (Finding::Le03, 0),

@@ -333,6 +333,11 @@ const PROFILES: [Profile; Finding::ALL.len()] = [
     Profile { rules: &[DURABLE, SYNC], ..crowded(usual(Pr145, &[GoBack, Crash, Isolate], &[Power, Pause])) },
     tables(usual(Pr150, &[SlowDisk], &[Clog, Crash])),
     tables(usual(Pr180, &[SlowDisk], &[Clog, Crash])),
+    Profile {
+        rules: &[ASYNC],
+        recoverable: 1_000,
+        ..usual(Pr230, &[RecordsLost, Crash], &[Restart, Isolate])
+    },
     trees(usual(Le01, &[Crash, Power], &[Restart, SlowDisk])),
     trees(crowded(usual(Le02, &[StuckDisk, Crash], &[Power, Pause]))),
     Profile { cluster_snapshots: true, ..trees(crowded(usual(Le03, &[SlowDisk, Pause], &[Crash, Clog]))) },
