@@ -1,6 +1,7 @@
 //! All clients of a world: those that read and write single rows, and one each that takes points, loads in
 //! bulk, and runs jobs.
 
+use crate::check::effects::ReportedLoss;
 use crate::check::history::{Answer, Operation};
 use crate::check::lineage::Change;
 use crate::check::{cluster_snapshots::CompleteSnapshot, jobs::JobAnswer, tables::TableOperation};
@@ -16,7 +17,7 @@ use crate::random::{Concern, Stream};
 use crate::snapshot_client::SnapshotClient;
 use crate::table_client::TableClient;
 use std::collections::BTreeSet;
-use types::{LoadId, PartitionId, Position, Rules};
+use types::{LoadId, PartitionId, Rules};
 use wire::Message;
 
 /// Which client has a number.
@@ -231,7 +232,7 @@ impl Workload {
     }
 
     /// Acknowledged writes that sessions were told are lost.
-    pub fn told_lost(&self) -> Vec<(PartitionId, Position)> {
+    pub fn told_lost(&self) -> Vec<ReportedLoss> {
         self.rows.iter().flat_map(|client| client.told_lost()).copied().collect()
     }
 
