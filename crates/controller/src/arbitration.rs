@@ -6,6 +6,10 @@ use crate::settings::{Settings, doubled};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Member, Micros, NodeId, Now, PartitionId, PartitionRecord};
 
+/// A primary that does not serve has the benefit of the doubt for so long at most, however often there was
+/// another one lately: as long as it lasts nobody is served (PR-233).
+const UNSERVED: Micros = Micros::from_millis(1_000);
+
 /// What is remembered of earlier arbitrations. Lost with the controller: it only damps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Arbitration {
@@ -19,6 +23,8 @@ pub(crate) struct Arbitration {
 struct Damped {
     /// How often in a row.
     times: u32,
+    /// Since when.
+    since: Micros,
     /// Until when.
     until: Micros,
 }
@@ -28,7 +34,7 @@ impl Damped {
     fn again(before: Option<Damped>, now: Micros, base: Micros) -> Damped {
         let recent = before.filter(|before| now.since(before.until) < doubled(base, 6));
         let times = recent.map_or(0, |before| before.times + 1);
-        Damped { times, until: now + doubled(base, times) }
+        Damped { times, since: now, until: now + doubled(base, times) }
     }
 }
 
@@ -52,9 +58,10 @@ impl Arbitration {
     }
 
     /// True while a new primary is given the benefit of the doubt: complaints about it count only if this
-    /// controller misses it too.
-    pub(crate) fn settling(&self, partition: PartitionId, now: Micros) -> bool {
-        self.changes.get(&partition).is_some_and(|damped| now < damped.until)
+    /// controller misses it too. `serves`: unless it says itself that it does not serve.
+    pub(crate) fn settling(&self, partition: PartitionId, now: Micros, serves: bool) -> bool {
+        let lasts = |damped: &Damped| now < damped.until && (serves || now.since(damped.since) < UNSERVED);
+        self.changes.get(&partition).is_some_and(lasts)
     }
 }
 
@@ -93,5 +100,31 @@ impl Controller {
             }
         }
         side
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{Epoch, Incarnation, LogKind, Policy, StoreId, TableId};
+
+    #[test]
+    fn pr233_who_does_not_serve_has_the_benefit_of_the_doubt_for_a_second_at_most() {
+        let first = Member { node: NodeId(1), store: StoreId(1), incarnation: Incarnation(1) };
+        let policy = Policy::preset("sync", 1, LogKind::Disk).expect("a policy");
+        let record = PartitionRecord::new(PartitionId(64), TableId(1), Epoch(1), vec![first], policy);
+        let (mut arbitration, settings) = (Arbitration::default(), Settings::default());
+        let at = |ms: u64| Micros::from_millis(60_000 + ms);
+        arbitration.term_ended(&record, at(0), &settings);
+        assert!(
+            arbitration.settling(record.id, at(100), false) && arbitration.settling(record.id, at(100), true)
+        );
+        assert!(!arbitration.settling(record.id, at(120), true), "the first time is short");
+        for _ in 0..6 {
+            arbitration.term_ended(&record, at(200), &settings);
+        }
+        assert!(arbitration.settling(record.id, at(1_100), false), "it may yet come to serve");
+        assert!(!arbitration.settling(record.id, at(1_200), false), "nobody is served meanwhile");
+        assert!(arbitration.settling(record.id, at(5_000), true), "it serves those that hear it");
     }
 }

@@ -349,7 +349,8 @@ impl Controller {
         if suspecting.is_empty() || !(plain || self.believed_without_us(now, record, &suspecting)) {
             return None;
         }
-        if !plain && self.arbitration.settling(record.id, now.mono) {
+        let serves = self.failure_detector.says_it_serves(record) != Some(false);
+        if !plain && self.arbitration.settling(record.id, now.mono, serves) {
             return None;
         }
         let waits = self.settings.rules.lone_primaries_are_waited_for();

@@ -7,7 +7,7 @@ use crate::keys::Key;
 use crate::ledger::Purpose;
 use crate::txn::Txn;
 use types::config::{Cause, FORMAT, FailoverRecord, LossReport, PartitionRecord, PreviousTerm};
-use types::{Member, Now, PartitionId, Term};
+use types::{Member, Now, PartitionId, Rules, Term};
 
 /// The most partitions in one seal: each writes its own record and its failover's, and all share the
 /// cluster's.
@@ -159,7 +159,7 @@ impl Controller {
             cause: plan.cause,
             before: Some(PreviousTerm {
                 epoch: old.epoch,
-                term: fencing_term(old),
+                term: fencing_term(old, self.settings.rules),
                 primary: old.primary,
                 handed_over: false,
                 in_sync: old.in_sync.clone(),
@@ -210,18 +210,31 @@ fn failover_record(now: Now, plan: &SealPlan, record: &PartitionRecord, id: u64)
 }
 
 /// Of which term a log must have something so that the report of the old primary fences (PR-103): of the one
-/// that is sealed. While the same disk led on, or has had the lead handed to it, it has all of the term
-/// before as well, whether it came to serve again or not.
-pub(crate) fn fencing_term(old: &PartitionRecord) -> Term {
-    let had_all = |before: &&PreviousTerm| before.handed_over || before.primary.same_store(&old.primary);
-    let before = old.before.as_ref().filter(|_| old.policy.survives_restart()).filter(had_all);
+/// that is sealed. Whoever led on, or had the lead handed to it, has all of the term before as well, whether
+/// it came to serve again or not.
+///
+/// Who that is: the same disk where acknowledgements are on disks, else the same life alone, since a later
+/// one may have forgotten. With the same life nothing can have been lost in between: what the term before
+/// acknowledged it has in memory, and nobody else led since who could have acknowledged more (PR-230). Else
+/// terms that follow each other unserved, as when records are made anew again and again, would each ask for
+/// something of the last one, which nobody's log has; and where the set names a life that has ended, its
+/// report would be waited for for ever. Should the life end before its own report is taken, the next term
+/// under such a policy is sealed as lossy, and its reports fence nothing.
+pub(crate) fn fencing_term(old: &PartitionRecord, rules: Rules) -> Term {
+    let survives = old.policy.survives_restart();
+    let led_on = |before: &PreviousTerm| match survives {
+        true => before.primary.same_store(&old.primary),
+        false => before.primary == old.primary && rules.same_lives_lead_on(),
+    };
+    let handed = |before: &PreviousTerm| before.handed_over && (survives || rules.same_lives_lead_on());
+    let before = old.before.as_ref().filter(|before| handed(before) || led_on(before));
     before.map_or(old.term, |before| before.term)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::{Epoch, Incarnation, LogKind, NodeId, Policy, StoreId, TableId};
+    use types::{Epoch, Finding, Incarnation, LogKind, NodeId, Policy, StoreId, TableId};
 
     fn member(node: u32, incarnation: u64) -> Member {
         let incarnation = Incarnation(incarnation);
@@ -249,17 +262,23 @@ mod tests {
     #[test]
     fn pr103_a_disk_that_led_before_has_what_was_acknowledged_there() {
         let (same, other) = (member(1, 1), member(2, 1));
-        assert_eq!(
-            fencing_term(&sealed("local", same, false)),
-            Term(4),
-            "started twice, and never served between"
-        );
-        assert_eq!(fencing_term(&sealed("local", other, true)), Term(4), "the lead was handed to it");
-        assert_eq!(
-            fencing_term(&sealed("local", other, false)),
-            Term(7),
-            "it waited for the other's report itself"
-        );
-        assert_eq!(fencing_term(&sealed("semi", same, false)), Term(7), "it forgot");
+        let term =
+            |policy, before, handed_over| fencing_term(&sealed(policy, before, handed_over), Rules::ALL);
+        assert_eq!(term("local", same, false), Term(4), "started twice, and never served between");
+        assert_eq!(term("local", other, true), Term(4), "the lead was handed to it");
+        assert_eq!(term("local", other, false), Term(7), "it waited for the other's report itself");
+        assert_eq!(term("semi", same, false), Term(7), "it forgot");
+    }
+
+    #[test]
+    fn pr230_the_same_incarnation_has_what_was_acknowledged_before_whatever_is_on_disks() {
+        let (same, former, other) = (member(1, 2), member(1, 1), member(2, 1));
+        let term = |before, handed_over| fencing_term(&sealed("async", before, handed_over), Rules::ALL);
+        assert_eq!(term(same, false), Term(4), "it led on, and forgot nothing");
+        assert_eq!(term(other, true), Term(4), "the lead was handed to this life");
+        assert_eq!(term(former, false), Term(7), "a later life may have forgotten");
+        assert_eq!(term(other, false), Term(7), "it waited for the other's report itself");
+        let without = Rules::without(Finding::Pr230).expect("tests have mutants");
+        assert_eq!(fencing_term(&sealed("async", same, false), without), Term(7), "nobody's log has that");
     }
 }

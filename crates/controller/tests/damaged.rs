@@ -4,7 +4,9 @@ mod common;
 
 use common::World;
 use common::lines::table;
-use types::{LogKind, Lsn, NodeId, PartitionId};
+use types::config::Cause;
+use types::{LogKind, Lsn, NodeId, PartitionId, Position, Term};
+use wire::control::AdminCommand;
 
 #[test]
 fn pr142_a_primary_that_says_it_is_damaged_has_no_benefit_of_the_doubt() {
@@ -90,4 +92,30 @@ fn pr156_a_term_that_replays_its_log_does_not_wait_for_who_is_not_there() {
     world.pass(5200);
     let record = world.partition(64);
     assert!(record.lossy && record.primary.node == NodeId(1), "it got no further");
+}
+
+/// As long as a copy that catches up is being given its state its log is empty, and so is one that has
+/// nothing yet.
+#[test]
+fn pr231_nobody_is_forced_to_lead_with_half_a_copy() {
+    let leads = |log: u64| {
+        let mut world = World::new();
+        world.with_table(3, table("t", "durable", LogKind::Disk, None, 1));
+        world.start(4, 1, 40);
+        let spare = world.nodes[&NodeId(4)].member;
+        world.propose(0, 64, |record| {
+            record.catching_up.push(spare);
+            record.cause = Cause::CatchingUp;
+        });
+        let end = Position::new(Term(u64::from(log > 0)), Lsn(log));
+        world.nodes.get_mut(&NodeId(4)).unwrap().ends.insert(PartitionId(64), end);
+        (1..=3).for_each(|node| world.kill(node));
+        world.pass(1000);
+        for node in [None, Some(NodeId(4))] {
+            world.admin(AdminCommand::Force { partition: PartitionId(64), node });
+        }
+        world.partition(64).primary == spare
+    };
+    assert!(!leads(0), "nothing says that it has a state");
+    assert!(leads(7), "what it has is a state, be it an old one");
 }

@@ -8,7 +8,8 @@ use types::config::{
 };
 use types::data::{Column, ColumnType, Schema};
 use types::{
-    ClusterId, Epoch, Generation, Incarnation, LogKind, Member, NodeId, PartitionId, Policy, StoreId, TableId,
+    ClusterId, Epoch, Generation, Incarnation, LogKind, Member, NodeId, PartitionId, Policy, Rules, StoreId,
+    TableId,
 };
 use understudy_controller::Key;
 use understudy_controller::rebuild::{Order, Rebuilt, Refusal, addresses, newest_generation, rebuild};
@@ -90,7 +91,7 @@ fn keeps(of: u32, nodes: &[u32], record: &PartitionRecord) -> KeptRecords {
 }
 
 fn order(accept_missing: bool) -> Order {
-    Order { generation: Generation(1), accept_missing, wall_ms: 1_000, seed: 3 }
+    Order { generation: Generation(1), accept_missing, wall_ms: 1_000, seed: 3, rules: Rules::ALL }
 }
 
 /// The record with this key.

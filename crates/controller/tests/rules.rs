@@ -562,6 +562,7 @@ fn pr08_a_forced_promotion_says_what_it_means() {
         record.catching_up.push(spare);
         record.cause = Cause::CatchingUp;
     });
+    world.nodes.get_mut(&NodeId(4)).unwrap().ends.insert(PartitionId(64), Position::new(Term(1), Lsn(7)));
     for node in 1..=3 {
         world.kill(node);
     }

@@ -73,6 +73,7 @@ scripts! {
     pr35_the_log_begins_behind_files,
     pr115_a_full_log_hears_how_much_of_it_nobody_needs,
     pr118_who_is_forced_to_lead_waits_for_no_log_that_it_cannot_have,
+    pr231_half_a_copy_does_not_lead,
     pr143_who_joins_has_what_an_older_term_may_have_committed,
     r7_who_joins_has_what_is_published,
     r8_the_log_is_held_for_who_comes_back_by_it,

@@ -345,12 +345,12 @@ pub struct PartitionRecord {
     pub proposal: ProposalId,
     /// Why.
     pub cause: Cause,
-    /// The term before this one, until the new primary serves. None for a partition's first.
+    /// The term before this one. None for a partition's first.
     pub before: Option<PreviousTerm>,
     /// The failover that this term came from, if any.
     pub failover: Option<u64>,
     /// True if the promotion may have lost acknowledged commits: said in the failover's report before it
-    /// serves.
+    /// serves. A change of the set by a primary that serves takes it back (PR-232).
     pub lossy: bool,
     /// What this version does not know.
     #[serde(flatten)]

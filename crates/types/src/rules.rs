@@ -144,6 +144,8 @@ rules! {
         "Feeds of one name into two tables of a database share one position.";
     Pr220 "PR-220" limits_are_the_primarys:
         "A replica stops a call at its own limits that the primary has not stopped.";
+    Pr230 "PR-230" same_lives_lead_on:
+        "Who leads on in the same life is asked for something of a term that never served.";
     Pr240 "PR-240" calls_need_the_same_code:
         "A replica makes a call with other code than the primary's.";
     Pr250 "PR-250" first_commit_wins:

@@ -237,6 +237,12 @@ impl Network {
         self.release(now, from, to)
     }
 
+    /// From whom to whom heartbeats pass, unless something else is wrong, and something else does not.
+    pub fn half_cut(&self) -> impl Iterator<Item = (Endpoint, Endpoint)> {
+        let others = self.cut_lanes.iter().filter(|(.., lane)| *lane != Lane::Heartbeat);
+        others.map(|(from, to, _)| (*from, *to))
+    }
+
     /// From whom to whom messages take longer.
     pub fn clogged(&self) -> impl Iterator<Item = (Endpoint, Endpoint)> {
         self.clogged.keys().copied()

@@ -3,7 +3,7 @@
 use types::Finding;
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::of_mutant`].
-pub const FOUND: [(Finding, u64); 83] = [
+pub const FOUND: [(Finding, u64); 84] = [
     (Finding::F01, 1),
     (Finding::F02, 5),
     (Finding::F03, 0),
@@ -69,6 +69,7 @@ pub const FOUND: [(Finding, u64); 83] = [
     (Finding::Pr145, 2),
     (Finding::Pr150, 0),
     (Finding::Pr180, 0),
+    (Finding::Pr230, 497),
     (Finding::Pr220, 0),
     (Finding::Pr240, 0),
     (Finding::Pr250, 0),

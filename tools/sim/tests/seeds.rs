@@ -175,6 +175,28 @@ const FOUND: &[(u64, &str)] = &[
     (5006613, "R9 (PR-200): the same"),
     (5011073, "I16 (PR-201): a node was removed by who did not know that it had become a member"),
     (5011083, "I12: a checker: where all was refused there is no frame that vouches for the one before"),
+    (5020289, "I13 (PR-230): records made anew again and again asked for terms of which no log has anything"),
+    (7001416, "I13 (PR-230): the same"),
+    (5017269, "I13 (PR-230): the same"),
+    (8002757, "I13 (PR-230): the same"),
+    (8003445, "I1 (PR-232): a doubt of long ago let a life lead that had forgotten"),
+    (8004974, "R7 (PR-231): half a copy was made to lead"),
+    (8001522, "I13: a hand-over to a standby that executes its log waited for files, and others for that"),
+    (6215, "PR-47: a checker: a copy that an operator forces to lead may have what was reported as lost"),
+    (5019309, "I9: a checker: who is sealed and does not know it acknowledges what nobody leads on with"),
+    (5001249, "I13: a checker: a node that leaves leads on where all others are drained"),
+    (5000803, "I13: a checker: a sync that failed costs the replica whose files it was for"),
+    (5001072, "I13: a checker: a member that heartbeats alone reach is given up later than a silent one"),
+    (5010589, "I13: a checker: who takes the place of one that installs a load begins when that has failed"),
+    (5012246, "I13: a checker: a life that no controller has let in is heard by nobody"),
+    (8000227, "R8: a checker: what was said of an older offer of files came late"),
+    (8012100, "I13: the simulated records were lost although nobody knew that a node was removed"),
+    (
+        8014584,
+        "I13: the simulated records were lost where the newest that anybody kept names a disk that is gone",
+    ),
+    (8024591, "I13 (PR-233): who was handed the lead with a disk that hangs had the benefit of the doubt"),
+    (8015624, "I2: a checker: a process that leads on answers in order"),
 ];
 
 #[test]

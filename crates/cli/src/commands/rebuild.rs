@@ -9,7 +9,7 @@ use node::config::Config;
 use ops::{Failure, Status};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
-use types::{Generation, NodeId};
+use types::{Generation, NodeId, Rules};
 use wire::control::AdminCommand;
 use wire::{KeptRecords, RecordText};
 
@@ -33,6 +33,7 @@ pub fn run(args: &RebuildArgs, context: &mut Context) -> Result<(), Failure> {
         accept_missing: args.accept_missing,
         wall_ms: wall_ms(),
         seed: node::datadir::random(),
+        rules: Rules::ALL,
     };
     let planned = rebuild::rebuild(&reports, &order).map_err(|why| refused(&why, &asked))?;
     if !args.yes {

@@ -64,16 +64,17 @@ impl Controller {
         best.ok_or_else(|| (REFUSED, format!("no living node has a sound copy of partition {}", record.id)))
     }
 
-    /// The nodes, in their present lives, that hold something of this partition.
+    /// The nodes, in their present lives, that hold something of this partition. Who is being given its state
+    /// has half of it at most: its log is empty as long as that lasts (PR-231).
     fn living_copies(&self, now: Now, record: &PartitionRecord) -> Vec<Member> {
         let holds = |present: &Member| {
-            let recorded = record.members().any(|member| member.same_store(present));
+            let counts = record.in_sync.iter().any(|member| member.same_store(present));
             let status = self.failure_detector.node(present.node).and_then(|heard| heard.status.as_ref());
             let says = status.is_some_and(|(status, _)| {
                 let mut replicas = status.replicas.iter().filter(|replica| replica.partition == record.id);
                 replicas.any(|replica| replica.role != Role::Damaged && replica.end > Position::ZERO)
             });
-            recorded || says
+            counts || says
         };
         let present = self.records.nodes().map(|node| node.member());
         present.filter(|present| self.fit(now, record, present) && holds(present)).collect()
@@ -110,7 +111,8 @@ impl Controller {
         let record = self.records.partition(partition).ok_or_else(gone)?;
         let (new, old) = (record.primary.node, record.before.as_ref().map(|term| term.primary.node));
         let mut says = format!(
-            "partition {partition}: {new} leads in {}. Acknowledged commits that {new} lacks are lost.",
+            "partition {partition}: {new} leads in {}. Acknowledged commits that {new} lacks are lost, and what it has \
+             that was reported as lost before is there again.",
             record.epoch
         );
         if let Some(old) = old.filter(|old| *old != new) {

@@ -28,7 +28,7 @@ use merge::Merged;
 pub use seals::Sealed;
 use std::fmt;
 use types::config::{FORMAT, TableRecord};
-use types::{Epoch, Generation, Member, NodeId, PartitionId};
+use types::{Epoch, Generation, Member, NodeId, PartitionId, Rules};
 use wire::KeptRecords;
 
 /// So many numbers of tables are skipped. Those of tables of databases stand in their partitions alone, and
@@ -59,6 +59,8 @@ pub struct Order {
     pub wall_ms: u64,
     /// A random number: the names of the seals come from it.
     pub seed: u64,
+    /// Which rules are in force.
+    pub rules: Rules,
 }
 
 /// The records, and what must be said about them.

@@ -62,7 +62,7 @@ pub(super) fn seal(
         cause: Cause::Rebuilt,
         before: Some(PreviousTerm {
             epoch: old.epoch,
-            term: fencing_term(old),
+            term: fencing_term(old, order.rules),
             primary: old.primary,
             handed_over: false,
             in_sync: old.in_sync.clone(),

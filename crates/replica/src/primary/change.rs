@@ -99,6 +99,13 @@ impl Primary {
         cause: Cause,
         alter: impl FnOnce(&mut PartitionRecord),
     ) {
+        // What was to be given up was given up when this term came to serve, and its failover's report says
+        // so: whoever follows it has no doubt about what is acknowledged since (PR-232).
+        let serves = self.promotion.serves();
+        let alter = |record: &mut PartitionRecord| {
+            record.lossy &= !serves;
+            alter(record);
+        };
         let propose: Propose = self.membership.propose(ctx.now.mono, view.record, cause, alter);
         ctx.out.push(Output::Propose(propose));
     }
@@ -293,7 +300,7 @@ impl Primary {
         }
         let cold = view.record.policy.standby == Standby::Cold;
         let upto = view.published;
-        if !cold || self.members.get(&to).is_some_and(|progress| progress.marks.persisted >= upto) {
+        if !cold || self.members.get(&to).is_some_and(|progress| has_executed(progress, upto)) {
             self.membership.hold(ctx.now.mono, to);
             return self.hand_over_step(view, ctx);
         }
@@ -305,8 +312,8 @@ impl Primary {
     pub fn prepare_tick(&mut self, view: &View, ctx: &mut Ctx) {
         let now = ctx.now.mono;
         let HandOver::Preparing { to, upto, since, .. } = *self.membership.hand_over() else { return };
-        let there = self.members.get(&to).map(|progress| progress.marks.persisted);
-        if there.is_some_and(|theirs| theirs >= upto) || now.since(since) >= PREPARE_TIMEOUT {
+        let there = self.members.get(&to).map(|progress| has_executed(progress, upto));
+        if there == Some(true) || now.since(since) >= PREPARE_TIMEOUT {
             self.membership.hold(now, to);
             return self.hand_over_step(view, ctx);
         }
@@ -387,6 +394,12 @@ impl Primary {
         }
         self.membership.settle(record);
     }
+}
+
+/// True if a member has nothing of this to replay: a cold standby that has files up to there, or one that
+/// executes its log all the same, as it was hot until now.
+fn has_executed(progress: &crate::primary::Progress, upto: Lsn) -> bool {
+    progress.marks.persisted.max(progress.marks.applied) >= upto
 }
 
 /// What to change first on the way to a policy: the bound alone, if it and more are to change, since the old

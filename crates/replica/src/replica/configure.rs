@@ -3,6 +3,7 @@
 use crate::answer::Answer;
 use crate::backup::Backup;
 use crate::context::Ctx;
+use crate::damage::Fault;
 use crate::output::Output;
 use crate::primary::Primary;
 use crate::primary::promotion::Promotion;
@@ -41,6 +42,10 @@ impl Replica {
     fn step_up(&mut self, ctx: &mut Ctx, record: &PartitionRecord, first: bool) {
         if self.is_damaged() {
             return;
+        }
+        if self.role.is_copying() {
+            // An operator made it lead, and nobody else can complete it (PR-231).
+            return self.fail(ctx, Fault::Engine("it was to lead with half a copy".into()));
         }
         let led_at = self.leading().map_or(Micros::ZERO, |(primary, view)| primary.led_at(&view, ctx));
         let fresh_at = self.role.fresh_at(led_at);

@@ -213,10 +213,10 @@ impl World {
             handed_over: false,
             in_sync: record.in_sync.clone(),
         });
-        record.epoch = record.epoch.next();
-        record.term = types::Term::of(record.epoch);
-        record.primary = member(nodes[0]);
+        let epoch = record.epoch.next();
+        (record.epoch, record.term, record.primary) = (epoch, types::Term::of(epoch), member(nodes[0]));
         record.in_sync = nodes.iter().map(|node| member(*node)).collect();
+        record.catching_up.retain(|member| !nodes.contains(&member.node.0));
         record.cause = Cause::Suspected;
         record.lossy = record.policy.rests_on().is_primary();
         record.failover = Some(1);
@@ -525,15 +525,15 @@ impl World {
     fn proposed(&mut self, id: u32, propose: &Propose) {
         let record: PartitionRecord = propose.record.read().expect("a record");
         if self.proposals.iter().all(|known| known.proposal != record.proposal) {
-            let set: Vec<String> = record.in_sync.iter().map(|member| member.node.to_string()).collect();
-            let up: Vec<String> = record.catching_up.iter().map(|member| member.node.to_string()).collect();
+            let names = |members: &[Member]| -> Vec<String> {
+                members.iter().map(|member| member.node.to_string()).collect()
+            };
+            let (set, up) = (names(&record.in_sync).join(" "), names(&record.catching_up).join(" "));
+            let doubt = if record.lossy { ", in doubt" } else { "" };
+            let (epoch, cause) = (record.epoch, record.cause);
             let _ = writeln!(
                 self.trace,
-                "n{id} proposes {} {:?}: in sync {}, catching up [{}]",
-                record.epoch,
-                record.cause,
-                set.join(" "),
-                up.join(" ")
+                "n{id} proposes {epoch} {cause:?}: in sync {set}, catching up [{up}]{doubt}"
             );
             self.proposals.push(record);
         }

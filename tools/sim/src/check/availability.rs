@@ -21,7 +21,7 @@ pub struct Look {
     pub closed: bool,
     /// When a fault last concerned it, microseconds.
     pub hit: u64,
-    /// The primary is waited for before another leads, or has a load to install.
+    /// The primary is waited for before another leads, has a load to install, or its disk does nothing.
     pub waits: bool,
 }
 
@@ -37,8 +37,9 @@ struct Takeover {
 /// Partitions that nobody serves although somebody could.
 #[derive(Debug, Default)]
 pub struct Availability {
-    /// Since when, in microseconds; none: that was told.
-    closed: BTreeMap<PartitionId, Option<u64>>,
+    /// Since when, in microseconds; none: that was told. And whether its primary, or a load of it, was waited
+    /// for in that time: who takes its place begins when that has failed.
+    closed: BTreeMap<PartitionId, (Option<u64>, bool)>,
     /// The same of partitions that may not acknowledge anything.
     blocked: BTreeMap<PartitionId, Option<u64>>,
     /// When a copy of a partition last got a piece of its files: they take as long as the budget for them
@@ -55,8 +56,10 @@ impl Availability {
             self.closed.remove(&id);
             return Ok(());
         }
-        let most = if look.waits { CLOSED_US + WAITED_US } else { CLOSED_US };
-        match lasts(self.closed.entry(id).or_insert(Some(now)), now, look.hit, most) {
+        let (since, waits) = self.closed.entry(id).or_insert((Some(now), false));
+        *waits |= look.waits;
+        let most = if *waits { CLOSED_US + WAITED_US } else { CLOSED_US };
+        match lasts(since, now, look.hit, most) {
             Some(ms) => Err(format!("{id} has not been served for {ms} ms, and could be")),
             None => Ok(()),
         }
@@ -181,6 +184,10 @@ mod tests {
         waiting.look(P, 0, waits).expect("not long");
         waiting.look(P, CLOSED_US + WAITED_US, waits).expect("its primary is waited for");
         waiting.look(P, CLOSED_US + WAITED_US + 1, waits).expect_err("not for ever");
+        let mut followed = Availability::default();
+        followed.look(P, 0, waits).expect("not long");
+        followed.look(P, CLOSED_US + WAITED_US, CLOSED).expect("another took its place in the meantime");
+        followed.look(P, CLOSED_US + WAITED_US + 1, CLOSED).expect_err("nor is that one waited for");
     }
 
     #[test]

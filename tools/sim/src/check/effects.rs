@@ -7,7 +7,7 @@ use crate::check::states::States;
 use crate::check::survival::LossyFailover;
 use crate::check::{batches, ranges};
 use std::collections::BTreeMap;
-use types::{Epoch, Lsn, Position, SessionId, Term};
+use types::{Epoch, Lsn, PartitionId, Position, SessionId, Term};
 
 /// A partition's final log, oldest entry first, and what may be missing from it.
 pub struct Final<'a> {
@@ -156,13 +156,30 @@ pub fn check(last: &Final<'_>, operations: &[&Operation]) -> Result<(), (&'stati
     Ok(())
 }
 
-/// PR-47: what sessions said is lost is not there.
+/// An acknowledged write of which a session said that it is lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReportedLoss {
+    /// Where.
+    pub partition: PartitionId,
+    /// Which.
+    pub at: Position,
+    /// When it said so, microseconds.
+    pub time: u64,
+}
+
+/// PR-47: what sessions said is lost is not there. `forced` says when an operator last had another lead, and
+/// in which term: that copy may have what was given up before, and an older term had made, and then it
+/// counts again (PR-08).
 pub fn check_losses<'a>(
     last: &Final<'_>,
-    mut told: impl Iterator<Item = &'a Position>,
+    told: impl Iterator<Item = &'a ReportedLoss>,
+    forced: Option<(u64, Term)>,
 ) -> Result<(), String> {
-    let there = told.find(|at| last.line.iter().any(|known| known.at == **at));
-    there.map_or(Ok(()), |at| Err(format!("what is at {at} was said to be lost, and is there")))
+    let again =
+        |lost: &ReportedLoss| forced.is_some_and(|(time, term)| lost.time < time && lost.at.term < term);
+    let mut told = told.filter(|lost| !again(lost));
+    let there = told.find(|lost| last.line.iter().any(|known| known.at == lost.at));
+    there.map_or(Ok(()), |lost| Err(format!("what is at {} was said to be lost, and is there", lost.at)))
 }
 
 fn written(
@@ -449,8 +466,13 @@ mod tests {
     fn a_loss_that_is_told_and_is_none_is_rejected() {
         let line = [known(2, "a", 7, 1)];
         let last = Final::new(line.iter().collect(), BTreeMap::new(), None);
-        assert_eq!(check_losses(&last, [at(1, 3), at(2, 2)].iter()), Ok(()));
-        assert!(check_losses(&last, [at(1, 3), at(1, 2)].iter()).is_err());
+        let told = |at, time| ReportedLoss { partition: P, at, time };
+        let check = |lost: &[ReportedLoss], forced| check_losses(&last, lost.iter(), forced);
+        assert_eq!(check(&[told(at(1, 3), 5), told(at(2, 2), 5)], None), Ok(()));
+        assert!(check(&[told(at(1, 3), 5), told(at(1, 2), 5)], None).is_err());
+        assert_eq!(check(&[told(at(1, 2), 5)], Some((6, Term(3)))), Ok(()), "a forced copy had it");
+        assert!(check(&[told(at(1, 2), 6)], Some((6, Term(3)))).is_err(), "it was said of the forced term");
+        assert!(check(&[told(at(1, 2), 5)], Some((6, Term(1)))).is_err(), "the forced term made it itself");
     }
 
     #[test]

@@ -108,6 +108,16 @@ impl Epochs {
         *heard = epoch.max(*heard);
     }
 
+    /// The newest configuration of each partition that any node keeps, where it is not the newest one: who
+    /// proposed that has not heard yet that it was written.
+    pub fn newest_heard(&self) -> impl Iterator<Item = &PartitionRecord> {
+        let heard = |id: PartitionId| {
+            let of_nodes = (id, NodeId(0))..=(id, NodeId(u32::MAX));
+            self.heard.range(of_nodes).map(|(_, epoch)| *epoch).max()
+        };
+        self.records().filter_map(move |record| self.get(record.id, heard(record.id)?))
+    }
+
     /// The records are made anew, and these nodes are not asked.
     pub fn go_without(&mut self, nodes: BTreeSet<NodeId>) {
         self.without = nodes;

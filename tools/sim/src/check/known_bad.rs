@@ -1,6 +1,7 @@
 //! Histories each of which breaks one promise: the checker of that one rejects it, and no other does.
 
 use super::cluster_snapshots::CompleteSnapshot;
+use super::effects::ReportedLoss;
 use super::epochs::tests::{member, record};
 use super::history::{Action, Answer, Operation};
 use super::jobs::JobAnswer;
@@ -41,7 +42,7 @@ fn broken(
     jobs: &[JobAnswer],
     lost: &[Position],
 ) -> Vec<String> {
-    let lost: Vec<_> = lost.iter().map(|at| (P, *at)).collect();
+    let lost: Vec<_> = lost.iter().map(|at| ReportedLoss { partition: P, at: *at, time: 50 }).collect();
     checks.finish(100, ClientAnswers { operations, jobs, lost: &lost, tables: &[], transactions: &[] });
     let ids: BTreeSet<String> = checks.violations().iter().map(|violation| violation.id.clone()).collect();
     ids.into_iter().collect()

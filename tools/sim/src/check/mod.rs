@@ -62,6 +62,7 @@ pub mod survival;
 pub mod tables;
 pub mod wanted;
 
+use effects::ReportedLoss;
 use history::Operation;
 use std::collections::{BTreeMap, BTreeSet};
 use tables::{TableAnswer, TableOperation};
@@ -94,7 +95,7 @@ pub struct ClientAnswers<'a> {
     /// Ends of jobs.
     pub jobs: &'a [jobs::JobAnswer],
     /// Acknowledged writes of which sessions said that they are lost.
-    pub lost: &'a [(PartitionId, Position)],
+    pub lost: &'a [ReportedLoss],
     /// Operations on a database's tables that ended.
     pub tables: &'a [TableOperation],
     /// Global transactions that ended.
@@ -275,13 +276,14 @@ impl Checks {
             TableAnswer::Done(at) => Some((self.lineage.database()?, at)),
             _ => None,
         });
-        let acknowledged = acknowledged.into_iter().chain(of_tables).collect();
+        let acknowledged: BTreeSet<_> = acknowledged.into_iter().chain(of_tables).collect();
         if !self.failovers.is_empty() {
             let verdict = report::check(&self.failovers, &acknowledged, self.survival.missed());
             self.expect("I14", now, verdict);
         }
         let tips = self.tips.clone();
         for (partition, tip) in tips {
+            let tip = self.last_acknowledged(partition, tip, &acknowledged, told);
             self.finish_partition(now, partition, tip, told);
         }
         self.finish_transactions(now, told.transactions);
@@ -297,6 +299,26 @@ impl Checks {
         if let Err((id, sentence)) = verdict {
             self.fault(id, now, sentence);
         }
+    }
+
+    /// Where the log of a partition ends, of which the newest primary of all that came to serve knew that it
+    /// was committed up to `tip`. One that was sealed a moment ago and did not know it yet may have
+    /// acknowledged more behind that, and the one after it never have come to serve.
+    fn last_acknowledged(
+        &self,
+        partition: PartitionId,
+        tip: Position,
+        acknowledged: &BTreeSet<(PartitionId, Position)>,
+        told: ClientAnswers<'_>,
+    ) -> Position {
+        let here = acknowledged.iter().filter(|(of, _)| *of == partition).map(|(_, at)| *at);
+        let refused = told.tables.iter().filter_map(|op| match op.told {
+            TableAnswer::Refused(_, at) => Some(Position::new(tip.term, at)),
+            _ => None,
+        });
+        let refused = refused.filter(|_| self.lineage.has_tables(partition));
+        let behind = |at: &Position| *at > tip && self.lineage.has(partition, *at, tip);
+        here.chain(refused).filter(behind).max().unwrap_or(tip)
     }
 
     fn finish_partition(&mut self, now: u64, partition: PartitionId, tip: Position, told: ClientAnswers<'_>) {
@@ -323,8 +345,8 @@ impl Checks {
         };
         let jobs: Vec<_> = told.jobs.iter().filter(|told| told.partition == partition).collect();
         let of_jobs = jobs::check(&last, &jobs);
-        let lost = told.lost.iter().filter(|(of, _)| *of == partition).map(|(_, at)| at);
-        let of_losses = effects::check_losses(&last, lost);
+        let lost = told.lost.iter().filter(|lost| lost.partition == partition);
+        let of_losses = effects::check_losses(&last, lost, self.survival.last_forced(partition));
         let verdict = effects::check(&last, &operations);
         let present: BTreeSet<u64> =
             last.line.iter().flat_map(|known| known.changes.iter().filter_map(|(_, value)| *value)).collect();

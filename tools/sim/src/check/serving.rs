@@ -15,7 +15,8 @@ pub struct Serving {
 impl Serving {
     /// An answer left a primary. `fresh` says that it must not come after a newer term has served: reads, and
     /// writes whose acknowledgement rests on the primary alone. Other writes are fenced by their epoch and
-    /// may be answered late.
+    /// may be answered late; and so may what a process that leads on found in the term before: it executes
+    /// one request after the other, and what it shows was asked for before it led in the newer term.
     pub fn answered(
         &mut self,
         partition: PartitionId,
@@ -30,7 +31,7 @@ impl Serving {
         let newest = self.newest.entry(partition).or_insert((term, member));
         if newest.0 < term {
             *newest = (term, member);
-        } else if newest.0 > term && fresh {
+        } else if newest.0 > term && newest.1 != member && fresh {
             return Err(format!(
                 "{partition}: {member} of {term} answered after {} of {} had",
                 newest.1, newest.0
@@ -65,5 +66,8 @@ mod tests {
         serving.answered(P, Term(2), member(2), true).expect("the next");
         assert!(serving.answered(P, Term(1), member(1), true).is_err());
         assert!(serving.answered(P, Term(1), member(1), false).is_ok(), "a fenced write may be late");
+        serving.answered(P, Term(3), member(2), true).expect("it leads on");
+        assert!(serving.answered(P, Term(2), member(2), true).is_ok(), "it was asked before");
+        assert!(serving.answered(P, Term(1), member(1), true).is_err());
     }
 }

@@ -109,6 +109,11 @@ impl Survival {
         self.forced.insert(partition, (time, term));
     }
 
+    /// When an operator last had another lead, and its term.
+    pub fn last_forced(&self, partition: PartitionId) -> Option<(u64, Term)> {
+        self.forced.get(&partition).copied()
+    }
+
     /// The records were made anew without this node, as an operator wanted.
     pub fn left_out(&mut self, time: u64, partition: PartitionId, node: NodeId) {
         self.left_out.entry(partition).or_default().push((time, node));

@@ -3,6 +3,7 @@
 //! at once, some again after they were answered, writes go without a session, and some ask a partition that
 //! does not exist.
 
+use crate::check::effects::ReportedLoss;
 use crate::check::history::{Action, Answer, Operation};
 use crate::client::operations::{Decided, Operations};
 use crate::client::{ClientEffect, LinkNews, RowClient};
@@ -522,7 +523,7 @@ impl RowClient for Adversary {
         self.fault.as_deref()
     }
 
-    fn told_lost(&self) -> &[(PartitionId, Position)] {
+    fn told_lost(&self) -> &[ReportedLoss] {
         &[]
     }
 }

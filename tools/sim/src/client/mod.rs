@@ -8,10 +8,11 @@ pub mod operations;
 pub mod shell;
 pub mod wide;
 
+use crate::check::effects::ReportedLoss;
 use crate::network::{Conn, Endpoint};
 use operations::Operations;
 use std::collections::BTreeSet;
-use types::{PartitionId, Position};
+use types::PartitionId;
 use wire::control::Admin;
 use wire::{Message, Request};
 
@@ -74,7 +75,7 @@ pub trait RowClient {
     /// What a reply said that it must never say, or what the client did that it must not.
     fn fault(&self) -> Option<&str>;
     /// Acknowledged writes that the client was told are lost.
-    fn told_lost(&self) -> &[(PartitionId, Position)];
+    fn told_lost(&self) -> &[ReportedLoss];
 
     /// True if everything was asked and decided.
     fn is_done(&self) -> bool {

@@ -1,6 +1,7 @@
 //! A client that is the native client's core: what that asks for is carried out, as the native client's shell
 //! does it, over a simulated network and in virtual time.
 
+use crate::check::effects::ReportedLoss;
 use crate::check::history::{Answer, Operation};
 use crate::client::operations::{Decided, Operations};
 use crate::client::shell::Shell;
@@ -33,8 +34,8 @@ struct Open {
 struct Acknowledged {
     /// Of each lane and partition: where each ticket's write is.
     places: BTreeMap<(PartitionId, LaneId), BTreeMap<Ticket, Position>>,
-    /// What the client was told is lost.
-    lost: Vec<(PartitionId, Position)>,
+    /// What the client was told is lost, and when.
+    lost: Vec<ReportedLoss>,
 }
 
 /// The client.
@@ -64,13 +65,13 @@ impl Acknowledged {
     }
 
     /// These are lost. The error is a sentence: one was never acknowledged.
-    fn lose(&mut self, of: (PartitionId, LaneId), tickets: &[Ticket]) -> Result<(), String> {
+    fn lose(&mut self, now: u64, of: (PartitionId, LaneId), tickets: &[Ticket]) -> Result<(), String> {
         for ticket in tickets {
             let place = self.places.get(&of).and_then(|places| places.get(ticket));
             let Some(place) = place else {
                 return Err(format!("{ticket} is said to be lost, and was never acknowledged"));
             };
-            self.lost.push((of.0, *place));
+            self.lost.push(ReportedLoss { partition: of.0, at: *place, time: now });
         }
         Ok(())
     }
@@ -126,7 +127,7 @@ impl Native {
             self.completed(now, completed);
         }
         for loss in self.shell.core_mut().take_losses() {
-            let verdict = self.acknowledged.lose((loss.partition, loss.lane), &loss.tickets);
+            let verdict = self.acknowledged.lose(now, (loss.partition, loss.lane), &loss.tickets);
             self.expect(verdict);
         }
     }
@@ -223,7 +224,7 @@ impl RowClient for Native {
         self.fault.as_deref()
     }
 
-    fn told_lost(&self) -> &[(PartitionId, Position)] {
+    fn told_lost(&self) -> &[ReportedLoss] {
         &self.acknowledged.lost
     }
 }
@@ -244,8 +245,9 @@ mod tests {
         assert!(acknowledged.add(of, Ticket(4), at(1, 11)).is_err(), "before the third");
         assert!(acknowledged.add(of, Ticket(1), at(1, 10)).is_err(), "behind the second");
         assert_eq!(acknowledged.add((of.0, LaneId(1)), Ticket(4), at(1, 11)), Ok(()));
-        assert_eq!(acknowledged.lose(of, &[Ticket(3), Ticket(5)]), Ok(()));
-        assert_eq!(acknowledged.lost, [(of.0, at(1, 12)), (of.0, at(2, 3))]);
-        assert!(acknowledged.lose(of, &[Ticket(4)]).is_err(), "it was never acknowledged");
+        assert_eq!(acknowledged.lose(7, of, &[Ticket(3), Ticket(5)]), Ok(()));
+        let lost = |at| ReportedLoss { partition: of.0, at, time: 7 };
+        assert_eq!(acknowledged.lost, [lost(at(1, 12)), lost(at(2, 3))]);
+        assert!(acknowledged.lose(8, of, &[Ticket(4)]).is_err(), "it was never acknowledged");
     }
 }

@@ -87,6 +87,8 @@ pub struct Process {
     /// It talks to other nodes (PR-157). Where the disk is the node's newest that may be before a controller
     /// has let it in: what it says then is true all the same.
     pub let_in: bool,
+    /// A controller has let it in.
+    pub admitted: bool,
     /// What it tells the controllers.
     pub reports: Reports,
     /// What they told it.

@@ -21,6 +21,9 @@ pub struct Watched {
     only_log: BTreeSet<PartitionId>,
     /// Members that chose the log, of partitions that this node leads, and may still rely on it.
     by_log: BTreeSet<(PartitionId, Member)>,
+    /// The newest offer of files of which each of them has said that it chose the log, or that a later one
+    /// has come: what says so of an older one, or the same again, was late on its way.
+    offers: BTreeMap<(PartitionId, Member), u64>,
     /// How often states were looked at, and what each engine had when its state was read last.
     looks: u64,
     read: BTreeMap<PartitionId, Stamp>,
@@ -72,9 +75,19 @@ impl Watched {
         self.only_log.contains(&id)
     }
 
-    /// A member chose the log.
-    pub fn chooses_log(&mut self, id: PartitionId, member: Member) {
-        self.by_log.insert((id, member));
+    /// A member chose the log when it was made this offer.
+    pub fn chooses_log(&mut self, id: PartitionId, member: Member, offer: u64) {
+        let newest = self.offers.entry((id, member)).or_default();
+        if offer > *newest {
+            *newest = offer;
+            self.by_log.insert((id, member));
+        }
+    }
+
+    /// A member asks for something of this offer: what it said of those before it is over.
+    pub fn looks_at_offer(&mut self, id: PartitionId, member: Member, offer: u64) {
+        let newest = self.offers.entry((id, member)).or_default();
+        *newest = (*newest).max(offer.saturating_sub(1));
     }
 
     /// A member cannot rely on the log any more.

@@ -363,6 +363,11 @@ const PROFILES: [Profile; Finding::ALL.len()] = [
     Profile { rules: &[DURABLE, SYNC], ..crowded(usual(Pr145, &[GoBack, Crash, Isolate], &[Power, Pause])) },
     tables(usual(Pr150, &[SlowDisk], &[Clog, Crash])),
     tables(usual(Pr180, &[SlowDisk], &[Clog, Crash])),
+    Profile {
+        rules: &[ASYNC],
+        recoverable: 1_000,
+        ..usual(Pr230, &[RecordsLost, Crash], &[Restart, Isolate])
+    },
     transactions(usual(Pr250, &[Clog], &[Crash])),
     transactions(usual(Pr251, &[Isolate, Clog], &[Crash, Pause])),
     transactions(usual(Pr252, &[Isolate, Clog], &[Crash, Pause])),

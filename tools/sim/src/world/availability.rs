@@ -39,7 +39,10 @@ impl World {
         let healed = self.stage.phase() == Phase::Healed && self.plan.recoverable;
         let could = healed && self.could_be_served(record) || self.should_be_served(record);
         let hit = self.faults.soundness.last_hit(record.members().map(|member| member.node.0));
-        let waits = self.waits_for_primary(record) || self.installs_load(record);
+        // That a disk does nothing shows only once it has something to do, perhaps the marker of a term that
+        // was just handed over; and a young term has the benefit of the doubt (F19).
+        let hangs = self.machine(record.primary.node.0).health.is_stuck(self.now());
+        let waits = hangs || self.waits_for_primary(record) || self.installs_load(record);
         Look { closed: could && !self.is_serving(record), hit, waits }
     }
 
@@ -98,11 +101,12 @@ impl World {
         }
     }
 
-    /// True if a member of the set stands still although it is heard, or is heard late: it takes longer to
-    /// give that up than one that is silent.
+    /// True if a member of the set stands still although it is heard, is heard late, or is reached by nothing
+    /// but heartbeats: it takes longer to give that up than one that is silent.
     fn waits_for_slow(&self, record: &PartitionRecord) -> bool {
         let counts = |end: Endpoint| record.in_sync.iter().any(|member| Endpoint::Node(member.node.0) == end);
-        let late = self.network.clogged().any(|(from, to)| counts(from) && counts(to));
+        let concerns = |(from, to)| counts(from) && counts(to);
+        let late = self.network.clogged().any(concerns) || self.network.half_cut().any(concerns);
         late || record.in_sync.iter().any(|member| {
             let machine = self.machine(member.node.0);
             machine.process.is_some()

@@ -244,7 +244,7 @@ impl World {
             }
             Message::ClusterMap(cluster_map) => {
                 if let Some(process) = self.machine_mut(node).process.as_mut() {
-                    process.let_in = true;
+                    (process.let_in, process.admitted) = (true, true);
                 }
                 let removed = self.learn_nodes(node, &cluster_map);
                 self.learn_tables(node, &cluster_map);

@@ -13,7 +13,10 @@ impl World {
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
         match message {
             PeerMessage::Installed(taken) if taken.outcome == Outcome::LogIsLess => {
-                process.watched.chooses_log(taken.partition, taken.from);
+                process.watched.chooses_log(taken.partition, taken.from, taken.number);
+            }
+            PeerMessage::TransferRequest(request) => {
+                process.watched.looks_at_offer(request.partition, request.from, request.number);
             }
             PeerMessage::AppendRefused(refused)
                 if matches!(refused.why, Refusal::Mismatch(_) | Refusal::Unstaged(_)) =>

@@ -440,7 +440,9 @@ impl World {
                 let process = machine.process.as_ref();
                 process.is_some_and(|process| process.reports.damaged().contains(&record.id))
             };
-            machine.health.is_impaired() && (machine.has_ended(member) || finds())
+            // A sync that failed costs a replica whose files were to be synced, and nothing else of its disk.
+            let unsynced = machine.disk.syncs().1 > 0 && machine.member() == Some(*member);
+            machine.health.is_impaired() && (machine.has_ended(member) || finds()) || unsynced && finds()
         };
         if record.in_sync.iter().all(faulted) || self.has_no_whole_log(record) {
             return true;

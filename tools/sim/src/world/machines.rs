@@ -101,6 +101,7 @@ impl World {
             clean_start: found.clean_shutdown,
             starts,
             let_in,
+            admitted: false,
             reports: Reports::new(tails),
             heard: Heard::default(),
             turn: Turn::new(now),

@@ -184,9 +184,24 @@ impl World {
         let most =
             self.control.records.tables().map(|table| usize::from(table.policy.factor)).max().unwrap_or(0);
         let rest = self.control.records.nodes().filter(takes).filter(|node| !decommission(node)).count();
-        let leaves = |node: &&NodeRecord| decommission(node) && !self.waits_for_hung(node.id);
+        let leaves = |node: &&NodeRecord| {
+            decommission(node) && !self.waits_for_hung(node.id) && !self.must_lead_on(node.id)
+        };
         let node = self.control.records.nodes().find(leaves).filter(|_| rest >= most)?;
         Some(format!("{} has not left: {}", node.id, self.held_by(node.id)))
+    }
+
+    /// True if this node leads a partition, and each node on which that is wanted is to lead nothing, be it
+    /// for a while: it leads on, and leaves when one of them may lead again.
+    fn must_lead_on(&self, node: NodeId) -> bool {
+        let leads_nothing = |other: &NodeId| {
+            self.control.records.is_drained(*other) || self.control.records.is_decommissioning(*other)
+        };
+        self.checks.epochs.records().filter(|record| record.primary.node == node).any(|record| {
+            let Some(table) = self.control.records.table(record.table) else { return false };
+            let row = &table.placement[(record.id.0 - table.first_partition.0) as usize];
+            row.iter().all(leads_nothing)
+        })
     }
 
     /// True if a partition of this node is wanted on another one too, that stays and whose disk hangs for

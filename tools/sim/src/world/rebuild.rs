@@ -103,7 +103,9 @@ impl World {
     pub(super) fn lose_records(&mut self, node: u32) -> bool {
         let tells = |node: u32| {
             let starts = &self.machine(node).starts;
-            match self.is_removed(node) {
+            // Who is down may have been removed meanwhile.
+            let gone = starts.last().is_some_and(|last| self.control.records.is_removed(last.store));
+            match gone || self.is_removed(node) {
                 true => self.is_known_to_be_gone(node, None),
                 false => !starts.is_dead() && self.machine(node).kept.report().whole.is_some(),
             }
@@ -120,7 +122,8 @@ impl World {
             // The report that is to name what was put aside would be gone before it does.
             && self.faults.forced.are_told()
             && (1..=self.plan.nodes).all(tells)
-            && self.checks.epochs.records().all(on_disk);
+            && self.checks.epochs.records().all(on_disk)
+            && self.checks.epochs.newest_heard().all(on_disk);
         if !may {
             return false;
         }
@@ -176,6 +179,7 @@ impl World {
             accept_missing: self.control.rebuilding.left_out.is_some(),
             wall_ms,
             seed: self.faults.own().next(),
+            rules: self.settings.rules,
         };
         let reports: Vec<KeptRecords> = self.control.rebuilding.reports.values().cloned().collect();
         match rebuild(&reports, &order) {

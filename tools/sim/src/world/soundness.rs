@@ -169,7 +169,16 @@ impl World {
             && self.is_shared_sound()
             && !self.is_split(record)
             && !self.waits_for_lost_disk(record)
+            && !self.is_heard_too_early(record)
             && self.able(record).is_some()
+    }
+
+    /// True if the primary's node runs in a later life that no controller has let in yet: on a real machine
+    /// nobody would hear it (PR-157), and the primary would be missed. Here its heartbeats are taken for
+    /// those of the life before.
+    fn is_heard_too_early(&self, record: &PartitionRecord) -> bool {
+        let process = self.machine(record.primary.node.0).process.as_ref();
+        process.is_some_and(|process| process.member != record.primary && !process.admitted)
     }
 
     /// True if a term that compares what all members kept, since each of them forgot something, names one

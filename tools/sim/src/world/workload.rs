@@ -4,6 +4,7 @@
 use crate::call_client::CallClient;
 use crate::check::calls::Asked;
 use crate::check::commits::TxnOperation;
+use crate::check::effects::ReportedLoss;
 use crate::check::history::{Answer, Operation};
 use crate::check::lineage::Change;
 use crate::check::{cluster_snapshots::CompleteSnapshot, jobs::JobAnswer, tables::TableOperation};
@@ -292,7 +293,7 @@ impl Workload {
     }
 
     /// Acknowledged writes that sessions were told are lost.
-    pub fn told_lost(&self) -> Vec<(PartitionId, Position)> {
+    pub fn told_lost(&self) -> Vec<ReportedLoss> {
         self.rows.iter().flat_map(|client| client.told_lost()).copied().collect()
     }
 
