@@ -196,6 +196,7 @@ const FOUND: &[(u64, &str)] = &[
         "I13: the simulated records were lost where the newest that anybody kept names a disk that is gone",
     ),
     (8024591, "I13 (PR-233): who was handed the lead with a disk that hangs had the benefit of the doubt"),
+    (8021005, "I13 (PR-234): a copy whose log is full was sent what was read back, again and again"),
     (8015624, "I2: a checker: a process that leads on answers in order"),
 ];
 

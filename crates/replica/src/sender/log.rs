@@ -361,4 +361,19 @@ mod tests {
         assert!(matches!(message(&sent), PeerMessage::TransferOffer(_)), "{sent:?}");
         assert!(matches!(progress.mode(), Mode::Shipping));
     }
+
+    #[test]
+    fn pr234_who_is_sent_what_is_read_back_finds_no_room_either() {
+        let mut progress = Progress::new(Micros::ZERO, 0);
+        let mut wants_at = |ms: u64, gets_to: u64| {
+            // What it lacks is being read back just now: nothing is expected of it.
+            progress.health.observe(Micros::from_millis(ms), (Lsn::ZERO, Lsn::ZERO), Lsn(9), true);
+            progress.raise(&Watermarks { received: Lsn(gets_to), ..Watermarks::default() });
+            progress.finds_no_room(Micros::from_millis(ms));
+            progress.wants_room
+        };
+        assert!(!wants_at(2_000, 1) && !wants_at(2_900, 1), "it may have room soon");
+        assert!(!wants_at(3_000, 2), "it has got further");
+        assert!(!wants_at(3_900, 2) && wants_at(4_000, 2), "nothing else gets it any further");
+    }
 }

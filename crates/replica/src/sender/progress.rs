@@ -136,7 +136,7 @@ impl Flight {
 }
 
 /// Whether a member gets on, and whether it may count.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Health {
     /// Since when it has been a member.
     since: Micros,
@@ -151,12 +151,14 @@ pub(crate) struct Health {
     tainted: bool,
     /// It takes part in being sent files, and gets no further.
     stuck: bool,
+    /// Since when it has found no room, and got no further.
+    no_room: Option<Micros>,
 }
 
 impl Health {
     fn new(now: Micros) -> Health {
         let still = (Lsn::ZERO, now);
-        Health { since: now, still, disk: still, level_since: None, tainted: false, stuck: false }
+        Health { since: now, still, disk: still, ..Health::default() }
     }
 
     pub fn since(&self) -> Micros {
@@ -408,6 +410,7 @@ impl Progress {
     /// It acknowledges these. True if a mark that never goes back did.
     pub fn raise(&mut self, marks: &Watermarks) -> bool {
         let back = marks.durable < self.marks.durable || marks.persisted < self.marks.persisted;
+        self.health.no_room = self.health.no_room.filter(|_| marks.received <= self.marks.received);
         self.marks = Watermarks {
             received: self.marks.received.max(marks.received),
             durable: self.marks.durable.max(marks.durable),
@@ -458,7 +461,10 @@ impl Progress {
     /// Its log has no room for what comes next. What it then has is asked for again; if that goes on, only
     /// files get it any further.
     pub fn finds_no_room(&mut self, now: Micros) {
-        self.wants_room |= self.health.hangs(now, None, NO_ROOM);
+        // Nothing is expected of it while entries are read back for it; that they are, again and again, is no
+        // room (PR-234).
+        let since = *self.health.no_room.get_or_insert(now);
+        self.wants_room |= self.health.hangs(now, None, NO_ROOM) || now.since(since) >= NO_ROOM;
         self.pause(now);
     }
 
