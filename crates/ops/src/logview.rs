@@ -360,7 +360,7 @@ mod tests {
     use types::Position;
     use types::Term;
     use wal::{RealFiles, Record};
-    use wire::entry::Header;
+    use wire::entry::{Header, Kind};
 
     fn write_log(dir: &Path, entries: u64) {
         let files = Arc::new(RealFiles::open(dir.join("log")).expect("makes"));

@@ -157,6 +157,7 @@ mod tests {
             stopped: false,
             replay_ms: None,
             failover_target_ms: None,
+            ship: types::Ship::Effects,
             words: EVIL.into(),
         };
         let node = NodeLine {
