@@ -360,8 +360,7 @@ mod tests {
     use types::Position;
     use types::Term;
     use wal::{RealFiles, Record};
-    use wire::Kind;
-    use wire::entry::Header;
+    use wire::entry::{Header, Kind};
 
     fn write_log(dir: &Path, entries: u64) {
         let files = Arc::new(RealFiles::open(dir.join("log")).expect("makes"));

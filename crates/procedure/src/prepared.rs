@@ -43,7 +43,7 @@ pub struct Runtime {
 /// The interpreter, as `Cargo.lock` has it: a test looks.
 const INTERPRETER: &str = "wasmi 2.0.0";
 /// Another number wherever a call comes to something else than before, or counts its steps otherwise: host
-/// functions, values, the order of what is written.
+/// functions, values, the order of what is written, rows of indexes and results.
 const EDITION: u32 = 1;
 
 impl Default for Runtime {

@@ -150,7 +150,6 @@ mod tests {
         let table = TableLine {
             table: EVIL.into(),
             policy: "durable".into(),
-            ship: types::Ship::Effects,
             copies: 2,
             factor: 3,
             survives: "survives any one node crash".into(),
@@ -158,6 +157,7 @@ mod tests {
             stopped: false,
             replay_ms: None,
             failover_target_ms: None,
+            ship: types::Ship::Effects,
             words: EVIL.into(),
         };
         let node = NodeLine {

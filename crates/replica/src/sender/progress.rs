@@ -461,8 +461,7 @@ impl Progress {
     /// Its log has no room for what comes next. What it then has is asked for again; if that goes on, only
     /// files get it any further.
     pub fn finds_no_room(&mut self, now: Micros) {
-        // Nothing is expected of it while entries are read back for it; that they are, again and again, is no
-        // room (PR-234).
+        // That entries are read back for it, again and again, is no room either (PR-234).
         let since = *self.health.no_room.get_or_insert(now);
         self.wants_room |= self.health.hangs(now, None, NO_ROOM) || now.since(since) >= NO_ROOM;
         self.pause(now);

@@ -76,7 +76,7 @@ mod tests {
         let told = BTreeMap::from([(at(1, 2), 5), (at(1, 3), 8), (at(9, 9), 1)]);
         let check = |line: &[Known]| compare(&line.iter().collect::<Vec<_>>(), &asked, &told);
         assert_eq!(check(&[call(2, 1, 1, 5), call(3, 2, 1, 8)]), Ok(()));
-        assert_eq!(check(&[known(2, &[], &[])]).is_err(), true, "it was told that something is done");
+        assert!(check(&[known(2, &[], &[])]).is_err(), "it was told that something is done");
         assert!(check(&[call(2, 1, 1, 5), call(3, 2, 1, 3)]).is_err(), "it has not seen the one before");
         assert!(check(&[call(2, 1, 1, 5), call(4, 1, 1, 10)]).is_err(), "it is done twice");
         assert!(check(&[call(4, 3, 1, 5)]).is_err(), "nobody has asked");

@@ -19,8 +19,8 @@ impl World {
         let manager = self.led(transactional.manager?)?;
         // What waits for a disk that is gone is brought once an operator has another copy lead.
         let closed = self.closed_for_good();
-        let open = transactional.written.iter().filter(|partition| !closed.contains(partition));
-        open.into_iter().find_map(|partition| {
+        let mut open = transactional.written.iter().filter(|partition| !closed.contains(partition));
+        open.find_map(|partition| {
             let head = manager.engine().get(&head_key(*partition), ReadAt::Applied).ok()??.1;
             let wanted = Head::decode(&head)?.newest;
             let there = self.led(*partition)?.engine().get(&newest_flush_key(), ReadAt::Applied).ok()?;
