@@ -126,7 +126,7 @@ fn pr240_who_has_other_code_or_cannot_look_wants_what_the_call_came_to() {
     primary.call(8, &[1, 5]);
     primary.last().put_alone(&mut alone);
     let alone = Entry::decode(alone.freeze()).expect("decodes");
-    let refused = replica.data.append(alone, false, &mut Vec::new()).err().expect("nobody makes calls there");
+    let refused = replica.data.append(alone, false, &mut Vec::new()).expect_err("nobody makes calls there");
     assert!(refused.reason().contains("PR-240"));
 }
 
