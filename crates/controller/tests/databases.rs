@@ -67,6 +67,44 @@ fn spread(policy: &str) -> CreateTable {
 }
 
 #[test]
+fn pr55_a_database_of_global_transactions_has_no_more_copies_than_the_commits() {
+    let mut world = world();
+    let ask = |world: &mut World, command: AdminCommand| {
+        let id = world.admin(command);
+        world.answered(id).expect("answered").clone()
+    };
+    let text = |request: &CreateTable| wire::RecordText::new(request);
+    let ledger = CreateTable {
+        partitions: 2,
+        factor: Some(2),
+        global: true,
+        policy: "async".into(),
+        ..CreateTable::database("ledger", "async")
+    };
+    let refused = ask(&mut world, AdminCommand::CreateDatabase(text(&ledger))).expect_err("no manager");
+    assert!(refused.1.contains("sys_commits, on which global transactions rest"), "{}", refused.1);
+    let commits = CreateTable::system(types::system::COMMITS, 2).expect("a system table");
+    ask(&mut world, AdminCommand::CreateTable(text(&commits))).expect("made");
+    let made = ask(&mut world, AdminCommand::CreateDatabase(text(&ledger))).expect("made, and lazy");
+    let record: types::TableRecord = wire::RecordText(made).read().expect("a record");
+    assert!(record.is_global() && world.partition(record.first_partition.0 + 1).is_global());
+    assert!(world.partition(types::PartitionId::FIRST_SYSTEM).keeps_commits());
+    let three = CreateTable { name: "wide".into(), factor: Some(3), ..ledger.clone() };
+    let refused = ask(&mut world, AdminCommand::CreateDatabase(text(&three))).expect_err("too many");
+    assert!(refused.1.contains("fewer than the 3"), "{}", refused.1);
+    let wider = AlterTable { name: "ledger".into(), factor: Some(3), ..AlterTable::default() };
+    let refused = ask(&mut world, AdminCommand::AlterDatabase(wire::RecordText::new(&wider)));
+    assert!(refused.is_err_and(|(_, why)| why.contains("fewer than the 3")));
+    for wrong in [
+        CreateTable { log: LogKind::Memory, name: "m".into(), ..ledger.clone() },
+        CreateTable { global: true, name: "s".into(), ..spread("durable") },
+        CreateTable { global: true, ..table("t", "durable", LogKind::Disk, Some(2), 1) },
+    ] {
+        assert!(ask(&mut world, AdminCommand::CreateDatabase(text(&wrong))).is_err(), "{}", wrong.name);
+    }
+}
+
+#[test]
 fn a_database_is_a_record_with_a_name_of_its_own_and_marked_partitions() {
     let mut world = world();
     let ask = |world: &mut World, command: AdminCommand| {

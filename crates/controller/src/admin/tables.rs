@@ -304,6 +304,9 @@ impl Controller {
         };
         let altered = new_policy(table, &request).and_then(|policy| {
             check_several((table.holds, table.is_global()), table.partitions, &policy)?;
+            if table.is_global() {
+                self.check_manager(&table.name, &policy)?;
+            }
             let ship = request.ship.unwrap_or(table.ship);
             check_ship(table.holds, ship, &policy)?;
             let schema = new_schema(table, &request)?;

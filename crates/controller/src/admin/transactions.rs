@@ -20,6 +20,12 @@ impl Controller {
         if request.log != LogKind::Disk {
             return usage(format!("database '{name}' with global transactions needs its log on disk"));
         }
+        self.check_manager(name, policy)
+    }
+
+    /// The same of the policy alone, where such a database is to have another one.
+    pub(super) fn check_manager(&self, name: &str, policy: &Policy) -> Result<(), (u8, String)> {
+        let usage = |why: String| Err((USAGE, why));
         let Some(manager) = self.records.named(COMMITS, Holds::Table) else {
             return usage(format!(
                 "the table {COMMITS}, on which global transactions rest, is not there yet"

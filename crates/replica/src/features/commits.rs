@@ -52,6 +52,11 @@ impl KnownCommits {
         }
         Ok(&mut self.books)
     }
+
+    /// What was written into the books was not logged: they are read again.
+    pub fn forget(&mut self) {
+        *self = KnownCommits::default();
+    }
 }
 
 impl Books {

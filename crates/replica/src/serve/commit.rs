@@ -40,7 +40,8 @@ impl Writing<'_> {
         let at = self.data.next_header(self.term, Kind::Rows, self.now.wall_ms).at;
         let (mutations, previous) = books.commit((at, self.now.wall_ms), asked);
         let rows = u32::try_from(previous.len()).unwrap_or(u32::MAX);
-        let mut answer = self.log_evaluated(request, hash, (Outcome::Done, rows, mutations))?;
+        let logged = self.log_evaluated(request, hash, (Outcome::Done, rows, mutations));
+        let mut answer = logged.inspect_err(|_| self.commits.forget())?;
         assert_eq!(answer.entry, Some(at), "PR-250: a commit's timestamp is the position of its entry");
         answer.body = Body::Commit(CommitAnswer::Committed(previous));
         Ok(answer)
@@ -79,8 +80,8 @@ impl Writing<'_> {
             let end = self.data.log.end().lsn;
             return Ok(Answer::new(Status::Ok, Body::None).covered(end, AckCondition::Seen));
         }
-        let answer = self.log_evaluated(request, 0, (Outcome::Done, 0, mutations))?;
-        Ok(answer)
+        let logged = self.log_evaluated(request, 0, (Outcome::Done, 0, mutations));
+        logged.inspect_err(|_| self.commits.forget())
     }
 
     /// [`wire::Op::Flush`].
@@ -218,4 +219,60 @@ fn hash_of(asked: &CommitRequest) -> u64 {
         }
     }
     hash.digest()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{FakeEngine, at as entry_at};
+    use types::Term;
+    use wire::RowOp;
+
+    const TABLE: TableId = TableId(7);
+
+    fn commit(lsn: u64) -> Position {
+        Position::new(Term(2), Lsn(lsn))
+    }
+
+    /// A partition that has these commits, each at the next LSN.
+    fn partition(commits: &[u64]) -> FakeEngine {
+        let mut engine = FakeEngine::new();
+        let mut previous = Position::ZERO;
+        for (number, lsn) in commits.iter().enumerate() {
+            let put = RowOp::Put { key: "k".into(), row: Bytes::from(lsn.to_string()) };
+            let part = TablePart { table: TABLE, schema: 1, ops: vec![put], seen: Vec::new() };
+            let flush = Flush { commit: commit(*lsn), previous, parts: vec![part] };
+            let mut mutations = rows_of(&engine, &flush.parts).expect("no error");
+            mutations.extend(marks(&engine, &flush).expect("no error"));
+            engine.execute(entry_at(number as u64 + 1), &mutations);
+            previous = flush.commit;
+        }
+        engine
+    }
+
+    fn shown(engine: &FakeEngine, at: u64, after: u64) -> Result<Lsn, Status> {
+        let committed = engine.applied().lsn;
+        let asked = (commit(at), commit(after));
+        lsn_of_snapshot(engine, Rules::ALL, asked, committed).expect("no error")
+    }
+
+    #[test]
+    fn pr252_a_snapshot_is_the_state_below_the_first_later_commit() {
+        let engine = partition(&[5, 8, 20]);
+        assert_eq!(shown(&engine, 4, 0), Ok(Lsn(0)));
+        assert_eq!(shown(&engine, 5, 5), Ok(Lsn(1)));
+        assert_eq!(shown(&engine, 19, 8), Ok(Lsn(2)));
+        assert_eq!(shown(&engine, 20, 20), Ok(Lsn(3)));
+        assert_eq!(shown(&engine, 90, 20), Ok(Lsn(3)), "no commit between has a part here");
+        assert_eq!(shown(&engine, 90, 30), Err(Status::Behind(commit(20))), "one is to come");
+    }
+
+    #[test]
+    fn what_is_secured_is_said_of_enough_copies_alone() {
+        let engine = partition(&[5, 8, 20]);
+        let state = |secured, enough| flush_state(&engine, (Lsn(3), Lsn(secured)), enough).expect("no error");
+        assert_eq!(state(2, true), FlushState { newest: commit(20), secured: commit(8) });
+        assert_eq!(state(9, true).secured, commit(20), "no more than is committed");
+        assert_eq!(state(2, false).secured, Position::ZERO);
+    }
 }
