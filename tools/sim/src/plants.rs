@@ -76,7 +76,7 @@ pub const FOUND: [(Finding, u64); 84] = [
     (Finding::Pr251, 0),
     (Finding::Pr252, 0),
     (Finding::Pr253, 1),
-    (Finding::Pr254, 15),
+    (Finding::Pr254, 2),
     (Finding::Le01, 1),
     (Finding::Le02, 0),
     (Finding::Le03, 0),

@@ -39,6 +39,12 @@ impl Epochs {
         self.all.get(&(partition, epoch))
     }
 
+    /// True if an operator ever had a copy of this partition lead that may lack what was acknowledged.
+    pub fn was_forced(&self, partition: PartitionId) -> bool {
+        let mut all = self.all.range((partition, Epoch::ZERO)..=(partition, Epoch(u64::MAX)));
+        all.any(|(_, record)| record.cause == Cause::Forced)
+    }
+
     /// The term of each configuration of a partition.
     pub fn terms(&self, partition: PartitionId) -> BTreeMap<Epoch, Term> {
         let all = self.all.range((partition, Epoch::ZERO)..=(partition, Epoch(u64::MAX)));
