@@ -138,16 +138,20 @@ impl Client {
         }
     }
 
-    /// The transaction manager's partition.
+    /// The transaction manager's partition. It is waited for where there is a database that needs it: its
+    /// record may be on its way.
     pub fn transaction_manager(&mut self) -> Result<Manager, ClientError> {
-        let deadline = Instant::now() + self.timeout();
+        let known = self.cluster_map().databases().any(|database| database.is_global());
+        self.manager_within(if known { self.timeout() } else { Duration::ZERO })
+    }
+
+    fn manager_within(&mut self, limit: Duration) -> Result<Manager, ClientError> {
+        let deadline = Instant::now() + limit;
         loop {
             if let Some(record) = self.cluster_map().table(COMMITS) {
                 return Ok(Manager::of(record));
             }
-            // A cluster map that is on its way has it, where there is a database that needs it.
-            let known = self.cluster_map().databases().any(|database| database.is_global());
-            if !known || Instant::now() >= deadline {
+            if Instant::now() >= deadline {
                 return Err(ClientError::NoTable(COMMITS.into()));
             }
             self.turn(deadline)?;
@@ -163,7 +167,7 @@ impl Client {
                     .into(),
             });
         }
-        let manager = self.transaction_manager()?;
+        let manager = self.manager_within(self.timeout())?;
         let call = self.background.known.begin(manager);
         let answer = self.call(call)?;
         let begun = self.background.known.begun(&answer.body);
