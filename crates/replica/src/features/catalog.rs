@@ -110,6 +110,12 @@ pub(crate) fn fault_of_global(record: &PartitionRecord, changes: &[Change]) -> O
                 constraint.name
             ));
         }
+        // A flush is never held up, so one could come behind the copy of its row.
+        if table.state() != TableState::Live {
+            return Some(format!(
+                "rows of table `{name}` cannot be copied into another one: nothing holds flushes up"
+            ));
+        }
         table
             .schema
             .kind()
@@ -372,6 +378,23 @@ mod tests {
         let taken = TablePart { ops: vec![insert], ..part(TOWNS, 1, &[]) };
         let exists = Refused::Outcome(Outcome::Exists);
         assert_eq!(world.write(&[], &[part(PETS, 1, &["z"]), taken]), Err(exists));
+    }
+
+    #[test]
+    fn where_flushes_are_never_refused_nothing_may_rest_on_refusals() {
+        let mut global = record();
+        global.unknown.insert(PartitionRecord::TRANSACTIONS.into(), types::config::GLOBAL.into());
+        let fault = |record: &PartitionRecord, table: CatalogTable| {
+            fault_of_global(record, &[Change::Alter(1, table)]).unwrap_or_default()
+        };
+        let plain = table(PETS, "pets", 2, 1);
+        let held = CatalogTable { held_ms: Some(1), ..plain.clone() };
+        let filling = CatalogTable { fills: Some(TOWNS), ..plain.clone() };
+        assert_eq!(fault(&global, plain), "");
+        for copied in [held, filling] {
+            assert!(fault(&global, copied.clone()).contains("cannot be copied into another one"));
+            assert_eq!(fault(&record(), copied), "", "elsewhere it may");
+        }
     }
 
     #[test]
