@@ -109,6 +109,33 @@ fn a_transaction_writes_rows_of_any_partitions_and_the_first_committer_wins() {
 }
 
 #[test]
+fn a_write_set_may_be_as_large_as_is_said_and_no_larger() {
+    let cluster = Cluster::start();
+    let mut client = cluster.ready();
+    let request = CreateTable { partitions: 3, factor: Some(3), ..CreateTable::database("wide", "durable") };
+    let database = client.create_global_database(&request).expect("made");
+    let columns = vec![Column::new("id", ColumnType::Int), Column::new("text", ColumnType::Text)];
+    let schema = Schema::new(columns, &["id"], 1, false).expect("valid");
+    let table = client.create_table_in(&database, "texts", schema).expect("made");
+    let row = |id: i64, length: usize| Row::new(vec![Value::Int(id), Value::Text("x".repeat(length))]);
+    let write = |client: &mut Client, rows: i64, length: usize| {
+        let mut transaction = client.begin(&database).expect("begun");
+        (0..rows).for_each(|id| transaction.put(&table, &row(id, length)).expect("a row"));
+        client.commit(transaction)
+    };
+    write(&mut client, 6, 1 << 20).expect_err("six MiB, and what stands beside them");
+    write(&mut client, 6, 1_000_000).expect("below");
+    assert_eq!(client.get(&table, &key(5)).expect("read"), Some(row(5, 1_000_000)));
+    // Many small rows are kept as one value, too.
+    write(&mut client, 100_000, 8).expect("below");
+    assert_eq!(client.count(&table), Ok(100_000));
+    let refused = write(&mut client, 300_000, 1).expect_err("over").to_string();
+    assert!(refused.contains("over the limit") || refused.contains("rows is over"), "{refused}");
+    assert_eq!(client.count(&table), Ok(100_000), "nothing of it was done");
+    secured_everywhere(&mut client);
+}
+
+#[test]
 fn rows_are_written_by_transactions_alone() {
     let cluster = Cluster::start();
     let mut client = cluster.ready();

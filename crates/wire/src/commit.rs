@@ -5,7 +5,8 @@ use crate::request::TablePart;
 use serde::{Deserialize, Serialize};
 use types::{PartitionId, Position, TableId};
 
-/// The largest write-set of one transaction, encoded, in bytes: it is one row of the manager's partition.
+/// The largest write-set of one transaction, in bytes, 16 for each row beside its key and value: it is one
+/// row of the manager's partition.
 pub const MAX_WRITE_SET_BYTES: usize = 6 << 20;
 
 /// What a transaction writes in one partition.

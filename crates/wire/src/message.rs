@@ -276,7 +276,8 @@ fn validate_manager(op: &ManagerOp) -> Result<(), String> {
             if let Some(fault) = commit::commit_fault(commit) {
                 return Err(fault.into());
             }
-            let row = |op: &RowOp| op.key().len() + op.row().map_or(0, |row| row.len());
+            // With what stands beside them where they are kept: many small rows are one value, too.
+            let row = |op: &RowOp| op.key().len() + op.row().map_or(0, |row| row.len()) + 16;
             let parts = || commit.writes.iter().flat_map(|writes| &writes.parts);
             let bytes: usize = parts().flat_map(|part| &part.ops).map(row).sum();
             if bytes > MAX_WRITE_SET_BYTES {

@@ -18,7 +18,7 @@ mod recovery;
 mod steps;
 
 pub(crate) use background::Background;
-pub use recovery::{Part, Pass, Steps};
+pub use recovery::{Owner, Part, Pass, Steps};
 pub use steps::{Doing, KnownCommits, Manager, Step};
 
 use crate::call::{Call, FailKind, Outcome};

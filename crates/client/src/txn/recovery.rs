@@ -8,6 +8,7 @@
 
 use super::steps::{Doing, Manager, Step};
 use crate::call::{Call, FailKind, Outcome};
+use crate::route::Map;
 use std::collections::BTreeMap;
 use types::{Micros, PartitionId, Position, TableId};
 use wire::commit::Threshold;
@@ -24,6 +25,30 @@ pub enum Part {
     Manager,
     /// This partition.
     Partition(PartitionId),
+}
+
+/// Whose a partition is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Owner {
+    /// This database's.
+    Database(TableId),
+    /// It was dropped: nobody reads it any more.
+    Dropped,
+    /// Nobody knows: the cluster map may be older than the partition.
+    Unknown,
+}
+
+impl Owner {
+    /// As a cluster map has it. That it has no such partition proves nothing unless it is newer than the
+    /// partition's number.
+    pub fn of(map: &Map, partition: PartitionId) -> Owner {
+        let given_out = || map.cluster().is_some_and(|cluster| cluster.has_given_out(partition));
+        match map.partition(partition) {
+            Some(record) => Owner::Database(record.table),
+            None if given_out() => Owner::Dropped,
+            None => Owner::Unknown,
+        }
+    }
 }
 
 /// What becomes of a partition in a pass.
@@ -55,12 +80,12 @@ impl Pass {
         (pass, manager.call(ManagerOp::Thresholds).within(CALL_TIMEOUT))
     }
 
-    /// Goes on with one part, as [`Doing::next`]. `owner` says whose a partition is; none: it was dropped.
+    /// Goes on with one part, as [`Doing::next`]. `owner` says whose a partition is.
     pub fn next(
         &mut self,
         part: Part,
         outcome: Option<Outcome>,
-        owner: impl Fn(PartitionId) -> Option<TableId>,
+        owner: impl Fn(PartitionId) -> Owner,
     ) -> Steps {
         match (part, outcome) {
             (Part::Manager, Some(Outcome::Ok(answer))) => match answer.body {
@@ -73,14 +98,17 @@ impl Pass {
         }
     }
 
-    fn go_over(&mut self, partitions: &[Threshold], owner: impl Fn(PartitionId) -> Option<TableId>) -> Steps {
+    fn go_over(&mut self, partitions: &[Threshold], owner: impl Fn(PartitionId) -> Owner) -> Steps {
         let mut steps = Steps::new();
         for threshold in partitions.iter().filter(|threshold| threshold.secured < threshold.newest) {
             let (partition, newest) = (threshold.partition, threshold.newest);
-            let Some(table) = owner(partition) else {
-                // Nobody reads it any more.
-                self.secured.push((partition, newest));
-                continue;
+            let table = match owner(partition) {
+                Owner::Database(table) => table,
+                Owner::Dropped => {
+                    self.secured.push((partition, newest));
+                    continue;
+                }
+                Owner::Unknown => continue,
             };
             // A look at a snapshot that shows the newest commit: whoever makes it brings what is missing.
             let op = Op::Hold { at: ReadSnapshot::Commit { at: newest, after: newest } };
@@ -96,7 +124,7 @@ impl Pass {
         &mut self,
         partition: PartitionId,
         outcome: Option<Outcome>,
-        owner: impl Fn(PartitionId) -> Option<TableId>,
+        owner: impl Fn(PartitionId) -> Owner,
     ) -> Steps {
         let part = Part::Partition(partition);
         let step = match (self.works.remove(&partition), outcome) {
@@ -123,11 +151,14 @@ impl Pass {
         &mut self,
         partition: PartitionId,
         outcome: Outcome,
-        owner: impl Fn(PartitionId) -> Option<TableId>,
+        owner: impl Fn(PartitionId) -> Owner,
     ) -> Option<Step> {
         // What is old was here, too.
         let here = outcome.is_ok() || matches!(outcome, Outcome::Failed(FailKind::TooOld, _));
-        let table = owner(partition).filter(|_| here)?;
+        let Owner::Database(table) = owner(partition) else { return None };
+        if !here {
+            return None;
+        }
         self.works.insert(partition, Work::Asking);
         let op = Op::FlushState { copies: self.copies };
         Some(Step::Call(Box::new(Call::new(table, 0, partition, op).within(CALL_TIMEOUT))))
@@ -141,5 +172,71 @@ impl Pass {
             steps.push((Part::Manager, Step::Call(Box::new(call))));
         }
         steps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::Answer;
+    use types::{Epoch, Lsn, TableRecord, Term};
+
+    fn at(lsn: u64) -> Position {
+        Position::new(Term(1), Lsn(lsn))
+    }
+
+    fn pass() -> Pass {
+        let schema = types::system::schema(types::system::COMMITS).expect("a system table");
+        let policy = types::Policy::preset("durable", 1, types::LogKind::Disk).expect("a preset");
+        let record = TableRecord::new(TableId(3), types::system::COMMITS, schema, policy);
+        Pass::begin(Manager::of(&record), 1).0
+    }
+
+    fn answer(body: CommitAnswer) -> Option<Outcome> {
+        let body = Body::Commit(body);
+        Some(Outcome::Ok(Answer { lsn: Lsn(1), epoch: Epoch(1), policy: 1, copies: 1, body }))
+    }
+
+    /// What the manager is told of a partition that lags, whose owner is this.
+    fn told(owner: Owner) -> Option<Vec<(PartitionId, Position)>> {
+        let lags = Threshold { partition: PartitionId(64), newest: at(9), secured: at(4) };
+        let thresholds = CommitAnswer::Thresholds { partitions: vec![lags], truncated: at(2) };
+        let steps = pass().next(Part::Manager, answer(thresholds), |_| owner);
+        steps.into_iter().find_map(|(part, step)| match (part, step) {
+            (Part::Manager, Step::Call(call)) => match call.op {
+                Op::Manager(ManagerOp::Secured { partitions }) => Some(partitions),
+                _ => None,
+            },
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn pr255_a_partition_that_an_old_map_lacks_is_not_taken_for_dropped() {
+        assert_eq!(told(Owner::Dropped), Some(vec![(PartitionId(64), at(9))]));
+        assert_eq!(told(Owner::Unknown), None);
+        assert_eq!(told(Owner::Database(TableId(7))), None, "it is asked first");
+        assert_eq!(Owner::of(&Map::default(), PartitionId(64)), Owner::Unknown);
+    }
+
+    #[test]
+    fn what_a_partition_says_is_secured_is_passed_on() {
+        let mut pass = pass();
+        let owner = |_| Owner::Database(TableId(7));
+        let lags = Threshold { partition: PartitionId(64), newest: at(9), secured: at(4) };
+        let thresholds = CommitAnswer::Thresholds { partitions: vec![lags], truncated: at(2) };
+        let part = Part::Partition(PartitionId(64));
+        let op = |steps: Steps| match steps.into_iter().next() {
+            Some((_, Step::Call(call))) => call.op,
+            other => panic!("{other:?}"),
+        };
+        let held = op(pass.next(Part::Manager, answer(thresholds), owner));
+        assert_eq!(held, Op::Hold { at: ReadSnapshot::Commit { at: at(9), after: at(9) } });
+        let here =
+            Outcome::Ok(Answer { lsn: Lsn(1), epoch: Epoch(1), policy: 1, copies: 1, body: Body::None });
+        assert_eq!(op(pass.next(part, Some(here), owner)), Op::FlushState { copies: 1 });
+        let state = CommitAnswer::State(FlushState { newest: at(9), secured: at(7) });
+        let secured = op(pass.next(part, answer(state), owner));
+        assert_eq!(secured, Op::Manager(ManagerOp::Secured { partitions: vec![(PartitionId(64), at(7))] }));
     }
 }

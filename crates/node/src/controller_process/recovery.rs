@@ -1,14 +1,13 @@
 //! The recovery manager of global transactions, beside the controller that plans: one pass of
 //! [`client::txn::Pass`] after the other, for as long as there is a transaction manager.
 
-use client::txn::{Part, Pass, Step, Steps};
+use client::txn::{Owner, Part, Pass, Step, Steps};
 use client::{Client, ClientError, Completed, Options, Ticket};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use types::system::COMMITS;
-use types::{PartitionId, TableId};
 
 /// Between two passes.
 const REST: Duration = Duration::from_millis(200);
@@ -122,13 +121,16 @@ impl Running {
             let wait = due.map_or(WAIT_LIMIT, |due| due.saturating_duration_since(Instant::now()));
             for Completed { ticket, outcome, .. } in client.poll(wait)? {
                 let Some(part) = self.calls.remove(&ticket) else { continue };
-                let steps = self.pass.next(part, Some(outcome), |partition| owner(client, partition));
+                let steps = self
+                    .pass
+                    .next(part, Some(outcome), |partition| Owner::of(client.cluster_map(), partition));
                 self.take_steps(client, steps);
             }
             let now = Instant::now();
             let over: Vec<_> = self.pauses.extract_if(.., |(until, _)| *until <= now).collect();
             for (_, part) in over {
-                let steps = self.pass.next(part, None, |partition| owner(client, partition));
+                let steps =
+                    self.pass.next(part, None, |partition| Owner::of(client.cluster_map(), partition));
                 self.take_steps(client, steps);
             }
         }
@@ -146,8 +148,4 @@ impl Running {
             }
         }
     }
-}
-
-fn owner(client: &Client, partition: PartitionId) -> Option<TableId> {
-    client.cluster_map().partition(partition).map(|record| record.table)
 }

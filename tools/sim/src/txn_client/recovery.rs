@@ -6,11 +6,10 @@ use crate::client::{ClientEffect, LinkNews};
 use crate::network::{Conn, Endpoint};
 use crate::plan::RunPlan;
 use crate::random::Stream;
-use ::client::txn::{Manager, Part, Pass, Step, Steps};
+use ::client::txn::{Manager, Owner, Part, Pass, Step, Steps};
 use ::client::{Completed, LaneId, Outcome, Ticket};
 use std::collections::BTreeMap;
 use types::system::COMMITS;
-use types::{PartitionId, TableId};
 use wire::Message;
 
 /// Between two passes, microseconds.
@@ -86,11 +85,8 @@ impl RecoveryClient {
 
     fn go_on(&mut self, now: u64, part: Part, outcome: Option<Outcome>) {
         let map = self.shell.core().map();
-        let owner = |partition: PartitionId| -> Option<TableId> {
-            map.partition(partition).map(|record| record.table)
-        };
         let Some(pass) = &mut self.pass else { return };
-        let steps = pass.next(part, outcome, owner);
+        let steps = pass.next(part, outcome, |partition| Owner::of(map, partition));
         self.take_steps(now, steps);
     }
 
