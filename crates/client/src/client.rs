@@ -189,7 +189,7 @@ impl Client {
 
     /// Calls that have not completed.
     pub fn open_calls(&self) -> usize {
-        self.core.open_calls()
+        self.core.open_calls() + self.background.pausing()
     }
 
     /// Losses of acknowledged writes noticed since the last call.
@@ -308,6 +308,9 @@ impl Client {
     fn collect(&mut self) {
         while let Some(completed) = self.core.next_completed() {
             self.done.extend(self.background.take(completed));
+        }
+        while let Some(completed) = self.background.next_done() {
+            self.done.push_back(completed);
         }
     }
 

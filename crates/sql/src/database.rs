@@ -101,15 +101,29 @@ pub fn request(named: &ObjectName, options: &[SqlOption]) -> Result<Request, Fai
                 let by = several::partition_key(&ddl::option_text(value)?)?;
                 request.schema = types::database::catalog_schema_by(&by).map_err(define::invalid)?;
             }
+            SqlOption::KeyValue { key, value } if folded(key) == "transactions" => {
+                let text = ddl::option_text(value)?;
+                request.global = match text.as_str() {
+                    "global" => true,
+                    "partition" => false,
+                    _ => {
+                        let message = format!("invalid value for parameter \"transactions\": \"{text}\"");
+                        return Err(Failure::new("22023", message).hint("it is partition or global"));
+                    }
+                };
+            }
             option => ddl::apply(option, &mut request)?,
         }
     }
     match (request.partitions, request.schema.columns().len() > 2) {
+        (_, false) if request.global => Ok(request),
+        (_, true) if request.global => Err(Failure::new("22023", "a database of global transactions has no partition_by")
+            .hint("each of its tables is spread by its own primary key")),
         (1, false) | (2.., true) => Ok(request),
         (1, true) => Err(Failure::new("22023", "a database of one partition has no partition_by")
             .hint("say how many partitions it is to have: partitions = 6")),
         _ => Err(Failure::new("22023", "a database of several partitions needs partition_by")
-            .hint("name the columns that all primary keys begin with: partition_by = '(w_id)'")),
+            .hint("name the columns that all primary keys begin with, partition_by = '(w_id)', or let transactions reach over all partitions, transactions = global")),
     }
 }
 
@@ -120,7 +134,11 @@ pub async fn create(handle: &Handle, request: Request) -> Result<(), Failure> {
     if name == crate::DATABASE || handle.map().database(&name).is_some() {
         return Err(exists());
     }
-    let made = on_a_client(handle, move |client| client.create_database(&request).map(drop)).await;
+    let made = on_a_client(handle, move |client| match request.global {
+        true => client.create_global_database(&request).map(drop),
+        false => client.create_database(&request).map(drop),
+    });
+    let made = made.await;
     made.map_err(|failure| if fault::is_taken(&failure) { exists() } else { failure })?;
     handle.wait_map(|map| map.database(&name).is_some()).await;
     Ok(())

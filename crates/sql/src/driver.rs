@@ -37,6 +37,8 @@ type Answer = Box<dyn FnOnce(Outcome) + Send>;
 
 struct Ask {
     call: Call,
+    /// It is one of a database whose transactions are global.
+    global: bool,
     answer: Answer,
 }
 
@@ -246,6 +248,12 @@ impl Handle {
         self.database_record().ok().filter(Database::is_spread)
     }
 
+    /// True if its session is in a database whose transactions reach over all partitions.
+    pub fn is_global(&self) -> bool {
+        let Place::In(id) = self.place else { return false };
+        self.map().owner(id).is_some_and(|record| record.is_global())
+    }
+
     fn shared_partition(&self) -> Option<(TableId, PartitionId)> {
         *self.shared.together.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -388,7 +396,7 @@ impl Handle {
                 })
             }
         };
-        let ask = Ask { call, answer };
+        let ask = Ask { call, global: self.is_global(), answer };
         if let Err(mpsc::error::SendError(ask)) = self.asks.send(ask) {
             (ask.answer)(gone());
         }
@@ -535,7 +543,11 @@ impl Task {
     fn submit(&mut self, client: &mut Client, ask: Ask) {
         let writes = ask.call.op.writes();
         let lane = writes.then(|| self.free.pop().unwrap_or_else(|| client.new_lane()));
-        let ticket = client.submit(lane.unwrap_or(Client::BLOCKING), ask.call);
+        let own = lane.unwrap_or(Client::BLOCKING);
+        let ticket = match ask.global {
+            true => client.submit_in_transaction(own, ask.call),
+            false => client.submit(own, ask.call),
+        };
         self.waiting.insert(ticket, (ask.answer, lane));
     }
 

@@ -89,9 +89,17 @@ const CONFLICT: &str = "could not serialize access due to concurrent update";
 /// The code of a transaction that is to be done again.
 pub const SERIALIZATION: &str = "40001";
 
+/// True if it is not known whether something was done.
+pub fn is_unknown(failure: &Failure) -> bool {
+    failure.code == UNKNOWN
+}
+
+/// The code of what may have been done or not.
+const UNKNOWN: &str = "40003";
+
 /// The error of a write whose outcome is not known.
 fn unknown(why: &str) -> Failure {
-    Failure::new("40003", format!("it is not known whether the statement was done: {why}"))
+    Failure::new(UNKNOWN, format!("it is not known whether the statement was done: {why}"))
         .hint("read what it should have changed before doing it again")
 }
 

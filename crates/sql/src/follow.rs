@@ -142,7 +142,10 @@ pub fn gathered(
     let (mut buffer, mut tables) = (Buffer::default(), BTreeMap::new());
     for mut edits in all {
         let Some(partition) = edits.partition else { continue };
-        if !buffer.is_empty() && buffer.partition() != partition {
+        if edits.table.is_global() {
+            buffer.spread();
+        }
+        if !buffer.is_empty() && !buffer.holds(partition) {
             let how = "what follows from a change lies in another partition; a row is one";
             return Err(write::elsewhere(&edits.table, how, "a statement that writes in several partitions"));
         }

@@ -76,7 +76,7 @@ pub async fn get(handle: &Handle, table: &Table, key: &Bytes, view: &View) -> Re
     got(handle.call(table.call(partition, op).within(CALL)).await, table, partition, view)
 }
 
-/// The rows under keys of one partition, in their order.
+/// The rows under keys of one partition, in their order; where transactions are global, of any partitions.
 pub async fn get_all(
     handle: &Handle,
     table: &Table,
@@ -91,6 +91,9 @@ pub async fn get_all(
             Some(written) => Err(written.cloned()),
             None if view.is_empty(table) => Err(None),
             None => {
+                // Global transactions write in any partitions.
+                let own = view.is_global().then(|| table.partition_of(key).ok()).flatten();
+                let partition = own.unwrap_or(partition);
                 let op = Op::Get { key: key.clone(), at: view.at(table, partition) };
                 Ok(ask(handle, table.call(partition, op)))
             }
@@ -205,9 +208,9 @@ pub async fn count(handle: &Handle, table: &Table, range: &Range, view: &View) -
             Body::Number(rows) => sum += rows as i64,
             other => return Err(no_row(&other)),
         }
-        if view.buffer.partition() == partition {
-            sum += view.buffer.grown(table.id(), (&range.from, &range.to));
-        }
+    }
+    if !view.is_empty(table) && range.partitions.iter().any(|partition| view.buffer.holds(*partition)) {
+        sum += view.buffer.grown(table.id(), (&range.from, &range.to));
     }
     Ok(sum)
 }
@@ -286,7 +289,7 @@ impl Reader for Tables {
             };
             let there = part.partitions.iter().rev().filter(|_| !self.view.is_empty(&scan.table));
             scan.todo = there.map(begin).collect();
-            if part.partitions.contains(&self.view.buffer.partition()) {
+            if part.partitions.iter().any(|partition| self.view.buffer.holds(*partition)) {
                 let own = self.view.buffer.range(scan.table.id(), (&part.from, &part.to));
                 scan.own = own.map(|(key, row)| (key.clone(), Lsn::ZERO, row.clone())).collect();
             }
@@ -419,7 +422,7 @@ impl Pages for Scan {
             other => return Err(no_row(&other)),
         };
         if let Some(from) = next {
-            self.todo.push(Page { from, at: ReadSnapshot::At(snapshot), first: false, ..page });
+            self.todo.push(Page { from, at: View::next_page(page.at, snapshot), first: false, ..page });
         }
         self.ask();
         if !self.view.buffer.is_empty() {

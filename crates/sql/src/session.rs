@@ -27,7 +27,7 @@ use crate::statements::{self, Statement, canceled};
 use crate::system::facts::Asker;
 use crate::system::relations;
 use crate::system::sessions::{self, Listed, Sessions};
-use crate::txn::{Modes, Open, Turns, View, turns};
+use crate::txn::{Modes, Open, Turns, View, global, turns};
 use bytes::Bytes;
 use client::{Options, Table};
 use pg::{Cancel, Failure, Kind, Login, Outcome, Rows, Session, Shape, Transaction, code};
@@ -78,7 +78,6 @@ impl Sql {
             Failure::new("3D000", format!("database \"{name}\" does not exist"))
                 .hint(format!("\"{DATABASE}\" is always there, and CREATE DATABASE makes others"))
         })?;
-        several::admits(&found)?;
         Ok((self.handle.within(Place::In(found.id)), relations::database_oid(&found)))
     }
 }
@@ -421,10 +420,18 @@ impl SqlSession {
     }
 
     /// What a statement sees.
-    fn view(&mut self) -> Result<View, Failure> {
-        match &mut self.open {
-            None => Ok(View::default()),
-            Some(open) => open.statement(&self.evaluator.handle, self.settings.patience()),
+    async fn view(&mut self) -> Result<View, Failure> {
+        let handle = &self.evaluator.handle;
+        let begun = async {
+            match &mut self.open {
+                None if handle.is_global() => global::begin(handle, &View::default()).await,
+                None => Ok(View::default()),
+                Some(open) => open.statement(handle, self.settings.patience()).await,
+            }
+        };
+        tokio::select! {
+            view = begun => view,
+            () = self.evaluator.cancel.wait() => Err(canceled()),
         }
     }
 
@@ -440,7 +447,7 @@ impl SqlSession {
         let until = turns::deadline();
         self.first_in_turn(&statement, &values, until).await?;
         let mut all = loop {
-            let view = self.view()?;
+            let view = self.view().await?;
             let all = tokio::select! {
                 all = statement.edits(&self.evaluator, &values, &view) => all,
                 () = self.evaluator.cancel.wait() => return Err(canceled()),
@@ -497,7 +504,7 @@ impl SqlSession {
     ) -> Result<Outcome, Failure> {
         let until = turns::deadline();
         let mut edits = loop {
-            let view = self.view()?;
+            let view = self.view().await?;
             let edits = tokio::select! {
                 edits = edits::of_locking(&self.evaluator, bound, table, values, &view) => edits?,
                 () = self.evaluator.cancel.wait() => return Err(canceled()),
@@ -517,7 +524,7 @@ impl SqlSession {
         if let Some(table) = &bound.locks {
             return self.lock(bound, table, &values).await;
         }
-        let view = self.view()?;
+        let view = self.view().await?;
         let evaluator = &self.evaluator;
         if let Some(point) = &bound.point {
             let table = Table::new(bound.sources[0].table.clone());
@@ -533,8 +540,12 @@ impl SqlSession {
         }
         let within = bound.sources.iter().filter(|source| source.table.database().is_some()).count();
         let together = within > 0 && bound.sources.len() > 1;
-        if self.open.is_none() && !together {
-            let mut rows = evaluator.start_alone(bound.clone(), values)?;
+        let global = view.is_global();
+        if self.open.is_none() && (global || !together) {
+            let mut rows = match global {
+                true => evaluator.start(bound.clone(), values, view)?,
+                false => evaluator.start_alone(bound.clone(), values)?,
+            };
             if within > 0 {
                 // What is stale is found at once, and planned again.
                 tokio::select! {

@@ -6,13 +6,12 @@ use crate::ddl::on_a_client;
 use crate::driver::Handle;
 use crate::fault;
 use crate::read::CALL;
-use pg::Failure;
+use pg::{Failure, code};
 use sqlparser::ast::Statement;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
-use types::TableId;
-use types::TableRecord;
 use types::data::{Column, Schema, Standing};
+use types::{CatalogTable, TableId};
 use wire::TableChange;
 
 /// The longest text of a partition key, in bytes.
@@ -50,19 +49,30 @@ pub fn partition_key(text: &str) -> Result<Vec<Column>, Failure> {
     Ok(columns.into_iter().map(bare).collect())
 }
 
-/// Whether a session may be in this database.
-pub fn admits(record: &TableRecord) -> Result<(), Failure> {
-    if !record.is_global() {
-        return Ok(());
+/// What a database of global transactions does not keep is not asked for: its partitions take in what was
+/// committed, whatever it is.
+fn is_kept(handle: &Handle, changes: &[TableChange]) -> Result<(), Failure> {
+    let text = |change: &TableChange| match change {
+        TableChange::Create(text) | TableChange::Alter { to: text, .. } => Some(text.clone()),
+        _ => None,
+    };
+    for text in changes.iter().filter_map(text).filter(|_| handle.is_global()) {
+        let table: CatalogTable = text.read().map_err(|why| Failure::new(code::INTERNAL, why))?;
+        let constraint = table.schema.constraints().first();
+        let what = constraint.map(|one| format!("the constraint or index \"{}\"", one.name));
+        let procedure = table.schema.procedure().map(|_| format!("the procedure \"{}\"", table.name));
+        if let Some(what) = what.or(procedure) {
+            let hint = "transactions of this database reach over all partitions, and keep primary keys alone";
+            return Err(Failure::unsupported(what, hint));
+        }
     }
-    let name = &record.name;
-    let message = format!("database \"{name}\" has global transactions, which SQL does not know yet");
-    Err(Failure::new("0A000", message).hint("use the native client, or `understudy get`, `put` and `scan`"))
+    Ok(())
 }
 
 /// Changes tables of a database: done when all of its partitions have the change. The first one has it first,
 /// and what counts is what that one says.
 pub async fn enter(handle: &Handle, changes: Vec<TableChange>) -> Result<(), Failure> {
+    is_kept(handle, &changes)?;
     let call = handle.database_record()?.transact(changes, Vec::new(), None).within(CALL);
     fault::decided(handle.call(call).await)?;
     level(handle).await.map_err(|failure| {

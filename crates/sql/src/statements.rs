@@ -9,7 +9,7 @@ use crate::evaluate::{BEGINNINGS, Evaluator};
 use crate::fault::{self, Decided};
 use crate::follow;
 use crate::read::{self, Values};
-use crate::txn::View;
+use crate::txn::{View, global};
 use crate::write::{self, Batch, affected, duplicate};
 use client::Table;
 use pg::{Failure, Outcome, Row as PgRow, Rows};
@@ -85,7 +85,10 @@ pub async fn alone(
     statement: Statement<'_>,
     values: &Values,
 ) -> Result<Outcome, Failure> {
+    let global = evaluator.handle.is_global();
     let at_once = match statement {
+        // What is written at once is not looked at before.
+        _ if global => None,
         Statement::Insert(insertion) => insert_at_once(evaluator, insertion, values).await?,
         Statement::Change(change) => change_at_once(evaluator, change, values).await?,
     };
@@ -97,7 +100,11 @@ pub async fn alone(
     loop {
         // Tables that lie together are read at one state.
         let together = statement.table().database().is_some();
-        let view = if together { View::lasting() } else { View::default() };
+        let view = match together {
+            true if global => global::begin(&evaluator.handle, &View::default()).await?,
+            true => View::lasting(),
+            false => View::default(),
+        };
         let edits = tokio::select! {
             edits = statement.edits(evaluator, values, &view) => edits,
             () = evaluator.cancel.wait() => return Err(canceled()),
@@ -142,6 +149,11 @@ async fn send_all(
     mut edits: Vec<Edits>,
     since: Option<Position>,
 ) -> Result<(Decided, Refused), Failure> {
+    if handle.is_global() {
+        let (written, tables) = follow::gathered(edits, since)?;
+        let refused = Refused::new([]);
+        return Ok((global::commit(handle, &tables, written).await?, refused));
+    }
     if edits.len() == 1 {
         let Edits { table, partition, edits, .. } = edits.remove(0);
         let ops: Vec<RowOp> = edits.into_iter().filter_map(|edit| edit.operation()).collect();

@@ -118,11 +118,15 @@ pub fn affected(decided: &Decided) -> Result<u64, Failure> {
     }
 }
 
-/// The partition in which all these rows lie; `None`: there are none.
+/// The partition in which all these rows lie, or where transactions are global the first of them; `None`: there
+/// are none.
 pub fn place(table: &Table, edits: &[Edit]) -> Result<Option<PartitionId>, Failure> {
     let mut found = None;
     for (number, edit) in edits.iter().enumerate() {
         let place = table.partition_of(&edit.key).map_err(fault::of_client)?;
+        if table.is_global() {
+            return Ok(Some(place));
+        }
         if found.is_some_and(|known| known != place) {
             let what = format!("rows 1 and {} lie in different partitions", number + 1);
             return Err(elsewhere(table, &what, "a statement that writes in several partitions"));

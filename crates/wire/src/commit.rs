@@ -1,7 +1,7 @@
 //! Global transactions: what is asked of the transaction manager's partition, and of those under it
 //! ([`types::commits`]).
 
-use crate::request::TablePart;
+use crate::request::{Op, ReadSnapshot, TablePart};
 use serde::{Deserialize, Serialize};
 use types::{PartitionId, Position, TableId};
 
@@ -22,9 +22,34 @@ pub struct PartitionWrites {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CommitRequest {
     /// The snapshot that it read, a timestamp: none of its rows may have been written by a later commit.
+    /// Where its statements read several snapshots, the oldest.
     pub snapshot: Position,
-    /// The partitions that it writes, ascending.
+    /// The partitions that it writes, ascending. A part may name for each row the snapshot at which that row
+    /// was read first ([`TablePart::seen`]): then the row may have been written up to there.
     pub writes: Vec<PartitionWrites>,
+}
+
+impl CommitRequest {
+    /// Every row that it writes, with the snapshot at which it was read.
+    pub fn rows(&self) -> impl Iterator<Item = (TableId, &bytes::Bytes, Position)> {
+        let parts = self.writes.iter().flat_map(|writes| &writes.parts);
+        parts.flat_map(|part| {
+            let seen = |at: usize| part.seen.get(at).copied().unwrap_or(self.snapshot);
+            part.ops.iter().enumerate().map(move |(at, op)| (part.table, op.key(), seen(at)))
+        })
+    }
+
+    /// The snapshots that it rests on.
+    pub fn snapshots(&self) -> std::collections::BTreeSet<Position> {
+        self.rows().map(|(_, _, seen)| seen).chain([self.snapshot]).collect()
+    }
+}
+
+impl PartitionWrites {
+    /// What the partition is told: the rows, and not what they rest on.
+    pub fn told(&self) -> Vec<TablePart> {
+        self.parts.iter().map(|part| TablePart { seen: Vec::new(), ..part.clone() }).collect()
+    }
 }
 
 /// A commit's part in one partition, as the partition is told.
@@ -151,14 +176,34 @@ pub enum CommitAnswer {
     State(FlushState),
 }
 
-/// What is wrong with a write-set or a flush, as a sentence. Whether its rows can be stored is another
-/// question.
-pub(crate) fn writes_fault(parts: &[TablePart]) -> Option<&'static str> {
+impl Op {
+    /// The snapshot of a read in a database of global transactions: its timestamp, and the newest commit that
+    /// the partition must have. None: it is no such read.
+    pub fn commit_snapshot_mut(&mut self) -> Option<(Position, &mut Position)> {
+        let at = match self {
+            Op::Get { at, .. } | Op::Scan { at, .. } | Op::Count { at, .. } => at,
+            Op::Hold { at } | Op::Find { at, .. } => at,
+            _ => return None,
+        };
+        match at {
+            ReadSnapshot::Commit { at, after } => Some((*at, after)),
+            _ => None,
+        }
+    }
+}
+
+/// What is wrong with a flush, as a sentence.
+pub(crate) fn flush_fault(parts: &[TablePart]) -> Option<&'static str> {
+    match parts.iter().all(|part| part.seen.is_empty()) {
+        true => writes_fault(parts),
+        false => Some("a flush rests on no snapshot: it was committed"),
+    }
+}
+
+/// What is wrong with a write-set, as a sentence. Whether its rows can be stored is another question.
+fn writes_fault(parts: &[TablePart]) -> Option<&'static str> {
     let mut keys = std::collections::BTreeSet::new();
     for part in parts {
-        if !part.seen.is_empty() {
-            return Some("a write of a global transaction rests on its snapshot alone");
-        }
         for op in &part.ops {
             if !matches!(op, crate::RowOp::Put { .. } | crate::RowOp::Delete { .. }) {
                 return Some("a global transaction puts and deletes rows, and nothing else");
@@ -179,6 +224,13 @@ pub(crate) fn commit_fault(request: &CommitRequest) -> Option<&'static str> {
     }
     if request.writes.iter().any(|writes| writes.parts.iter().all(|part| part.ops.is_empty())) {
         return Some("a commit names a partition in which it writes nothing");
+    }
+    let parts = || request.writes.iter().flat_map(|writes| &writes.parts);
+    if parts().any(|part| !part.seen.is_empty() && part.seen.len() != part.ops.len()) {
+        return Some("a commit names a snapshot for each row of a table, or for none");
+    }
+    if parts().flat_map(|part| &part.seen).any(|seen| *seen < request.snapshot) {
+        return Some("a row of a commit rests on an older snapshot than the commit");
     }
     request.writes.iter().find_map(|writes| writes_fault(&writes.parts))
 }

@@ -197,7 +197,7 @@ impl Request {
             }
             Op::Call(call) => call_fault(call).map_or(Ok(()), Err),
             Op::Manager(op) => validate_manager(op),
-            Op::Flush(flush) => validate_writes(&flush.parts).and_then(|()| is_possible(flush.commit)),
+            Op::Flush(flush) => validate_flush(&flush.parts).and_then(|()| is_possible(flush.commit)),
             Op::Job { job, .. } | Op::EndJob { job, .. } | Op::ShowJob { job } if !job.is_valid() => {
                 Err("no job has this name".into())
             }
@@ -284,8 +284,8 @@ fn validate_manager(op: &ManagerOp) -> Result<(), String> {
                 let limit = MAX_WRITE_SET_BYTES;
                 return Err(format!("a write-set of {bytes} bytes is over the limit of {limit}"));
             }
-            is_possible(commit.snapshot)?;
-            commit.writes.iter().try_for_each(|writes| validate_writes(&writes.parts))
+            commit.snapshots().into_iter().try_for_each(is_possible)?;
+            commit.writes.iter().try_for_each(|writes| validate_parts(&[], &writes.parts))
         }
         ManagerOp::Secured { partitions } if partitions.len() > MAX_OPS => {
             Err(format!("{} partitions are over the limit of {MAX_OPS}", partitions.len()))
@@ -295,9 +295,9 @@ fn validate_manager(op: &ManagerOp) -> Result<(), String> {
     }
 }
 
-/// Checks what a commit writes in one partition.
-fn validate_writes(parts: &[TablePart]) -> Result<(), String> {
-    match commit::writes_fault(parts) {
+/// Checks what a partition is told of a commit.
+fn validate_flush(parts: &[TablePart]) -> Result<(), String> {
+    match commit::flush_fault(parts) {
         Some(fault) => Err(fault.into()),
         None => validate_parts(&[], parts),
     }

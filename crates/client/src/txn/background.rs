@@ -1,74 +1,187 @@
-//! Flushes behind a commit, while the caller does something else.
+//! Flushes behind a commit, and calls that take several steps, while the caller does something else.
 
-use super::steps::{Doing, KnownCommits, Step};
-use crate::call::{Call, Completed, Ticket};
+use super::steps::{Doing, KnownCommits, Manager, Step};
+use crate::call::{Answer, Call, Completed, LaneId, Outcome, Ticket};
 use crate::client::Client;
 use crate::error::ClientError;
 use crate::table::micros;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
-use types::Micros;
+use types::system::COMMITS;
+use types::{Micros, TableId};
+use wire::{Body, CommitAnswer, CommitRequest, ManagerOp, Op};
 
 /// The most flushes on their way: a commit waits until there are fewer.
 const MAX_FLUSHES: usize = 256;
+/// Who does not wait sends no flush while so many are on their way: whoever reads the partition, or the
+/// recovery manager, brings it.
+const MOST_FLUSHES: usize = 4_096;
+
+/// A call that completes for its caller, or for nobody.
+#[derive(Debug)]
+struct Goal {
+    doing: Doing,
+    /// Who is told; none: it is a flush.
+    caller: Option<(Ticket, LaneId)>,
+}
+
+/// What is done with the answer to a call of the transaction manager that somebody waits for.
+#[derive(Debug)]
+enum Asked {
+    Snapshot,
+    Commit { manager: Manager, database: TableId, asked: CommitRequest },
+}
 
 /// What a client does beside its calls for global transactions.
 #[derive(Debug, Default)]
 pub(crate) struct Background {
     pub known: KnownCommits,
     /// By the call that is under way.
-    doing: BTreeMap<Ticket, Doing>,
+    doing: BTreeMap<Ticket, Goal>,
+    /// By the call: what the transaction manager was asked.
+    asked: BTreeMap<Ticket, Asked>,
     /// Those that pause, until when.
-    paused: Vec<(Micros, Doing)>,
+    paused: Vec<(Micros, Goal)>,
     /// What is to be gone on with: a call ended, and how.
-    ended: Vec<(Doing, Completed)>,
+    ended: Vec<(Goal, Completed)>,
+    /// Flushes that are to be sent.
+    flushes: Vec<(Doing, Call)>,
+    /// Calls that have ended, for their callers.
+    done: VecDeque<Completed>,
 }
 
 impl Background {
     /// A call that has ended, unless it is one of these.
     pub fn take(&mut self, completed: Completed) -> Option<Completed> {
-        match self.doing.remove(&completed.ticket) {
-            Some(doing) => {
-                self.ended.push((doing, completed));
-                None
-            }
-            None => Some(completed),
+        if let Some(goal) = self.doing.remove(&completed.ticket) {
+            self.ended.push((goal, completed));
+            return None;
         }
+        if let (Some(asked), Outcome::Ok(answer)) = (self.asked.remove(&completed.ticket), &completed.outcome)
+        {
+            self.learn(asked, answer);
+        }
+        Some(completed)
+    }
+
+    /// The transaction manager has answered.
+    fn learn(&mut self, asked: Asked, answer: &Answer) {
+        match (asked, &answer.body) {
+            (Asked::Snapshot, body) => drop(self.known.begun(body)),
+            (Asked::Commit { manager, database, asked }, Body::Commit(CommitAnswer::Committed(previous))) => {
+                let flushes = self.known.committed(answer.position(), previous, asked);
+                let room = MOST_FLUSHES.saturating_sub(self.len());
+                let flushes = flushes.into_iter().take(room);
+                let doing =
+                    flushes.map(|(partition, flush)| Doing::flush(manager, (database, partition), flush));
+                self.flushes.extend(doing);
+            }
+            (Asked::Commit { .. }, _) => {}
+        }
+    }
+
+    /// A call that has ended for its caller.
+    pub fn next_done(&mut self) -> Option<Completed> {
+        self.done.pop_front()
     }
 
     /// When something is to be done next, if that is known.
     pub fn due(&self) -> Option<Micros> {
         let pauses = self.paused.iter().map(|(until, _)| *until);
-        pauses.chain((!self.ended.is_empty()).then_some(Micros::ZERO)).min()
+        let ready = !self.ended.is_empty() || !self.flushes.is_empty();
+        pauses.chain(ready.then_some(Micros::ZERO)).min()
     }
 
-    /// How many flushes have not ended.
+    /// How many flushes, and calls of several steps, have not ended.
     pub fn len(&self) -> usize {
-        self.doing.len() + self.paused.len() + self.ended.len()
+        self.doing.len() + self.pausing() + self.flushes.len()
     }
 
-    /// What goes on now.
-    fn next_steps(&mut self, now: Micros) -> Vec<(Doing, Step)> {
-        let go_on = |(mut doing, outcome): (Doing, Option<_>)| {
-            let step = doing.next(outcome);
-            (doing, step)
-        };
-        let ended = std::mem::take(&mut self.ended).into_iter();
-        let mut steps: Vec<_> =
-            ended.map(|(doing, completed)| go_on((doing, Some(completed.outcome)))).collect();
+    /// How many of them have no call under way.
+    pub fn pausing(&self) -> usize {
+        self.paused.len() + self.ended.len()
+    }
+
+    /// What goes on now: calls that are to be made.
+    fn next_calls(&mut self, now: Micros) -> Vec<(Goal, Call)> {
+        let ended = std::mem::take(&mut self.ended).into_iter().map(|(goal, ended)| (goal, Some(ended)));
         let due = self.paused.extract_if(.., |(until, _)| *until <= now);
-        steps.extend(due.map(|(_, doing)| go_on((doing, None))));
-        steps
+        let all: Vec<_> = ended.chain(due.map(|(_, goal)| (goal, None))).collect();
+        let mut calls = Vec::new();
+        for (mut goal, mut completed) in all {
+            let taken = |completed: &mut Completed| {
+                std::mem::replace(&mut completed.outcome, Outcome::Unknown(String::new()))
+            };
+            match goal.doing.next(completed.as_mut().map(taken)) {
+                Step::Call(call) => calls.push((goal, *call)),
+                Step::Wait(time) => self.paused.push((now + time, goal)),
+                Step::Done(outcome) => {
+                    let caller = goal.caller.zip(completed);
+                    self.done.extend(caller.map(|((ticket, lane), completed)| Completed {
+                        ticket,
+                        lane,
+                        outcome: *outcome,
+                        ..completed
+                    }));
+                }
+            }
+        }
+        calls
     }
 }
 
 impl Client {
+    /// Takes in a call of a database with global transactions, which may take several calls: a read of a
+    /// snapshot ([`wire::request::ReadSnapshot::Commit`], whose `after` is filled in here), a snapshot or a commit of the
+    /// transaction manager. Its end is handed out by [`Client::poll`] under the ticket given back here, and by
+    /// nothing else. Behind a commit its partitions are told, which nobody waits for.
+    pub fn submit_in_transaction(&mut self, lane: LaneId, mut call: Call) -> Ticket {
+        let Some(manager) = self.cluster_map().table(COMMITS).map(|record| Manager::of(record)) else {
+            // Nothing is known of commits.
+            return self.submit(lane, call);
+        };
+        let asked = match &mut call.op {
+            Op::Manager(ManagerOp::Snapshot { since }) => {
+                *since = self.background.known.seen();
+                Some(Asked::Snapshot)
+            }
+            Op::Manager(ManagerOp::Commit(asked)) => {
+                let first = asked.writes.first().map(|writes| writes.partition);
+                let owner = first.and_then(|partition| self.cluster_map().partition(partition));
+                // Of a database that was dropped nobody is told.
+                let database = owner.map_or_else(TableId::default, |record| record.table);
+                Some(Asked::Commit { manager, database, asked: asked.clone() })
+            }
+            op => {
+                if let Some((_, after)) = op.commit_snapshot_mut() {
+                    *after = (*after).max(self.background.known.newest(call.partition));
+                }
+                None
+            }
+        };
+        let Some(asked) = asked else {
+            let (doing, first) = Doing::new(manager, call);
+            let ticket = self.submit(lane, first);
+            self.background.doing.insert(ticket, Goal { doing, caller: Some((ticket, lane)) });
+            return ticket;
+        };
+        let ticket = self.submit(lane, call);
+        self.background.asked.insert(ticket, asked);
+        ticket
+    }
+
     /// Goes on with a flush beside other work. If it fails, whoever reads the partition, or the recovery
     /// manager, brings it there.
     pub(super) fn begin_in_background(&mut self, doing: Doing, call: Call) {
+        self.go_on_with(Goal { doing, caller: None }, call);
+    }
+
+    fn go_on_with(&mut self, goal: Goal, call: Call) {
+        let lane = goal.caller.map_or(Client::BLOCKING, |(_, lane)| lane);
         let limit = micros(self.timeout());
-        let ticket = self.submit(Client::BLOCKING, call.within(limit));
-        self.background.doing.insert(ticket, doing);
+        let limit = if call.deadline == Micros::ZERO { limit } else { call.deadline };
+        let ticket = self.submit(lane, call.within(limit));
+        self.background.doing.insert(ticket, goal);
     }
 
     /// Sends what is to be sent, and waits while too much is under way.
@@ -90,12 +203,11 @@ impl Client {
 
     /// Goes on with flushes whose calls have ended, or that have paused.
     pub(crate) fn go_on_in_background(&mut self, now: Micros) {
-        for (doing, step) in self.background.next_steps(now) {
-            match step {
-                Step::Call(call) => self.begin_in_background(doing, *call),
-                Step::Wait(time) => self.background.paused.push((now + time, doing)),
-                Step::Done(_) => {}
-            }
+        for (doing, call) in std::mem::take(&mut self.background.flushes) {
+            self.begin_in_background(doing, call);
+        }
+        for (goal, call) in self.background.next_calls(now) {
+            self.go_on_with(goal, call);
         }
     }
 }

@@ -51,6 +51,11 @@ pub struct KnownCommits {
 }
 
 impl KnownCommits {
+    /// The newest snapshot that it was given; zero: none.
+    pub fn seen(&self) -> Position {
+        self.seen
+    }
+
     /// Asks for a snapshot.
     pub fn begin(&self, manager: Manager) -> Call {
         manager.call(ManagerOp::Snapshot { since: self.seen })
@@ -75,8 +80,12 @@ impl KnownCommits {
     /// Where a read of a partition looks to see a snapshot. It waits for commits that are newer than the
     /// snapshot, too, if the client knows of such.
     pub fn at(&self, snapshot: Position, partition: PartitionId) -> ReadSnapshot {
-        let after = self.heads.get(&partition).copied().unwrap_or_default();
-        ReadSnapshot::Commit { at: snapshot, after }
+        ReadSnapshot::Commit { at: snapshot, after: self.newest(partition) }
+    }
+
+    /// The newest commit of a partition that it has heard of; zero: of none.
+    pub fn newest(&self, partition: PartitionId) -> Position {
+        self.heads.get(&partition).copied().unwrap_or_default()
     }
 
     /// A transaction that was committed at `commit`: its part in each partition, to be flushed. `previous`
@@ -89,8 +98,10 @@ impl KnownCommits {
     ) -> Vec<(PartitionId, Flush)> {
         let previous: BTreeMap<PartitionId, Position> = previous.iter().copied().collect();
         let mut flushes = Vec::with_capacity(asked.writes.len());
-        for PartitionWrites { partition, parts } in asked.writes {
+        for PartitionWrites { partition, mut parts } in asked.writes {
             self.note(partition, commit);
+            // What rows rest on was the manager's business.
+            parts.iter_mut().for_each(|part| part.seen.clear());
             // Of a commit that is not kept any more the answer has none: it is everywhere.
             let Some(previous) = previous.get(&partition).copied() else { continue };
             flushes.push((partition, Flush { commit, previous, parts }));

@@ -116,10 +116,8 @@ pub(crate) fn fault_of_global(record: &PartitionRecord, changes: &[Change]) -> O
                 "rows of table `{name}` cannot be copied into another one: nothing holds flushes up"
             ));
         }
-        table
-            .schema
-            .kind()
-            .map(|_| format!("`{name}` is no table: a database of global transactions has tables alone"))
+        let procedure = table.schema.procedure().is_some();
+        procedure.then(|| format!("`{name}` is a procedure, which writes where no global transaction is"))
     })
 }
 

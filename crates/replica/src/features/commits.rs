@@ -89,11 +89,10 @@ impl Books {
         if request.snapshot < self.truncated && rules.old_snapshots_commit_nothing() {
             return true;
         }
-        let later = |(table, key): (TableId, &Bytes)| {
-            self.keys.get(&(table, key.clone())).is_some_and(|newest| *newest > request.snapshot)
+        let later = |(table, key, seen): (TableId, &Bytes, Position)| {
+            self.keys.get(&(table, key.clone())).is_some_and(|newest| *newest > seen)
         };
-        let mut keys = request.writes.iter().flat_map(|writes| keys_of(&writes.parts));
-        rules.first_commit_wins() && keys.any(later)
+        rules.first_commit_wins() && request.rows().any(later)
     }
 
     /// Commits a transaction at this timestamp: what is stored, and for each partition the commit before it.
@@ -105,7 +104,7 @@ impl Books {
         let keep = |writes: &wire::commit::PartitionWrites| KeptWrites {
             partition: writes.partition,
             previous: self.heads.get(&writes.partition).map_or(Position::ZERO, |head| head.newest),
-            parts: writes.parts.clone(),
+            parts: writes.told(),
         };
         let kept: Vec<KeptWrites> = request.writes.iter().map(keep).collect();
         let chained = kept.iter().all(|writes| writes.previous < at);
@@ -369,6 +368,24 @@ mod tests {
         assert_eq!(world.commit(0, &[(ONE, "c")]), Some(vec![at(1)]), "another key");
         assert_eq!(world.commit(1, &[(ONE, "a"), (OTHER, "b")]), Some(vec![at(2), at(1)]));
         assert_eq!((world.chain(ONE, 0), world.chain(OTHER, 1)), (Ok(vec![1, 2, 3]), Ok(vec![3])));
+    }
+
+    #[test]
+    fn pr250_a_row_may_have_been_written_up_to_where_it_was_read() {
+        let mut world = World::new();
+        world.commit(0, &[(ONE, "a")]).expect("committed");
+        world.commit(0, &[(ONE, "b")]).expect("committed");
+        let mut conflicts = |snapshot: u64, seen: &[u64]| {
+            let ops = ["a", "b"].map(|key| RowOp::Put { key: key.into(), row: "row".into() }).to_vec();
+            let seen = seen.iter().map(|lsn| at(*lsn)).collect();
+            let part = TablePart { table: TableId(7), schema: 1, ops, seen };
+            let writes = vec![PartitionWrites { partition: ONE, parts: vec![part] }];
+            let books = world.known.books(&world.engine, TERM).expect("no error");
+            books.conflicts(Rules::ALL, &CommitRequest { snapshot: at(snapshot), writes })
+        };
+        assert!(conflicts(1, &[]), "b was written behind 1");
+        assert!(!conflicts(1, &[1, 2]));
+        assert!(conflicts(0, &[0, 2]), "a was written behind 0");
     }
 
     #[test]

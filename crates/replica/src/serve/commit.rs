@@ -33,7 +33,8 @@ impl Writing<'_> {
         }
         let books = self.commits.books(self.data.engine.as_ref(), self.term)?;
         // What a failover lost of the commits may have been in the snapshot.
-        let lost = asked.snapshot > Position::ZERO && !self.data.on_history(asked.snapshot);
+        let gone = |at: &Position| *at > Position::ZERO && !self.data.on_history(*at);
+        let lost = asked.snapshots().iter().any(gone);
         if lost || books.conflicts(self.rules, asked) {
             return self.log_evaluated(request, hash, refused(Outcome::Changed));
         }
@@ -216,6 +217,10 @@ fn hash_of(asked: &CommitRequest) -> u64 {
         for part in &writes.parts {
             number(&mut hash, u64::from(part.table.0) << 32 | part.ops.len() as u64);
             part.ops.iter().for_each(|op| hash_row(&mut hash, op));
+            for seen in &part.seen {
+                number(&mut hash, seen.term.0);
+                number(&mut hash, seen.lsn.0);
+            }
         }
     }
     hash.digest()

@@ -11,7 +11,7 @@ use crate::ty::Ty;
 use pg::Failure;
 use sqlparser::ast::{
     Assignment, AssignmentTarget, ConflictTarget, DoUpdate, Expr, Ident, Insert, OnConflictAction, OnInsert,
-    Parens, Query, SetExpr, TableObject,
+    Parens, Query, SelectItem, SetExpr, TableObject,
 };
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
@@ -401,14 +401,24 @@ pub(super) fn target_column(table: &TableRecord, name: &str) -> Result<usize, Fa
     })
 }
 
-/// The columns that an INSERT gives; all of them if it names none.
+/// How many columns a query gives, where that is written down.
+fn width(body: &SetExpr) -> Option<usize> {
+    let counted =
+        |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. });
+    match body {
+        SetExpr::Values(values) => values.rows.first().map(|row| row.len()),
+        SetExpr::Select(select) => select.projection.iter().all(counted).then_some(select.projection.len()),
+        SetExpr::Query(query) => width(&query.body),
+        SetExpr::SetOperation { left, .. } => width(left),
+        _ => None,
+    }
+}
+
+/// The columns that an INSERT gives; if it names none the first ones, as many as there are values.
 fn target_columns(table: &TableRecord, insert: &Insert) -> Result<Vec<usize>, Failure> {
     if insert.columns.is_empty() {
         // Without names, values are for the first columns.
-        let given = match insert.source.as_deref().map(|query| query.body.as_ref()) {
-            Some(SetExpr::Values(values)) => values.rows.first().map_or(usize::MAX, |row| row.len()),
-            _ => usize::MAX,
-        };
+        let given = insert.source.as_deref().and_then(|query| width(&query.body)).unwrap_or(usize::MAX);
         return Ok(table.schema.visible().take(given).collect());
     }
     let mut found = Vec::new();

@@ -44,10 +44,10 @@ const BATCH: Micros = Micros::from_millis(60_000);
 
 /// Rows for one partition, with their lines.
 #[derive(Default)]
-struct Batch {
-    ops: Vec<RowOp>,
-    lines: Vec<u64>,
-    bytes: usize,
+pub(super) struct Batch {
+    pub(super) ops: Vec<RowOp>,
+    pub(super) lines: Vec<u64>,
+    pub(super) bytes: usize,
 }
 
 /// A batch that was sent: its keys, to say which one was there already.
@@ -60,24 +60,24 @@ struct Flying {
 
 /// What of a COPY is stored.
 #[derive(Default)]
-struct Stored {
-    rows: u64,
+pub(super) struct Stored {
+    pub(super) rows: u64,
     acknowledged: Acknowledged,
 }
 
 /// A COPY FROM STDIN under way.
 pub struct CopyInput {
-    evaluator: Evaluator,
+    pub(super) evaluator: Evaluator,
     /// When it began, in microseconds since 1970.
     now: i64,
-    table: Table,
+    pub(super) table: Table,
     /// Those that the client gives.
     columns: Vec<usize>,
     kinds: Vec<Kind>,
     filler: Filler,
     reader: Reader,
-    forming: BTreeMap<PartitionId, Batch>,
-    forming_bytes: usize,
+    pub(super) forming: BTreeMap<PartitionId, Batch>,
+    pub(super) forming_bytes: usize,
     /// Nothing is sent yet.
     holding: bool,
     flying: HashMap<u64, Flying>,
@@ -86,9 +86,9 @@ pub struct CopyInput {
     done: UnboundedSender<(u64, Outcome)>,
     ended: UnboundedReceiver<(u64, Outcome)>,
     /// Rows that are stored.
-    stored: Stored,
+    pub(super) stored: Stored,
     /// Rows of which it is not known whether they are stored.
-    unknown: u64,
+    pub(super) unknown: u64,
     /// What went wrong with a batch first.
     trouble: Option<Failure>,
     /// Whose rows they are until the end.
@@ -156,6 +156,10 @@ impl CopyInput {
         if self.into == Into::Transaction {
             let rows: usize = self.forming.values().map(|batch| batch.ops.len()).sum();
             return Ok(format!("COPY {rows}"));
+        }
+        if self.table.is_global() {
+            self.commit_rows().await?;
+            return Ok(format!("COPY {}", self.stored.rows));
         }
         // What is one write is done as a whole or not at all.
         let rows = self.forming.values().next().map_or(0, |batch| batch.ops.len());
@@ -261,6 +265,9 @@ impl CopyInput {
             let hint = "COPY by itself, or into a table that the transaction has made or truncated";
             return Err(Failure::new(code::LIMIT, message).hint(hint));
         }
+        if self.table.is_global() {
+            return self.commit_full().await;
+        }
         if self.holding {
             if self.forming_bytes < HELD_BYTES {
                 return Ok(());
@@ -324,7 +331,7 @@ impl CopyInput {
     }
 
     /// Looks at rows before they are sent.
-    async fn check(&self, batch: &Batch) -> Result<(), Failure> {
+    pub(super) async fn check(&self, batch: &Batch) -> Result<(), Failure> {
         if !check::has_any(self.table.schema()) {
             return Ok(());
         }
@@ -411,7 +418,7 @@ impl CopyInput {
 }
 
 /// The second place of a key that is there twice.
-fn twice(keys: &[Bytes]) -> Option<usize> {
+pub(super) fn twice(keys: &[Bytes]) -> Option<usize> {
     let mut seen = BTreeSet::new();
     keys.iter().position(|key| !seen.insert(key))
 }

@@ -7,6 +7,7 @@
 //! | rows on their way into a table | [`copy_input`] |
 
 pub mod copy_input;
+mod global;
 pub mod options;
 pub mod syntax;
 

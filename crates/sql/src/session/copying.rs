@@ -62,14 +62,14 @@ impl SqlSession {
 
     /// Rows of a COPY become the transaction's.
     async fn take_copied(&mut self, table: Table, rows: Vec<RowOp>) -> Result<(), Failure> {
-        let view = self.view()?;
+        let view = self.view().await?;
         let mut seen = BTreeSet::new();
         if let Some(twice) = rows.iter().find(|op| !seen.insert(op.key().clone())) {
             return Err(duplicate(&table, Some(twice.key())));
         }
         let Some(first) = rows.first() else { return Ok(()) };
         let partition = table.partition_of(first.key()).map_err(crate::fault::of_client)?;
-        for op in &rows {
+        for op in rows.iter().filter(|_| !table.is_global()) {
             if table.partition_of(op.key()).map_err(crate::fault::of_client)? != partition {
                 let how = "rows that were sent lie in different partitions";
                 return Err(elsewhere(&table, how, "COPY FROM in a transaction into several partitions"));

@@ -93,7 +93,7 @@ impl SqlSession {
         let prepared = self.procedures.prepared(&catalog, record)?;
         let calling = Calling::new(&self.evaluator.handle, call, (prepared, self.procedures.limits()))?;
         let (mut all, rows) = loop {
-            let view = self.view()?;
+            let view = self.view().await?;
             let done = tokio::select! {
                 done = calling.run(&self.evaluator, &view) => done,
                 () = self.evaluator.cancel.wait() => return Err(canceled()),

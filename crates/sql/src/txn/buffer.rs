@@ -63,6 +63,8 @@ impl Edit {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Buffer {
     partition: PartitionId,
+    /// They may lie in other partitions, too.
+    spread: bool,
     /// Of tables of a database there may be several.
     tables: BTreeMap<TableId, BTreeMap<Bytes, Edit>>,
     rows: usize,
@@ -96,6 +98,16 @@ impl Buffer {
         self.partition
     }
 
+    /// Rows of any partitions are taken in from now on.
+    pub fn spread(&mut self) {
+        self.spread = true;
+    }
+
+    /// True if rows of this partition may be in it.
+    pub fn holds(&self, partition: PartitionId) -> bool {
+        self.spread || self.partition == partition
+    }
+
     /// Among what is written are rows that a program puts, whatever was there: one that has come meanwhile is
     /// none that it must not meet, but one that it has not seen.
     pub fn puts(&mut self) {
@@ -115,7 +127,7 @@ impl Buffer {
     /// What the transaction sees under a key of a table in this partition: a row, or none. `None`: what was
     /// there before it.
     pub fn row(&self, (table, partition): (TableId, PartitionId), key: &[u8]) -> Option<Option<&Bytes>> {
-        if partition != self.partition {
+        if !self.holds(partition) {
             return None;
         }
         match &self.tables.get(&table)?.get(key)?.after {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use types::Position;
 use wire::Op;
 use wire::request::ReadSnapshot;
 
@@ -63,7 +64,11 @@ async fn keep(handle: Handle, (known, leaver): (Known, Leaver), limit: Duration,
             return leaver.leave();
         }
         for (table, partition, position) in known.all() {
-            let call = table.call(partition, Op::Hold { at: ReadSnapshot::At(position) });
+            let at = match handle.is_global() {
+                true => ReadSnapshot::Commit { at: position, after: Position::ZERO },
+                false => ReadSnapshot::At(position),
+            };
+            let call = table.call(partition, Op::Hold { at });
             // A state that is lost is noticed by whoever reads or commits.
             handle.submit(call.within(CALL), drop);
         }

@@ -10,10 +10,12 @@
 //! | at which states it reads | [`view`] |
 //! | keeping those states | [`keeper`] |
 //! | rows that several transactions of a node want | [`turns`] |
+//! | transactions over all partitions of a database | [`global`] |
 
 pub mod acknowledged;
 pub mod buffer;
 pub mod defined;
+pub mod global;
 pub mod keeper;
 pub mod turns;
 pub mod view;
@@ -163,9 +165,12 @@ impl Open {
 
     /// A statement that reads or writes begins: at which states it reads, and what the transaction has
     /// written until now.
-    pub fn statement(&mut self, handle: &Handle, patience: Duration) -> Result<View, Failure> {
+    pub async fn statement(&mut self, handle: &Handle, patience: Duration) -> Result<View, Failure> {
         // Everybody else's commits are seen by the next statement, unless the client wants it otherwise.
-        if self.isolation == Isolation::Committed {
+        let newest = self.isolation == Isolation::Committed;
+        if handle.is_global() && (newest || !self.view.is_global()) {
+            self.view = global::begin(handle, &self.view).await?;
+        } else if newest {
             self.view = self.view.with_nothing_seen(handle.partitions());
         }
         self.queried = true;
@@ -331,7 +336,8 @@ impl Open {
                 "a transaction that writes in several partitions",
             ));
         }
-        if !self.view.buffer.is_empty() && self.view.buffer.partition() != partition {
+        let elsewhere = !self.view.buffer.holds(partition);
+        if !self.view.buffer.is_empty() && elsewhere {
             let other = self.tables.values().find(|table| table.id() != edits.table.id());
             let how = match other {
                 None => "rows of two statements lie in different partitions".to_string(),
@@ -422,6 +428,12 @@ impl Open {
                 return Err(Failure::new(fault::SERIALIZATION, message).hint("do the transaction again"));
             }
         }
+        if handle.is_global() {
+            return match global::commit(handle, &self.tables, parts).await? {
+                Decided::Done(_) => Ok(()),
+                _ => Err(fault::conflict()),
+            };
+        }
         let inserted = self.inserted(&parts);
         let refused = self.refused(&parts);
         let decided = self.send(handle, parts).await?;
@@ -476,7 +488,7 @@ impl Open {
         };
         let parts = self.view.buffer.operations().into_iter().map(kept);
         let parts: Vec<Written> = parts.filter(|part| !part.ops.is_empty()).collect();
-        if parts.is_empty() || !self.definitions.is_empty() {
+        if parts.is_empty() || !self.definitions.is_empty() || handle.is_global() {
             return Ok(false);
         }
         Ok(matches!(self.send(handle, parts).await?, Decided::Changed))

@@ -47,6 +47,8 @@ pub struct View {
     now: Arc<Seen>,
     /// These partitions.
     own: Range<u32>,
+    /// The snapshot of all partitions that is read, where transactions are global: its timestamp.
+    snapshot: Option<Position>,
     /// What the transaction has written.
     pub buffer: Arc<Buffer>,
     /// Each partition is read at one state, the first that was seen of it.
@@ -65,6 +67,21 @@ impl View {
     /// The same for the next statement of a transaction, with nothing seen yet of these partitions.
     pub fn with_nothing_seen(&self, partitions: Range<u32>) -> View {
         View { now: Arc::default(), own: partitions, ..self.clone() }
+    }
+
+    /// The same for the next statement of a global transaction: all partitions as commits up to `snapshot`
+    /// have made them. `kept` are the partitions whose states must not go as long as somebody reads by it.
+    pub fn at_commit(&self, snapshot: Position, kept: &[(Table, PartitionId)]) -> View {
+        let state = |(table, partition): &(Table, PartitionId)| (*partition, (table.clone(), snapshot));
+        let seen = Arc::new(Mutex::new(kept.iter().map(state).collect()));
+        let mut view = View { seen, snapshot: Some(snapshot), lasting: true, ..self.clone() };
+        Arc::make_mut(&mut view.buffer).spread();
+        view
+    }
+
+    /// True if it reads a snapshot of a global transaction.
+    pub fn is_global(&self) -> bool {
+        self.snapshot.is_some()
     }
 
     fn states_of(&self, partition: PartitionId) -> MutexGuard<'_, BTreeMap<PartitionId, (Table, Position)>> {
@@ -98,6 +115,10 @@ impl View {
         if self.made.contains_key(&table.id()) {
             return ReadSnapshot::Newest;
         }
+        if let Some(at) = self.snapshot {
+            // The driver knows which commits of the partition must be there.
+            return ReadSnapshot::Commit { at, after: Position::ZERO };
+        }
         match (self.lasting, self.position(partition)) {
             (true, Some(position)) => ReadSnapshot::At(position),
             (true, None) => ReadSnapshot::Begin,
@@ -105,9 +126,17 @@ impl View {
         }
     }
 
+    /// Where the next page of a read is read, whose last one was at `at` and showed this state.
+    pub fn next_page(at: ReadSnapshot, state: Position) -> ReadSnapshot {
+        match at {
+            ReadSnapshot::Commit { .. } => at,
+            _ => ReadSnapshot::At(state),
+        }
+    }
+
     /// A partition was read at this state. A write that rests on several states rests on the oldest of them.
     pub fn saw(&self, table: &Table, partition: PartitionId, position: Position) {
-        if self.made.contains_key(&table.id()) {
+        if self.made.contains_key(&table.id()) || self.snapshot.is_some() {
             return;
         }
         let mut seen = self.states_of(partition);
@@ -118,8 +147,11 @@ impl View {
         }
     }
 
-    /// The state at which a partition was read.
+    /// The state at which a partition was read; where transactions are global, the snapshot's timestamp.
     pub fn position(&self, partition: PartitionId) -> Option<Position> {
+        if self.snapshot.is_some() {
+            return self.snapshot;
+        }
         let seen = self.states_of(partition);
         seen.get(&partition).map(|(_, position)| *position)
     }

@@ -1,0 +1,187 @@
+//! SQL in a database whose transactions reach over all partitions, on a cluster of this process.
+
+mod common;
+
+use common::Cluster;
+use common::talk::{Behind, Talk, service};
+use std::thread;
+
+fn within(service: &sql::Sql) -> Talk {
+    Talk::within(service, "ledger").unwrap_or_else(|failure| panic!("{failure:?}"))
+}
+
+/// A database of six partitions with accounts 1 to 60, of 100 each.
+fn world() -> (Cluster, Behind) {
+    let cluster = Cluster::start();
+    drop(cluster.ready());
+    let service = service(&cluster);
+    Talk::new(&service)
+        .good("CREATE DATABASE ledger WITH (partitions = 6, transactions = global, factor = 3)");
+    let mut talk = within(&service);
+    talk.good("CREATE TABLE account (id int PRIMARY KEY, balance int NOT NULL, note text)");
+    talk.good("INSERT INTO account SELECT n, 100 FROM generate_series(1, 60) AS s(n)");
+    (cluster, service)
+}
+
+fn refused(talk: &mut Talk, all: &[(&str, &str, &str)]) {
+    for (text, code, says) in all {
+        let said = talk.say(text);
+        assert!(said.starts_with(code) && said.contains(says), "{text}: {said}");
+        talk.say("ROLLBACK");
+    }
+}
+
+#[test]
+fn statements_and_transactions_write_rows_of_any_partitions() {
+    let (_cluster, service) = world();
+    let (mut one, mut two) = (within(&service), within(&service));
+    assert_eq!(one.good("SELECT count(*), sum(balance) FROM account"), "60|6000");
+    assert_eq!(one.good("SELECT count(*) FROM account"), "60");
+    assert_eq!(one.good("SELECT balance FROM account WHERE id = 7"), "100");
+    assert_eq!(one.good("UPDATE account SET balance = balance + 1 WHERE id <= 30"), "UPDATE 30");
+    assert_eq!(two.good("UPDATE account SET balance = 5 WHERE id = 60 RETURNING id, balance"), "60|5");
+    assert_eq!(two.good("DELETE FROM account WHERE id > 55"), "DELETE 5");
+    assert_eq!(
+        two.good("INSERT INTO account VALUES (56, 1), (57, 2), (58, 3) ON CONFLICT DO NOTHING"),
+        "INSERT 0 3"
+    );
+    let upsert = "INSERT INTO account VALUES (58, 9), (59, 4) ON CONFLICT (id) DO UPDATE SET balance = excluded.balance";
+    assert_eq!(one.good(upsert), "INSERT 0 2");
+    assert_eq!(
+        two.good("SELECT string_agg(balance::text, ' ' ORDER BY id) FROM account WHERE id > 55"),
+        "1 2 9 4"
+    );
+    for text in ["BEGIN", "UPDATE account SET balance = balance - 10 WHERE id = 1", "SAVEPOINT s"] {
+        one.good(text);
+    }
+    one.good("UPDATE account SET balance = 0");
+    assert_eq!(one.good("SELECT sum(balance), count(*) FROM account"), "0|59");
+    one.good("ROLLBACK TO s");
+    one.good("UPDATE account SET balance = balance + 10 WHERE id = 2");
+    one.good("DELETE FROM account WHERE id = 3");
+    one.good("INSERT INTO account VALUES (1000, 7, 'new')");
+    assert_eq!(one.good("SELECT count(*) FROM account WHERE id IN (1, 2, 3, 1000)"), "3");
+    assert_eq!(one.good("SELECT count(*) FROM account"), "59");
+    assert_eq!(two.good("SELECT balance FROM account WHERE id IN (1, 2) ORDER BY id"), "101\n101");
+    one.good("COMMIT");
+    assert_eq!(two.good("SELECT balance FROM account WHERE id IN (1, 2, 3, 1000) ORDER BY id"), "91\n111\n7");
+    let lines: String = (2_000..2_700).map(|id| format!("{id}\t1\tcopied\n")).collect();
+    assert_eq!(two.copy("COPY account FROM STDIN", &lines), "COPY 700");
+    let said = two.copy("COPY account FROM STDIN", "3000\t1\tx\n2001\t1\tx\n");
+    assert!(said.starts_with("23505"), "{said}");
+    one.good("BEGIN");
+    assert_eq!(one.copy("COPY account (id, balance) FROM STDIN", "3000\t1\n3001\t1\n"), "COPY 2");
+    assert_eq!(one.good("SELECT count(*) FROM account WHERE id >= 3000"), "2");
+    assert_eq!(two.good("SELECT count(*) FROM account WHERE id >= 3000"), "0");
+    one.good("COMMIT");
+    assert_eq!(two.good("SELECT count(*) FROM account WHERE id >= 2000"), "702");
+    one.good("CREATE TABLE entry (account int, at serial, amount int, PRIMARY KEY (account, at))");
+    one.good("INSERT INTO entry (account, amount) SELECT id, balance FROM account WHERE id < 10");
+    assert_eq!(two.good("SELECT count(*), sum(amount) FROM entry JOIN account ON account = id"), "8|808");
+    one.good("ALTER TABLE entry ADD COLUMN memo text");
+    one.good("UPDATE entry SET memo = 'm' WHERE account = 1");
+    assert_eq!(two.good("SELECT count(*) FROM entry WHERE memo = 'm'"), "1");
+    one.good("CREATE TABLE heap (v int)");
+    one.good("INSERT INTO heap SELECT n FROM generate_series(1, 20) AS s(n)");
+    assert_eq!(two.good("SELECT count(DISTINCT v) FROM heap"), "20");
+    one.good("DROP TABLE heap");
+}
+
+#[test]
+fn the_first_committer_wins_and_snapshots_stay() {
+    let (_cluster, service) = world();
+    let (mut one, mut two) = (within(&service), within(&service));
+    one.good("BEGIN ISOLATION LEVEL REPEATABLE READ");
+    assert_eq!(one.good("SELECT balance FROM account WHERE id = 1"), "100");
+    two.good("UPDATE account SET balance = balance + 1");
+    assert_eq!(
+        one.good("SELECT sum(balance) FROM account"),
+        "6000",
+        "also of partitions that it had not read"
+    );
+    let said = one.say("UPDATE account SET balance = 0 WHERE id = 2");
+    assert_eq!(said, "UPDATE 1");
+    let said = one.say("COMMIT");
+    assert!(said.starts_with("40001"), "{said}");
+    assert_eq!(two.good("SELECT balance FROM account WHERE id = 2"), "101");
+    // Under READ COMMITTED each statement sees what is committed, and no increment is lost.
+    one.good("BEGIN");
+    one.good("UPDATE account SET balance = balance + 1 WHERE id = 3");
+    two.good("UPDATE account SET balance = balance + 1 WHERE id = 4");
+    assert_eq!(one.good("UPDATE account SET balance = balance + 1 WHERE id = 4 RETURNING balance"), "103");
+    one.good("COMMIT");
+    assert_eq!(two.good("SELECT balance FROM account WHERE id IN (3, 4) ORDER BY id"), "102\n103");
+    // What is locked is not written by others.
+    one.good("BEGIN");
+    assert_eq!(one.good("SELECT balance FROM account WHERE id = 5 FOR UPDATE"), "101");
+    one.good("UPDATE account SET balance = 1 WHERE id = 6");
+    let mut client = _cluster.client();
+    let account = client.table("ledger.account").expect("there");
+    let row = types::data::Row::new(vec![
+        types::data::Value::Int(5),
+        types::data::Value::Int(0),
+        types::data::Value::Null,
+    ]);
+    client.put(&account, &row).expect("written past this node's turns");
+    let said = one.say("COMMIT");
+    assert!(said.starts_with("40001"), "{said}");
+    assert_eq!(two.good("SELECT balance FROM account WHERE id IN (5, 6) ORDER BY id"), "0\n101");
+    let wrong = [
+        ("INSERT INTO account VALUES (1, 1)", "23505", "account_pkey"),
+        ("INSERT INTO account VALUES (777, 1), (777, 2)", "23505", "account_pkey"),
+        ("CREATE TABLE t (id int PRIMARY KEY, v int UNIQUE)", "0A000", ""),
+        ("CREATE TABLE t (id int PRIMARY KEY, v int REFERENCES account)", "0A000", ""),
+        ("CREATE INDEX ON account (balance)", "0A000", ""),
+        (
+            "BEGIN; INSERT INTO account VALUES (778, 1); CREATE TABLE t (id int PRIMARY KEY)",
+            "25001",
+            "written",
+        ),
+    ];
+    refused(&mut one, &wrong);
+    Talk::new(&service).good("DROP DATABASE IF EXISTS nothing");
+    let mut outside = Talk::new(&service);
+    let wrong = [
+        (
+            "CREATE DATABASE x WITH (partitions = 2, transactions = global, partition_by = '(a)')",
+            "22023",
+            "partition_by",
+        ),
+        ("CREATE DATABASE x WITH (partitions = 2, transactions = always)", "22023", "\"transactions\""),
+        ("CREATE DATABASE x WITH (partitions = 2)", "22023", "needs partition_by"),
+    ];
+    refused(&mut outside, &wrong);
+}
+
+#[test]
+fn transfers_of_many_sessions_conserve_the_total() {
+    let (_cluster, service) = world();
+    let service = &service;
+    thread::scope(|scope| {
+        for writer in 0..4_i64 {
+            scope.spawn(move || {
+                let mut talk = within(service);
+                let mut done = 0;
+                for number in 0..100_i64 {
+                    let (from, to) = ((writer * 7 + number) % 60 + 1, (writer * 13 + number * 5) % 60 + 1);
+                    talk.good("BEGIN");
+                    let taken = format!("UPDATE account SET balance = balance - 1 WHERE id = {from}");
+                    let given = format!("UPDATE account SET balance = balance + 1 WHERE id = {to}");
+                    let said = [talk.say(&taken), talk.say(&given), talk.say("COMMIT")];
+                    match said.iter().find(|said| said.starts_with("40")) {
+                        None => done += i64::from(said[2] == "COMMIT"),
+                        Some(_) => drop(talk.say("ROLLBACK")),
+                    }
+                }
+                assert!(done > 30, "{done} of 100 transfers were committed");
+            });
+        }
+        scope.spawn(move || {
+            let mut talk = within(service);
+            for _ in 0..40 {
+                assert_eq!(talk.good("SELECT sum(balance) FROM account"), "6000");
+            }
+        });
+    });
+    assert_eq!(within(service).good("SELECT sum(balance), count(*) FROM account"), "6000|60");
+}

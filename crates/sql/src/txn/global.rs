@@ -1,0 +1,99 @@
+//! Transactions over all partitions of a database ([`types::commits`]): snapshots and commits of the
+//! transaction manager.
+
+use super::buffer::Written;
+use super::view::View;
+use crate::driver::Handle;
+use crate::fault::{self, Decided};
+use crate::read::{self, CALL};
+use bytes::Bytes;
+use client::Table;
+use client::txn::Manager;
+use pg::{Failure, code};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::timeout;
+use types::system::COMMITS;
+use types::{PartitionId, Position, TableId};
+use wire::commit::{CommitAnswer, MAX_WRITE_SET_BYTES, PartitionWrites};
+use wire::request::TablePart;
+use wire::{Body, CommitRequest, ManagerOp, RowOp};
+
+/// What a row takes in a write-set beside its key and value, in bytes.
+const BESIDE: usize = 16;
+
+async fn manager(handle: &Handle) -> Result<Manager, Failure> {
+    let found = handle.wait_map(|map| map.table(COMMITS).is_some());
+    let found = timeout(Duration::from_micros(CALL.0), found).await;
+    let map = handle.map();
+    let record = map.table(COMMITS).filter(|_| found.is_ok());
+    record.map(|record| Manager::of(record)).ok_or_else(|| {
+        Failure::new("57P03", "the transaction manager's table is not there")
+            .hint("nothing was done; try again")
+    })
+}
+
+/// What a statement sees that begins now: everything that was committed until then.
+pub async fn begin(handle: &Handle, before: &View) -> Result<View, Failure> {
+    let asked = manager(handle).await?.call(ManagerOp::Snapshot { since: Position::ZERO });
+    let answer = fault::answer(handle.call(asked.within(CALL)).await)?;
+    let Body::Commit(CommitAnswer::Snapshot { at, .. }) = answer.body else {
+        return Err(Failure::new(code::INTERNAL, "the transaction manager gave no snapshot"));
+    };
+    let database = handle.database_record()?;
+    let kept: Vec<(Table, PartitionId)> =
+        handle.partitions().map(|id| (database.catalog(), PartitionId(id))).collect();
+    Ok(before.at_commit(at, &kept))
+}
+
+/// Commits rows of any partitions, if none of them was written since it was seen.
+pub async fn commit(
+    handle: &Handle,
+    tables: &BTreeMap<TableId, Table>,
+    parts: Vec<Written>,
+) -> Result<Decided, Failure> {
+    let seen = || parts.iter().flat_map(|part| &part.seen);
+    let Some(snapshot) = seen().min().copied() else {
+        return Err(Failure::new(code::INTERNAL, "a transaction writes what it has not read"));
+    };
+    let mut writes: BTreeMap<PartitionId, Vec<TablePart>> = BTreeMap::new();
+    let mut bytes = 0;
+    for Written { table, ops, seen } in parts {
+        let table =
+            tables.get(&table).ok_or_else(|| Failure::new(code::INTERNAL, "rows of an unknown table"))?;
+        for (op, seen) in ops.into_iter().zip(seen) {
+            let Some(op) = put(handle, table, op, seen).await? else { return Ok(Decided::Changed) };
+            bytes += op.key().len() + op.row().map_or(0, Bytes::len) + BESIDE;
+            let of = writes.entry(table.partition_of(op.key()).map_err(fault::of_client)?).or_default();
+            if of.last().is_none_or(|part| part.table != table.id()) {
+                of.push(table.part(Vec::new()));
+            }
+            let part = of.last_mut().expect("pushed above");
+            part.ops.push(op);
+            part.seen.push(seen);
+        }
+    }
+    if bytes > MAX_WRITE_SET_BYTES {
+        let message =
+            format!("a transaction over several partitions writes at most {MAX_WRITE_SET_BYTES} bytes");
+        return Err(Failure::new(code::LIMIT, message).hint("commit more often"));
+    }
+    let writes = writes.into_iter().map(|(partition, parts)| PartitionWrites { partition, parts }).collect();
+    let asked = manager(handle).await?.call(ManagerOp::Commit(CommitRequest { snapshot, writes }));
+    fault::decided(handle.call(asked.within(CALL)).await)
+}
+
+/// The same as a put or a deletion. A row that is locked is written as it is. `None`: it is another one.
+async fn put(handle: &Handle, table: &Table, op: RowOp, seen: Position) -> Result<Option<RowOp>, Failure> {
+    Ok(Some(match op {
+        RowOp::Put { key, row } | RowOp::Insert { key, row } | RowOp::Update { key, row } => {
+            RowOp::Put { key, row }
+        }
+        RowOp::Delete { key } => RowOp::Delete { key },
+        RowOp::Keep { key } => {
+            let view = View::default().at_commit(seen, &[]);
+            let Some(row) = read::get(handle, table, &key, &view).await? else { return Ok(None) };
+            RowOp::Put { key, row }
+        }
+    }))
+}
