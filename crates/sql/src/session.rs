@@ -27,7 +27,7 @@ use crate::statements::{self, Statement, canceled};
 use crate::system::facts::Asker;
 use crate::system::relations;
 use crate::system::sessions::{self, Listed, Sessions};
-use crate::txn::{Modes, Open, Turns, View, global, turns};
+use crate::txn::{Modes, Open, Turns, View, turns};
 use bytes::Bytes;
 use client::{Options, Table};
 use pg::{Cancel, Failure, Kind, Login, Outcome, Rows, Session, Shape, Transaction, code};
@@ -417,22 +417,6 @@ impl SqlSession {
             self.warn("01000", "tables that the transaction has created or dropped stay as they are");
         }
         Outcome::Set("ROLLBACK".into(), self.settings.end(Some(open.before)))
-    }
-
-    /// What a statement sees.
-    async fn view(&mut self) -> Result<View, Failure> {
-        let handle = &self.evaluator.handle;
-        let begun = async {
-            match &mut self.open {
-                None if handle.is_global() => global::begin(handle, &View::default()).await,
-                None => Ok(View::default()),
-                Some(open) => open.statement(handle, self.settings.patience()).await,
-            }
-        };
-        tokio::select! {
-            view = begun => view,
-            () = self.evaluator.cancel.wait() => Err(canceled()),
-        }
     }
 
     /// Writes rows: at once, or when the transaction commits.

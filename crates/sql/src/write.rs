@@ -118,8 +118,8 @@ pub fn affected(decided: &Decided) -> Result<u64, Failure> {
     }
 }
 
-/// The partition in which all these rows lie, or where transactions are global the first of them; `None`: there
-/// are none.
+/// The partition in which all these rows lie, or the first of them where transactions are global; `None`:
+/// there are none.
 pub fn place(table: &Table, edits: &[Edit]) -> Result<Option<PartitionId>, Failure> {
     let mut found = None;
     for (number, edit) in edits.iter().enumerate() {

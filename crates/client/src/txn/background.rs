@@ -132,9 +132,9 @@ impl Background {
 
 impl Client {
     /// Takes in a call of a database with global transactions, which may take several calls: a read of a
-    /// snapshot ([`wire::request::ReadSnapshot::Commit`], whose `after` is filled in here), a snapshot or a commit of the
-    /// transaction manager. Its end is handed out by [`Client::poll`] under the ticket given back here, and by
-    /// nothing else. Behind a commit its partitions are told, which nobody waits for.
+    /// snapshot ([`wire::request::ReadSnapshot::Commit`], whose `after` is filled in here), or what the
+    /// transaction manager is asked for, a snapshot or a commit. [`Client::poll`] alone hands out its end,
+    /// under the ticket given back here. Behind a commit its partitions are told, which nobody waits for.
     pub fn submit_in_transaction(&mut self, lane: LaneId, mut call: Call) -> Ticket {
         let Some(manager) = self.cluster_map().table(COMMITS).map(|record| Manager::of(record)) else {
             // Nothing is known of commits.

@@ -1,13 +1,14 @@
-//! Waiting for rows that other sessions of this node have written and not committed, as PostgreSQL does.
+//! What a statement sees, and waiting for rows that other sessions of this node have written and not
+//! committed, as PostgreSQL does.
 
 use super::SqlSession;
 use crate::early;
 use crate::edits::Edits;
 use crate::fault;
 use crate::read::{self, Values};
-use crate::statements::Statement;
+use crate::statements::{Statement, canceled};
 use crate::txn::turns::{Row, deadline};
-use crate::txn::{Isolation, TurnGuard, View};
+use crate::txn::{Isolation, TurnGuard, View, global};
 use client::Table;
 use pg::Failure;
 use tokio::time::Instant;
@@ -18,6 +19,22 @@ use types::data::Value;
 const MAX_AWAITED_ROWS: usize = 1_000;
 
 impl SqlSession {
+    /// What a statement sees.
+    pub(super) async fn view(&mut self) -> Result<View, Failure> {
+        let handle = &self.evaluator.handle;
+        let begun = async {
+            match &mut self.open {
+                None if handle.is_global() => global::begin(handle, &View::default()).await,
+                None => Ok(View::default()),
+                Some(open) => open.statement(handle, self.settings.patience()).await,
+            }
+        };
+        tokio::select! {
+            view = begun => view,
+            () = self.evaluator.cancel.wait() => Err(canceled()),
+        }
+    }
+
     /// What a statement of the transaction is refused for. If rows that it has changed are others by now it
     /// is to begin again, whatever it has met since.
     pub(super) async fn unless_overtaken(&self, failure: Failure) -> Failure {

@@ -67,8 +67,8 @@ fn total(client: &mut Client, table: &Table, column: &str, node: NodeId) -> i64 
 }
 
 /// Accounts, tellers, branches and the history have changed by the same, on every replica.
-fn conserved(client: &mut Client) {
-    let mut table = |name: &str| client.table(&format!("bank.pgbench_{name}")).expect("there");
+fn conserved(client: &mut Client, bank: &str) {
+    let mut table = |name: &str| client.table(&format!("{bank}.pgbench_{name}")).expect("there");
     let tables = [
         (table("history"), "delta"),
         (table("accounts"), "abalance"),
@@ -91,8 +91,8 @@ fn number(said: &str, before: &str) -> u64 {
     digits.parse().unwrap_or_else(|_| panic!("{said}"))
 }
 
-fn round(cluster: &mut Cluster, client: &mut Client, url: &str, (what, strike, heal): Fault) {
-    let database = client.database("bank").expect("there");
+fn round(cluster: &mut Cluster, client: &mut Client, (bank, url): (&str, &str), (what, strike, heal): Fault) {
+    let database = client.database(bank).expect("there");
     let hit = primary(client, &database);
     // The session is with a node that stays.
     let listener = (1..=3).find(|node| NodeId(*node) != hit).expect("three nodes");
@@ -117,24 +117,70 @@ fn round(cluster: &mut Cluster, client: &mut Client, url: &str, (what, strike, h
     assert_ne!(primary(client, &database), hit, "{what}: nobody was promoted");
     assert_eq!(history(&url), before + done, "{what}: each is in the history once");
     wait("all in sync", || in_sync(client));
-    conserved(client);
+    // A snapshot has its commits brought to every partition first.
+    assert_eq!(sums(&url), "t", "{what}: money came or went");
+    conserved(client, bank);
 }
 
-/// Skipped where pgbench is not installed.
+/// Whether accounts, tellers, branches and the history have changed by the same, in one snapshot.
+fn sums(url: &str) -> String {
+    let sum = |column: &str, table: &str| format!("(SELECT coalesce(sum({column}), 0) FROM pgbench_{table})");
+    let all = [
+        sum("delta", "history"),
+        sum("abalance", "accounts"),
+        sum("tbalance", "tellers"),
+        sum("bbalance", "branches"),
+    ];
+    rows(url, &format!("SELECT {0} = {1} AND {0} = {2} AND {0} = {3}", all[0], all[1], all[2], all[3]))
+}
+
+/// In a database of one partition. Skipped where pgbench is not installed.
 pub fn survives() {
+    survives_in("policy = durable, factor = 3", |bank| {
+        let filled = Command::new("pgbench").args(["-i", "-q", bank]).output().expect("it runs");
+        assert!(filled.status.success(), "{}", String::from_utf8_lossy(&filled.stderr));
+    });
+}
+
+/// In one of six partitions, with transactions that reach over all of them.
+pub fn survives_over_partitions() {
+    survives_in("policy = durable, factor = 3, partitions = 6, transactions = global", |bank| {
+        let tables = [
+            "pgbench_branches (bid int PRIMARY KEY, bbalance int, filler char(88))",
+            "pgbench_tellers (tid int PRIMARY KEY, bid int, tbalance int, filler char(84))",
+            "pgbench_accounts (aid int PRIMARY KEY, bid int, abalance int, filler char(84))",
+            "pgbench_history (tid int, bid int, aid int, delta int, mtime timestamp, filler char(22))",
+        ];
+        for table in tables {
+            rows(bank, &format!("CREATE TABLE {table}"));
+        }
+        rows(bank, "INSERT INTO pgbench_branches VALUES (1, 0)");
+        rows(bank, "INSERT INTO pgbench_tellers SELECT n, 1, 0 FROM generate_series(1, 10) AS s(n)");
+        for from in (0..100_000).step_by(25_000) {
+            let (from, to) = (from + 1, from + 25_000);
+            rows(
+                bank,
+                &format!(
+                    "INSERT INTO pgbench_accounts SELECT n, 1, 0 FROM generate_series({from}, {to}) AS s(n)"
+                ),
+            );
+        }
+    });
+}
+
+fn survives_in(options: &str, fill: impl Fn(&str)) {
     if !runs("pgbench", "--version") {
         return println!("skipped: pgbench is not installed");
     }
     let dir = tempfile::tempdir().expect("a directory");
     let mut cluster = Cluster::start(ClusterOptions::new(dir.path())).expect("starts");
     let url = cluster.sql_url().expect("a password");
-    rows(&url, "CREATE DATABASE bank WITH (policy = durable, factor = 3)");
+    rows(&url, &format!("CREATE DATABASE bank WITH ({options})"));
     let bank = with_database(&url, "bank");
-    let filled = Command::new("pgbench").args(["-i", "-q", &bank]).output().expect("it runs");
-    assert!(filled.status.success(), "{}", String::from_utf8_lossy(&filled.stderr));
+    fill(&bank);
     let mut client = connect(cluster.controllers());
     for fault in FAULTS {
-        round(&mut cluster, &mut client, &bank, fault);
+        round(&mut cluster, &mut client, ("bank", &bank), fault);
     }
     cluster.shutdown();
 }

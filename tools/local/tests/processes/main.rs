@@ -51,6 +51,7 @@ const TESTS: &[Test] = &[
     ("pgbench_works_with_scripts_of_its_own", drivers::pgbench),
     ("pgbenchs_own_bank_in_a_database", drivers::pgbench_bank),
     ("pgbenchs_bank_loses_nothing_with_its_primary", bank::survives),
+    ("pgbenchs_bank_over_partitions_loses_nothing_with_a_primary", bank::survives_over_partitions),
     ("statements_are_answered_as_by_postgresql", differential::run),
     ("sqllogictest_scripts_outlive_a_node", logic::scripts_outlive_a_node),
     ("demo_kill_and_second_act", demos::kill),
