@@ -242,7 +242,8 @@ impl Replica {
         {
             return Ok(Some(Answer::only(status)));
         }
-        let at = match reading.position_of(request.op.snapshot())? {
+        let whole = matches!(request.op, Op::Count { .. } | Op::Digest | Op::DigestAt { .. });
+        let at = match reading.position_of(request.op.snapshot(), leading.is_some() && !any && !whole)? {
             Ok(position) => position,
             Err(status) => return Ok(Some(Answer::only(status))),
         };
@@ -263,7 +264,7 @@ impl Replica {
             Ok(scope) => scope,
             Err(why) => return Ok(Some(leased(Answer::only(Status::Stale(why))))),
         };
-        if matches!(request.op, Op::Count { .. } | Op::Digest | Op::DigestAt { .. }) {
+        if whole {
             let scans = &mut self.readers.aggregates;
             if scans.is_full() {
                 return Ok(Some(Answer::not_yet("too many counts of this partition are under way")));

@@ -161,8 +161,8 @@ pub(super) fn newest_flush(engine: &dyn Engine, at: ReadAt) -> Result<Position, 
     }
 }
 
-/// The LSN at which a partition shows what commits up to `at` have written. `after` must be among them. The
-/// status says why it cannot be shown.
+/// The LSN at which a partition shows what commits up to `at` have written, as of the state at `committed`.
+/// `after` must be in it. The status says why it cannot be shown.
 pub(super) fn lsn_of_snapshot(
     engine: &dyn Engine,
     rules: Rules,

@@ -86,10 +86,12 @@ impl<'a> Reading<'a> {
     }
 
     /// Where a read looks, and the LSN that its answer is made at. A state that is asked for by name is kept
-    /// from now on.
+    /// from now on. A `leading` replica shows a commit of a global transaction that is executed here: it is
+    /// committed in the transaction manager's log, and what a failover loses of its flush is brought again.
     pub fn position_of(
         &mut self,
         snapshot: ReadSnapshot,
+        leading: bool,
     ) -> Result<Result<(ReadAt, Lsn), Status>, EngineError> {
         let committed = self.data.readable();
         let newest =
@@ -108,8 +110,13 @@ impl<'a> Reading<'a> {
             }
             ReadSnapshot::At(wanted) => wanted.lsn,
             ReadSnapshot::Commit { at, after } => {
-                match commit::lsn_of_snapshot(self.data.engine.as_ref(), self.rules, (at, after), committed)?
-                {
+                let engine = self.data.engine.as_ref();
+                let in_state = |lsn| commit::lsn_of_snapshot(engine, self.rules, (at, after), lsn);
+                let found = match in_state(committed)? {
+                    Err(Status::Behind(_)) if leading => in_state(engine.applied().lsn)?,
+                    found => found,
+                };
+                match found {
                     Ok(lsn) => lsn,
                     Err(status) => return Ok(Err(status)),
                 }
