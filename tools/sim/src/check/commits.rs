@@ -1,6 +1,7 @@
 //! PR-250 to PR-254: global transactions are of one order, that of the transaction manager's log. A
 //! transaction read what commits up to its snapshot had written, its snapshot shows all that was acknowledged
-//! before it began, and nobody wrote what it writes between its snapshot and its commit.
+//! before it began, and nobody wrote a row that it writes between the snapshot at which it read that row and
+//! its commit.
 
 use super::lineage::{Commit, Known};
 use std::collections::BTreeMap;
@@ -30,10 +31,10 @@ pub struct TxnOperation {
     pub invoked: u64,
     /// When its end was known.
     pub completed: u64,
-    /// Its snapshot, once it had one.
+    /// Its snapshot, once it had one; the first, if each of its statements had its own.
     pub snapshot: Option<Position>,
-    /// What it read: keys and values, none where there was no row.
-    pub reads: Vec<(String, Option<u64>)>,
+    /// What it read: keys, values, none where there was no row, and at which snapshot.
+    pub reads: Vec<(String, Option<u64>, Position)>,
     /// What it wanted to write; none: the row goes.
     pub writes: Vec<(String, Option<u64>)>,
     /// How it ended.
@@ -56,6 +57,12 @@ impl TxnOperation {
 }
 
 impl TxnOperation {
+    /// The snapshot that what it writes under a key rests on: the one at which it read the key first.
+    pub fn seen_at(&self, name: &str) -> Position {
+        let first = self.reads.iter().find(|(key, ..)| key == name).map(|(_, _, at)| *at);
+        first.or(self.snapshot).unwrap_or_default()
+    }
+
     /// What is worth being counted of it.
     pub fn seen(&self) -> Option<&'static str> {
         match self.told {
@@ -94,11 +101,10 @@ impl History {
 
     fn check_one(&self, operation: &TxnOperation) -> Result<(), (&'static str, String)> {
         let Some(snapshot) = operation.snapshot else { return Ok(()) };
-        for (name, seen) in &operation.reads {
-            let there = self.value(name, snapshot);
+        for (name, seen, at) in &operation.reads {
+            let there = self.value(name, *at);
             if *seen != there {
-                let sentence =
-                    format!("a transaction at {snapshot} read {name} as {seen:?}, and it was {there:?}");
+                let sentence = format!("a transaction at {at} read {name} as {seen:?}, and it was {there:?}");
                 return Err(("PR-252", sentence));
             }
         }
@@ -110,9 +116,12 @@ impl History {
         let between =
             self.commits.range((std::ops::Bound::Excluded(snapshot), std::ops::Bound::Excluded(at)));
         for (other, commit) in between {
-            let both = commit.iter().find(|(name, _)| operation.writes.iter().any(|(key, _)| key == name));
+            let hidden = |name: &str| *other > operation.seen_at(name);
+            let mut both = commit.iter().filter(|(name, _)| hidden(name));
+            let both = both.find(|(name, _)| operation.writes.iter().any(|(key, _)| key == name));
             if let Some((name, _)) = both {
-                let sentence = format!("{at}, which rests on {snapshot}, writes {name} over {other}");
+                let sentence =
+                    format!("{at}, which rests on {}, writes {name} over {other}", operation.seen_at(name));
                 return Err(("PR-250", sentence));
             }
         }
@@ -161,7 +170,7 @@ mod tests {
     }
 
     fn txn(snapshot: u64, reads: &[(&str, Option<u64>)], told: TxnEnd) -> TxnOperation {
-        let reads = reads.iter().map(|(name, value)| (name.to_string(), *value)).collect();
+        let reads = reads.iter().map(|(name, value)| (name.to_string(), *value, at(snapshot))).collect();
         TxnOperation { snapshot: Some(at(snapshot)), reads, told, ..TxnOperation::new(1, 10) }
     }
 
@@ -185,6 +194,18 @@ mod tests {
         assert_eq!(check(1, 6, "a", None), Err("PR-250"), "written at 2");
         assert_eq!(check(4, 6, "a", Some(9)), Err("I1"), "another content");
         assert_eq!(check(4, 5, "a", None), Err("I1"), "lost");
+    }
+
+    #[test]
+    fn a_row_rests_on_the_snapshot_at_which_it_was_read() {
+        let check = |read_at: u64| {
+            let writes = vec![("a".to_string(), None)];
+            let reads = vec![("a".to_string(), Some(1), at(read_at))];
+            let operation = TxnOperation { writes, reads, ..txn(1, &[], TxnEnd::Committed(at(6))) };
+            history().check(&[operation]).map_err(|(id, _)| id)
+        };
+        assert_eq!(check(2), Ok(()), "written at 2, read behind it");
+        assert_eq!(check(1), Err("PR-252"), "there was nothing yet");
     }
 
     #[test]

@@ -43,6 +43,8 @@ fn config(random: &mut Stream) -> CoreConfig {
 #[derive(Debug)]
 struct Open {
     operation: TxnOperation,
+    /// The snapshot that is read: a later one than the first, if each statement has its own.
+    current: Option<Position>,
     /// What is still to be read.
     to_read: Vec<String>,
     /// What it commits.
@@ -185,7 +187,7 @@ impl TxnClient {
         let (Some(manager), Some(_)) = (self.manager(), self.place("")) else { return };
         let to_read = (0..self.random.below(4)).map(|_| self.name()).collect();
         let operation = TxnOperation::new(self.id, now);
-        self.open = Some(Open { operation, to_read, asked: None, defined: false });
+        self.open = Some(Open { operation, current: None, to_read, asked: None, defined: false });
         let call = self.known.begin(manager);
         self.submit(now, call, Purpose::Begin);
     }
@@ -204,7 +206,8 @@ impl TxnClient {
             (Purpose::Begin, Some(Outcome::Ok(answer))) => {
                 let snapshot = self.known.begun(&answer.body);
                 let Some(open) = &mut self.open else { return };
-                open.operation.snapshot = snapshot;
+                open.operation.snapshot = open.operation.snapshot.or(snapshot);
+                open.current = snapshot;
                 self.next_read(now);
             }
             (Purpose::Define, Some(_)) => self.next_read(now),
@@ -218,7 +221,7 @@ impl TxnClient {
     /// Reads the next key, or commits.
     fn next_read(&mut self, now: u64) {
         let Some(open) = &self.open else { return };
-        let (Some(name), Some(snapshot)) = (open.to_read.last().cloned(), open.operation.snapshot) else {
+        let (Some(name), Some(snapshot)) = (open.to_read.last().cloned(), open.current) else {
             // Some take so long that what came after their snapshot may be forgotten.
             if self.random.chance(100) {
                 let until = now + self.random.between(500_000, 4_000_000);
@@ -242,8 +245,12 @@ impl TxnClient {
                     let Some(open) = &mut self.open else { return };
                     let Some(name) = open.to_read.pop() else { return };
                     let value = answer.row().map(|(_, row)| rows::table_value(row));
-                    open.operation.reads.push((name, value));
-                    self.next_read(now);
+                    open.operation.reads.push((name, value, open.current.unwrap_or_default()));
+                    match (self.id % 3 == 0 && !open.to_read.is_empty(), self.manager()) {
+                        // Each statement sees what is committed when it begins.
+                        (true, Some(manager)) => self.submit(now, self.known.begin(manager), Purpose::Begin),
+                        _ => self.next_read(now),
+                    }
                 }
                 Outcome::Failed(FailKind::Stale, _) => self.define(now, doing.partition()),
                 _ => self.end(now, TxnEnd::NotDone),
@@ -264,7 +271,7 @@ impl TxnClient {
 
     fn commit(&mut self, now: u64) {
         let read: Vec<String> = match &self.open {
-            Some(open) => open.operation.reads.iter().map(|(name, _)| name.clone()).collect(),
+            Some(open) => open.operation.reads.iter().map(|(name, ..)| name.clone()).collect(),
             None => return,
         };
         if self.random.chance(150) {
@@ -274,7 +281,7 @@ impl TxnClient {
         let writes: BTreeMap<String, Option<u64>> =
             read.into_iter().chain(blind).map(|name| (name, self.value())).collect();
         let (Some(manager), Some(open)) = (self.manager(), self.open.take()) else { return };
-        let asked = self.asks(&writes, open.operation.snapshot.unwrap_or_default());
+        let asked = self.asks(&writes, &open.operation);
         let operation = TxnOperation { writes: writes.into_iter().collect(), ..open.operation };
         self.open = Some(Open { operation, asked: Some(asked.clone()), ..open });
         self.submit(now, manager.call(ManagerOp::Commit(asked)), Purpose::Commit);
@@ -286,8 +293,9 @@ impl TxnClient {
         (!self.random.chance(100)).then_some(u64::from(self.id) << 32 | self.last_value)
     }
 
-    fn asks(&self, writes: &BTreeMap<String, Option<u64>>, snapshot: Position) -> CommitRequest {
-        let mut parts: BTreeMap<PartitionId, Vec<RowOp>> = BTreeMap::new();
+    fn asks(&self, writes: &BTreeMap<String, Option<u64>>, operation: &TxnOperation) -> CommitRequest {
+        let snapshot = operation.snapshot.unwrap_or_default();
+        let mut parts: BTreeMap<PartitionId, (Vec<RowOp>, Vec<Position>)> = BTreeMap::new();
         for (name, value) in writes {
             let Some((_, partition)) = self.place(name) else { continue };
             let key = rows::key(name, true);
@@ -295,10 +303,15 @@ impl TxnClient {
                 Some(value) => RowOp::Put { key, row: rows::table_row(name, *value, (1, 0)) },
                 None => RowOp::Delete { key },
             };
-            parts.entry(partition).or_default().push(op);
+            let (ops, seen) = parts.entry(partition).or_default();
+            ops.push(op);
+            seen.push(operation.seen_at(name));
         }
-        let part = |ops| vec![TablePart { table: TABLE, schema: 1, ops, seen: Vec::new() }];
-        let writes = |(partition, ops)| PartitionWrites { partition, parts: part(ops) };
+        let part = |(ops, seen): (Vec<RowOp>, Vec<Position>)| {
+            let alike = seen.iter().all(|seen| *seen == snapshot);
+            vec![TablePart { table: TABLE, schema: 1, ops, seen: if alike { Vec::new() } else { seen } }]
+        };
+        let writes = |(partition, rows)| PartitionWrites { partition, parts: part(rows) };
         CommitRequest { snapshot, writes: parts.into_iter().map(writes).collect() }
     }
 
