@@ -14,21 +14,39 @@ fn statements_that_write_do_what_postgresql_does() {
     let cluster = Cluster::start();
     drop(cluster.ready());
     let service = service(&cluster);
-    let mut talks: BTreeMap<&str, Talk> = BTreeMap::new();
     let mut first = Talk::new(&service);
     first.good("CREATE TABLE t (id bigint PRIMARY KEY, v bigint, s text) WITH (partitions = 1)");
     first.good("CREATE TABLE p (k text PRIMARY KEY, n numeric NOT NULL) WITH (partitions = 1)");
     first.good("CREATE TABLE many (id bigint PRIMARY KEY, v bigint) WITH (partitions = 8, policy = semi)");
+    let scripts =
+        [include_str!("../../sql/tests/scripts/writes.txt"), include_str!("../../sql/tests/scripts/own.txt")];
+    are_answered(&scripts, || Talk::new(&service));
+}
+
+#[test]
+fn statements_over_partitions_do_what_postgresql_does() {
+    let cluster = Cluster::start();
+    drop(cluster.ready());
+    let service = service(&cluster);
+    Talk::new(&service)
+        .good("CREATE DATABASE ledger WITH (partitions = 4, transactions = global, policy = async)");
+    let session = || Talk::within(&service, "ledger").expect("a session");
+    let mut first = session();
+    first.good("CREATE TABLE t (id bigint PRIMARY KEY, v bigint, s text)");
+    first.good("CREATE TABLE p (k text PRIMARY KEY, n numeric NOT NULL)");
+    are_answered(&[include_str!("../../sql/tests/scripts/writes.txt")], session);
+}
+
+fn are_answered(scripts: &[&str], session: impl Fn() -> Talk) {
+    let mut talks: BTreeMap<&str, Talk> = BTreeMap::new();
     let mut wrong = Vec::new();
-    for script in
-        [include_str!("../../sql/tests/scripts/writes.txt"), include_str!("../../sql/tests/scripts/own.txt")]
-    {
+    for script in scripts {
         for case in script.split("\n\n") {
             let lines = case.trim().lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>();
             let case = lines.join("\n");
             let Some((question, expected)) = case.split_once("\n=>") else { continue };
             let (who, text) = question.split_once(": ").unwrap_or_else(|| panic!("{case}: who says it?"));
-            let talk = talks.entry(who.to_string().leak()).or_insert_with(|| Talk::new(&service));
+            let talk = talks.entry(who.to_string().leak()).or_insert_with(&session);
             let found = talk.say(text);
             if found != expected.trim() {
                 wrong.push(format!("{text}\n=> {found}\n-- expected {}", expected.trim()));
@@ -79,6 +97,8 @@ impl Tx {
 
 #[derive(Default)]
 struct Model {
+    /// Transactions are global: whatever was written behind the snapshot is in the way, and a lock is a write.
+    global: bool,
     kept: Kept,
     commits: u64,
     open: BTreeMap<usize, Tx>,
@@ -98,7 +118,25 @@ impl Model {
         self.commit(&tx)
     }
 
+    fn commit_global(&mut self, tx: &Tx) -> Result<(), &'static str> {
+        let before = |id: &i64| tx.snapshot.get(id).copied().unwrap_or_default();
+        let locked = tx.locked.iter().map(|id| (*id, before(id).0));
+        let mut writes: BTreeMap<i64, Option<i64>> = locked.collect();
+        writes.extend(tx.own.iter().map(|(id, value)| (*id, *value)));
+        writes.retain(|id, value| value.is_some() || before(id).0.is_some());
+        let by = |kept: &Kept, id: &i64| kept.get(id).copied().unwrap_or_default().1;
+        if writes.keys().any(|id| by(&self.kept, id) != by(&tx.snapshot, id)) {
+            return Err("40001");
+        }
+        self.commits += 1;
+        self.kept.extend(writes.into_iter().map(|(id, value)| (id, (value, self.commits))));
+        Ok(())
+    }
+
     fn commit(&mut self, tx: &Tx) -> Result<(), &'static str> {
+        if self.global {
+            return self.commit_global(tx);
+        }
         let touched: std::collections::BTreeSet<i64> = tx.own.keys().chain(&tx.locked).copied().collect();
         let (mut overtaken, mut meets) = (false, false);
         for id in &touched {
@@ -262,7 +300,7 @@ impl Step {
     fn text(self) -> String {
         match self {
             // The model takes its snapshot at once: so does the first statement.
-            Step::Begin => "BEGIN; SELECT count(*) FROM r".into(),
+            Step::Begin => "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM r".into(),
             Step::Commit => "COMMIT".into(),
             Step::Rollback => "ROLLBACK".into(),
             Step::Save => "SAVEPOINT s".into(),
@@ -286,12 +324,26 @@ fn random_transactions_do_what_a_model_does() {
     let cluster = Cluster::start();
     drop(cluster.ready());
     let service = service(&cluster);
-    let mut talks: Vec<Talk> = (0..3).map(|_| Talk::new(&service)).collect();
+    let talks = (0..3).map(|_| Talk::new(&service)).collect();
+    do_what_a_model_does(talks, " WITH (partitions = 1, policy = semi)", false);
+}
+
+#[test]
+fn random_transactions_over_partitions_do_what_a_model_does() {
+    let cluster = Cluster::start();
+    drop(cluster.ready());
+    let service = service(&cluster);
+    Talk::new(&service)
+        .good("CREATE DATABASE ledger WITH (partitions = 4, transactions = global, policy = async)");
+    let talks = (0..3).map(|_| Talk::within(&service, "ledger").expect("a session")).collect();
+    do_what_a_model_does(talks, "", true);
+}
+
+fn do_what_a_model_does(mut talks: Vec<Talk>, options: &str, global: bool) {
     let (mut random, mut lost) = (Random(0x9E37_79B9_7F4A_7C15), BTreeMap::new());
     for round in 0..4 {
-        talks[0]
-            .good("CREATE TABLE r (id bigint PRIMARY KEY, v bigint) WITH (partitions = 1, policy = semi)");
-        let (mut model, mut steps) = (Model::default(), Vec::new());
+        talks[0].good(&format!("CREATE TABLE r (id bigint PRIMARY KEY, v bigint){options}"));
+        let (mut model, mut steps) = (Model { global, ..Model::default() }, Vec::new());
         for _ in 0..250 {
             let who = random.below(3) as usize;
             let step = Step::draw(&mut random, model.open.get(&who));
