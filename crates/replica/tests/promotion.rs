@@ -89,6 +89,31 @@ impl Candidate {
         assert!(self.host.configure(now, record, &mut self.out));
     }
 
+    /// Names it primary under `semi` after it was started again, and has forgotten; the set of then had these
+    /// members beside it, of which node 1 is what it was.
+    fn restarted(&mut self, others: &[Member]) {
+        let forgetful = Member { incarnation: Incarnation(0), ..member(2) };
+        let set = |first: Member| [&[first], others].concat();
+        let old = PreviousTerm {
+            epoch: Epoch(1),
+            term: Term(1),
+            primary: forgetful,
+            handed_over: false,
+            in_sync: set(forgetful),
+        };
+        let policy = Policy::preset("semi", 3, LogKind::Disk).expect("a policy");
+        let set = [vec![member(2)], others.iter().map(|other| member(other.node.0)).collect()].concat();
+        let record = PartitionRecord {
+            cause: Cause::Restarted,
+            before: Some(old),
+            failover: Some(1),
+            lossy: true,
+            ..PartitionRecord::new(P, TableId(1), self.epoch, set, policy)
+        };
+        let now = self.now();
+        assert!(self.host.configure(now, record, &mut self.out));
+    }
+
     fn now(&self) -> Now {
         Now { mono: self.now, wall_ms: 1_000_000 }
     }
@@ -213,4 +238,24 @@ fn pr103_a_term_that_never_served_fences_nothing() {
     assert_eq!(candidate.done(), [""; 0], "nothing of term 2 is in its log");
     candidate.report(3, 9, false);
     assert!(candidate.done().contains(&"fetches from n3".into()));
+}
+
+#[test]
+fn pr256_a_member_that_has_forgotten_nothing_is_not_skipped() {
+    // It has the more in memory that was acknowledged, and does not answer what it is asked for.
+    let mut candidate = Candidate::new(false);
+    candidate.restarted(&[member(1)]);
+    candidate.report(1, 7, false);
+    assert_eq!(candidate.done(), ["fetches from n1"]);
+    candidate.wait(10_000);
+    let done = candidate.done();
+    assert!(done.iter().all(|one| one == "fetches from n1"), "{done:?}");
+    candidate.report(1, 7, false);
+    assert!(candidate.done().contains(&"fetches from n1".into()), "it is asked again");
+    // One that forgot as well: the greatest of their logs that can be had is the best there is.
+    let mut candidate = Candidate::new(false);
+    candidate.restarted(&[Member { incarnation: Incarnation(0), ..member(1) }]);
+    candidate.report(1, 7, false);
+    candidate.wait(10_000);
+    assert!(candidate.done().contains(&"marks (2,6)".into()));
 }

@@ -182,6 +182,10 @@ const FOUND: &[(u64, &str)] = &[
     (8003445, "I1 (PR-232): a doubt of long ago let a life lead that had forgotten"),
     (8004974, "R7 (PR-231): half a copy was made to lead"),
     (8001522, "I13: a hand-over to a standby that executes its log waited for files, and others for that"),
+    (
+        9011793,
+        "PR-256: what a member had in memory that was not started again was given up after one question",
+    ),
     (6215, "PR-47: a checker: a copy that an operator forces to lead may have what was reported as lost"),
     (5019309, "I9: a checker: who is sealed and does not know it acknowledges what nobody leads on with"),
     (5001249, "I13: a checker: a node that leaves leads on where all others are drained"),

@@ -2,6 +2,8 @@
 
 use crate::settings::Settings;
 use std::collections::BTreeMap;
+use types::config::Cause;
+use types::policy::RestsOn;
 use types::{Lsn, Member, Micros, PartitionRecord, Position};
 use wire::peer::LogReport;
 
@@ -361,9 +363,16 @@ impl Reports<'_> {
         let members_all = record.in_sync.iter().all(there);
         let members_tried = record.in_sync.iter().all(|member| there(member) || self.has_tried(member));
         let bound = if policy.rests_on().is_primary() { settings.ask_old } else { settings.collect_reports };
+        // One that is what it was has forgotten nothing of what was acknowledged by all (PR-256). What an
+        // operator has decided stands.
+        let rests_on_all =
+            policy.rests_on() == RestsOn::All && !policy.survives_restart() && record.cause != Cause::Forced;
+        let before = record.before.as_ref().filter(|_| rests_on_all);
+        let unforgetful = |member: &&Member| before.is_some_and(|before| before.in_sync.contains(member));
+        let kept_tell = record.in_sync.iter().filter(unforgetful).all(there);
         match (record.lossy, self.fence(record, &of.own)) {
             // Members that forgot, all of them: the greatest of all their logs is the best there is (PR-17).
-            (true, _) => members_tried && (tried || of.waited >= bound),
+            (true, _) => kept_tell && members_tried && (tried || of.waited >= bound),
             (false, true) => tried || of.waited >= bound,
             // What a skipped member has may have been acknowledged to clients: without a fence its report is
             // waited for.

@@ -135,9 +135,10 @@ impl Replica {
         match primary.promotion.phase() {
             Phase::Reconciling { .. } => self.reconcile(ctx, true),
             Phase::Fetching { .. } => {
-                let leases = &*ctx.leases;
-                let gone = |from| now.since(leases.answered_at(from)) > settings.suspect;
-                match primary.promotion.asks_again(now, settings.resend, gone) {
+                // A process that has just begun has heard nobody yet.
+                let gone = primary.promotion.fetches();
+                let gone = gone.is_some_and(|(from, _)| primary.is_silent(&view, ctx, from));
+                match primary.promotion.asks_again(now, settings.resend, |_| gone) {
                     AsksAgain::No => {}
                     AsksAgain::Now => primary.fetch(&view, end, ctx.out),
                     AsksAgain::Never => {
