@@ -88,6 +88,43 @@ fn statements_and_transactions_write_rows_of_any_partitions() {
 }
 
 #[test]
+fn rows_are_found_by_indexes_and_keep_conditions() {
+    let (_cluster, service) = world();
+    let (mut one, mut two) = (within(&service), within(&service));
+    one.good("CREATE INDEX by_balance ON account (balance)");
+    one.good("CREATE TABLE item (id int PRIMARY KEY, kind text, n int CHECK (n > 0))");
+    one.good("CREATE INDEX by_kind ON item (kind, n)");
+    one.good("INSERT INTO item SELECT n, 'k' || n % 5, n FROM generate_series(1, 200) AS s(n)");
+    one.good("UPDATE account SET balance = id WHERE id > 40");
+    for (question, expected) in [
+        ("SELECT count(*) FROM account WHERE balance = 100", "40"),
+        ("SELECT id FROM account WHERE balance = 50", "50"),
+        ("SELECT count(*), sum(n) FROM item WHERE kind = 'k3'", "40|4020"),
+        ("SELECT count(*) FROM item WHERE kind = 'k3' AND n < 20", "4"),
+    ] {
+        assert_eq!(two.good(question), expected, "{question}");
+    }
+    let explained = two.good("EXPLAIN SELECT id FROM account WHERE balance = 50");
+    assert!(explained.contains("by_balance"), "{explained}");
+    one.good("BEGIN");
+    one.good("DELETE FROM item WHERE kind = 'k3' AND n < 100");
+    one.good("INSERT INTO item VALUES (1000, 'k3', 7)");
+    assert_eq!(one.good("SELECT count(*) FROM item WHERE kind = 'k3'"), "21");
+    assert_eq!(two.good("SELECT count(*) FROM item WHERE kind = 'k3'"), "40");
+    one.good("COMMIT");
+    assert_eq!(two.good("SELECT count(*) FROM item WHERE kind = 'k3'"), "21");
+    refused(
+        &mut one,
+        &[
+            ("INSERT INTO item VALUES (2000, 'x', 0)", "23514", "item_n_check"),
+            ("UPDATE item SET n = -n", "23514", "item_n_check"),
+        ],
+    );
+    two.good("DROP INDEX by_kind");
+    assert_eq!(one.good("SELECT count(*) FROM item WHERE kind = 'k3'"), "21");
+}
+
+#[test]
 fn the_first_committer_wins_and_snapshots_stay() {
     let (_cluster, service) = world();
     let (mut one, mut two) = (within(&service), within(&service));
@@ -131,7 +168,8 @@ fn the_first_committer_wins_and_snapshots_stay() {
         ("INSERT INTO account VALUES (777, 1), (777, 2)", "23505", "account_pkey"),
         ("CREATE TABLE t (id int PRIMARY KEY, v int UNIQUE)", "0A000", ""),
         ("CREATE TABLE t (id int PRIMARY KEY, v int REFERENCES account)", "0A000", ""),
-        ("CREATE INDEX ON account (balance)", "0A000", ""),
+        ("ALTER TABLE account ADD CHECK (balance >= 0)", "0A000", "account_balance_check"),
+        ("CREATE UNIQUE INDEX ON account (balance)", "0A000", ""),
         (
             "BEGIN; INSERT INTO account VALUES (778, 1); CREATE TABLE t (id int PRIMARY KEY)",
             "25001",

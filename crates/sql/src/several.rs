@@ -10,8 +10,9 @@ use pg::{Failure, code};
 use sqlparser::ast::Statement;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
+use types::data::constraint::{Constraint, Demand};
 use types::data::{Column, Schema, Standing};
-use types::{CatalogTable, TableId};
+use types::{CatalogTable, TableId, TableRecord};
 use wire::TableChange;
 
 /// The longest text of a partition key, in bytes.
@@ -58,11 +59,19 @@ fn is_kept(handle: &Handle, changes: &[TableChange]) -> Result<(), Failure> {
     };
     for text in changes.iter().filter_map(text).filter(|_| handle.is_global()) {
         let table: CatalogTable = text.read().map_err(|why| Failure::new(code::INTERNAL, why))?;
-        let constraint = table.schema.constraints().first();
-        let what = constraint.map(|one| format!("the constraint or index \"{}\"", one.name));
+        let catalog = handle.catalog().ok_or_else(fault::not_ready)?;
+        let before = catalog.all().find(|known| known.id == table.id);
+        // Transactions that have begun do not know a new condition, and nobody else looks at what they write.
+        let late = |one: &&Constraint| {
+            let known = |there: &TableRecord| there.schema.constraints().iter().any(|it| it.name == one.name);
+            matches!(one.demand, Demand::Check(_)) && before.is_some_and(|there| !known(there))
+        };
+        let all = table.schema.constraints().iter();
+        let constraint = all.clone().find(|one| !one.forbids_nothing()).or_else(|| all.clone().find(late));
+        let what = constraint.map(|one| format!("the constraint \"{}\"", one.name));
         let procedure = table.schema.procedure().map(|_| format!("the procedure \"{}\"", table.name));
         if let Some(what) = what.or(procedure) {
-            let hint = "transactions of this database reach over all partitions, and keep primary keys alone";
+            let hint = "transactions of this database reach over all partitions: they keep primary keys, and conditions that CREATE TABLE names";
             return Err(Failure::unsupported(what, hint));
         }
     }

@@ -325,7 +325,7 @@ impl TableRecord {
     /// The columns of a table as one of this database, whose transactions reach over all partitions: it is
     /// spread by its own key. The error is a sentence.
     fn placed_by_itself(&self, schema: Schema) -> Result<Schema, String> {
-        if let Some(constraint) = schema.constraints().first() {
+        if let Some(constraint) = schema.constraints().iter().find(|one| !one.forbids_nothing()) {
             return Err(format!(
                 "the constraint `{}` cannot be kept: transactions of database `{}` are global, and check keys alone",
                 constraint.name, self.name

@@ -158,6 +158,8 @@ rules! {
         "The transaction manager forgets a commit that some partition has on one disk alone, or not at all.";
     Pr254 "PR-254" old_snapshots_commit_nothing:
         "A transaction is committed although what came after its snapshot is not known any more.";
+    Pr257 "PR-257" commits_reach_indexes:
+        "A partition takes in rows of a commit, and not what they change in indexes.";
     Le01 "LE-01" flushes_name_their_own_position: "A flush names the entry behind the last one that it holds.";
     Le02 "LE-02" persisted_is_what_was_flushed:
         "`persisted` is told to be what is published when a flush ends, not what it began with.";

@@ -3,7 +3,7 @@
 use types::Finding;
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::of_mutant`].
-pub const FOUND: [(Finding, u64); 84] = [
+pub const FOUND: [(Finding, u64); 85] = [
     (Finding::F01, 1),
     (Finding::F02, 5),
     (Finding::F03, 0),
@@ -75,8 +75,9 @@ pub const FOUND: [(Finding, u64); 84] = [
     (Finding::Pr250, 0),
     (Finding::Pr251, 0),
     (Finding::Pr252, 0),
-    (Finding::Pr253, 1),
+    (Finding::Pr253, 0),
     (Finding::Pr254, 2),
+    (Finding::Pr257, 0),
     (Finding::Le01, 1),
     (Finding::Le02, 0),
     (Finding::Le03, 0),

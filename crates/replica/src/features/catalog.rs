@@ -8,6 +8,7 @@ use crate::rows::{self, Evaluated, Since};
 use crate::scope::Scope;
 use procedure::{Runtime, Shape};
 use std::collections::BTreeSet;
+use types::data::constraint::Standing;
 use types::data::kind::{Kind, Procedure};
 use types::database::MAX_TABLES;
 use types::engine::{Engine, EngineError};
@@ -93,6 +94,24 @@ pub(crate) fn read_changes(changes: &[TableChange]) -> Result<Vec<Change>, Strin
     changes.iter().map(read).collect()
 }
 
+/// A partition that global transactions write may have rows of a table before it knows the table, since
+/// nothing holds flushes up: its indexes are built of these (PR-257).
+pub(crate) fn with_indexes_to_build(
+    record: &PartitionRecord,
+    changes: Vec<Change>,
+) -> Result<Vec<Change>, String> {
+    let to_build = |change: Change| match change {
+        Change::Create(table) if record.is_global() => {
+            let mut all = table.schema.constraints().to_vec();
+            let indexes = all.iter_mut().filter(|one| one.indexed().is_some());
+            indexes.for_each(|one| one.standing = Standing::Building);
+            table.constrained(all).map(Change::Create)
+        }
+        change => Ok(change),
+    };
+    changes.into_iter().map(to_build).collect()
+}
+
 /// Why these changes cannot be made in a partition that global transactions write, if so, as a sentence: a
 /// flush is never refused, so nobody keeps a constraint there, and procedures write by themselves.
 pub(crate) fn fault_of_global(record: &PartitionRecord, changes: &[Change]) -> Option<String> {
@@ -103,7 +122,7 @@ pub(crate) fn fault_of_global(record: &PartitionRecord, changes: &[Change]) -> O
     let mut tables = changes.iter().filter_map(table).filter(|_| record.is_global());
     tables.find_map(|table| {
         let name = &table.name;
-        if let Some(constraint) = table.schema.constraints().first() {
+        if let Some(constraint) = table.schema.constraints().iter().find(|one| !one.forbids_nothing()) {
             let why = "global transactions check primary keys alone";
             return Some(format!(
                 "the constraint `{}` of table `{name}` cannot be kept: {why}",

@@ -8,7 +8,7 @@
 
 use bytes::Bytes;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use types::data::constraint::{Constraint, Demand, Reference, Standing, Target};
 use types::data::{Row, Schema, Value, decode_known, encode_key, prefix_end};
 use types::engine::{Engine, EngineError, MAX_KEY_BYTES};
@@ -82,6 +82,12 @@ impl Guards {
         self.0.is_empty()
     }
 
+    /// How far a constraint is; none: it is not known.
+    pub fn standing(&self, table: TableId, number: u32) -> Option<Standing> {
+        let all = self.0.get(&table)?.schema.constraints();
+        all.iter().find(|one| one.number == number).map(|one| one.standing)
+    }
+
     /// Whether a write that changes this may be done.
     pub fn check(
         &self,
@@ -101,6 +107,33 @@ impl Guards {
             }
         }
         Ok(ConstraintCheck::Fits(changes))
+    }
+
+    /// What rows that are taken in whatever they are change in indexes, and the indexes that have no place for
+    /// one of them.
+    pub fn follow(
+        &self,
+        engine: &dyn Engine,
+        mutations: &[Mutation],
+    ) -> Result<(Vec<Mutation>, BTreeSet<(TableId, u32)>), EngineError> {
+        let touched = self.touched(&After::new(engine, mutations))?;
+        let (mut changes, mut broken) = (Vec::new(), BTreeSet::new());
+        for one in &touched {
+            for (constraint, columns) in one.enforced().filter_map(|one| Some((one, one.indexed()?))) {
+                let of = |row| {
+                    values(row, columns).and_then(|all| entry(one.id, constraint.number, &all, &one.key))
+                };
+                let (before, after) = (of(one.before()), of(one.after()));
+                if one.new.is_some() && after.is_none() {
+                    broken.insert((one.id, constraint.number));
+                }
+                if before != after {
+                    changes.extend(before.map(|key| Mutation { key, value: None }));
+                    changes.extend(after.map(|key| Mutation { key, value: Some(Bytes::new()) }));
+                }
+            }
+        }
+        Ok((changes, broken))
     }
 
     /// The rows that a write leaves other than they were, of tables with constraints.

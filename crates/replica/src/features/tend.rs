@@ -11,6 +11,7 @@ use crate::rows::Evaluated;
 use crate::scope::range;
 use crate::settings::Settings;
 use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use types::data::constraint::{Constraint, Standing};
 use types::database::catalog_key;
@@ -169,6 +170,35 @@ impl KnownCatalog {
             ConstraintCheck::Unindexable => (Outcome::Unindexable, 0, Vec::new()),
             ConstraintCheck::Violates(number) => (Outcome::Violates, number, Vec::new()),
         })
+    }
+
+    /// What rows that global transactions have committed change in indexes. An index that has no place for one
+    /// fails, the row does not: with whether a definition changes by that.
+    pub fn followed(
+        &mut self,
+        engine: &dyn Engine,
+        term: Term,
+        mutations: &[Mutation],
+    ) -> Result<(Vec<Mutation>, bool), EngineError> {
+        let guards = self.guards(engine, term)?;
+        if guards.is_empty() {
+            return Ok((Vec::new(), false));
+        }
+        let (mut changes, broken) = guards.follow(engine, mutations)?;
+        let mut fails = BTreeMap::<TableId, BTreeSet<u32>>::new();
+        for (table, number) in broken {
+            if guards.standing(table, number).is_some_and(|standing| standing != Standing::Failed) {
+                fails.entry(table).or_default().insert(number);
+            }
+        }
+        for (table, numbers) in &fails {
+            changes.push(redefined(engine, *table, |all| {
+                for one in all.iter_mut().filter(|one| numbers.contains(&one.number)) {
+                    (one.standing, one.note) = (Standing::Failed, "a row has no place in its index".into());
+                }
+            })?);
+        }
+        Ok((changes, !fails.is_empty()))
     }
 
     /// What the next step of what is to be done for tables changes. Behind the last step a definition is

@@ -100,11 +100,19 @@ impl Writing<'_> {
             return Ok(Answer::only(Status::Behind(newest)));
         }
         let mut mutations = rows_of(engine, &flush.parts)?;
+        let (followed, defines) = match self.rules.commits_reach_indexes() {
+            true => self.catalog.followed(engine, self.term, &mutations)?,
+            false => Default::default(),
+        };
+        mutations.extend(followed);
         let affected = u32::try_from(mutations.len()).unwrap_or(u32::MAX);
         mutations.extend(marks(engine, flush)?);
         let effects =
             Effects { request_hash: 0, confirmed: 0, outcome: Outcome::Done as u8, affected, mutations };
         let at = self.log_effects(request, effects)?;
+        if defines {
+            self.catalog.changed_at(at);
+        }
         let answer = Answer::new(Status::Ok, Body::Affected(affected)).of_entry(at);
         Ok(answer.covered(at.lsn, AckCondition::Entry))
     }

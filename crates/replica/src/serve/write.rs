@@ -141,7 +141,9 @@ impl Writing<'_> {
         if let Some(answer) = self.check_session(request, hash)? {
             return Ok(self.seen(answer));
         }
-        let read = match catalog::read_changes(changes) {
+        let read =
+            catalog::read_changes(changes).and_then(|read| catalog::with_indexes_to_build(self.record, read));
+        let read = match read {
             Ok(read) => read,
             Err(fault) => return Ok(Answer::only(Status::Bad(fault))),
         };

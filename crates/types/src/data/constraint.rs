@@ -134,6 +134,11 @@ impl Constraint {
         self.standing != Standing::Dropping
     }
 
+    /// True if it forbids a partition nothing: rows are found by it, or SQL alone looks at it.
+    pub fn forbids_nothing(&self) -> bool {
+        matches!(self.demand, Demand::Index(_) | Demand::Check(_))
+    }
+
     /// The columns of its index; `None`: it has none.
     pub fn indexed(&self) -> Option<&[usize]> {
         match &self.demand {

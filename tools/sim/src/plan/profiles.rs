@@ -373,6 +373,7 @@ const PROFILES: [Profile; Finding::ALL.len()] = [
     transactions(usual(Pr252, &[Isolate, Clog], &[Crash, Pause])),
     transactions(usual(Pr253, &[Crash, Isolate], &[Power, Pause])),
     transactions(usual(Pr254, &[Clog], &[Pause, Crash])),
+    transactions(usual(Pr257, &[Clog], &[Pause, Crash])),
     calls(Profile { factors: &[3], ..usual(Pr220, &[Crash], &[Isolate, SlowDisk]) }),
     calls(Profile { factors: &[3], ..usual(Pr240, &[Crash], &[Loss, Break]) }),
     trees(usual(Le01, &[Crash, Power], &[Restart, SlowDisk])),

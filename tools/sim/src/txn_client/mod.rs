@@ -16,13 +16,16 @@ use ::client::txn::{Doing, KnownCommits, Manager, Step};
 use ::client::{Call, Completed, CoreConfig, FailKind, LaneId, Outcome, Ticket};
 pub use recovery::RecoveryClient;
 use std::collections::BTreeMap;
+use types::data::constraint::{Constraint, Demand};
 use types::{CatalogTable, Micros, PartitionId, Position, TableId};
 use wire::commit::PartitionWrites;
 use wire::request::TablePart;
 use wire::{Body, CommitAnswer, CommitRequest, ManagerOp, Message, Op, RecordText, RowOp, TableChange};
 
 /// Its only table, which clients make where it is not there.
-const TABLE: TableId = TableId(900_000);
+pub const TABLE: TableId = TableId(900_000);
+/// The number of its index.
+const INDEX: u32 = 900_001;
 /// Every call waits so long.
 const CALL_TIMEOUT: Micros = Micros::from_millis(1_500);
 /// Keys of the table.
@@ -263,7 +266,9 @@ impl TxnClient {
         if self.open.as_mut().is_none_or(|open| std::mem::replace(&mut open.defined, true)) {
             return self.end(now, TxnEnd::NotDone);
         }
-        let table = CatalogTable::new(TABLE, "accounts", rows::table_schema(1, 0), 1);
+        let index = Constraint::new(INDEX, "by_mark", Demand::Index(vec![rows::MARK]));
+        let schema = rows::table_schema(1, 0).with_constraints(vec![index]).expect("valid");
+        let table = CatalogTable::new(TABLE, "accounts", schema, 1);
         let changes = vec![TableChange::Create(RecordText::new(&table))];
         let op = Op::Transact { changes, parts: Vec::new(), since: None };
         self.submit(now, Call::new(database, 0, partition, op), Purpose::Define);

@@ -1,11 +1,59 @@
 //! What partitions have of global transactions, where they are served: in a healed world all of it.
 
 use super::World;
+use crate::rows;
+use crate::txn_client::TABLE;
+use bytes::Bytes;
 use replica::Replica;
+use std::collections::BTreeSet;
 use types::commits::{Head, decode_timestamp, head_key, newest_flush_key, truncated_key};
-use types::{PartitionId, Position, ReadAt};
+use types::data::constraint::Standing;
+use types::data::decode_known;
+use types::database::catalog_key;
+use types::engine::Engine;
+use types::index::entry_prefix;
+use types::{CatalogTable, KeySpace, PartitionId, Position, ReadAt};
+
+/// What the index of the clients' table has in this state, and what it should have. None: there is no such
+/// index, or it is not valid.
+fn index_of(engine: &dyn Engine, at: ReadAt) -> Option<Result<(), String>> {
+    let (_, definition) = engine.get(&catalog_key(TABLE), at).ok()??;
+    let (_, table) =
+        CatalogTable::decode(&KeySpace::Catalog.key_of(&catalog_key(TABLE)), &definition).ok()?;
+    let index = table.schema.constraints().first().filter(|one| one.standing == Standing::Valid)?;
+    let space = KeySpace::Table(TABLE);
+    let all = |(from, to): (Vec<u8>, Vec<u8>)| engine.scan(&from, &to, at, 1 << 20, 1 << 30).ok();
+    let prefix = space.index_prefix(Some(index.number));
+    let there: BTreeSet<Bytes> =
+        all(space.index_range(Some(index.number)))?.into_iter().map(|row| row.key).collect();
+    let mut wanted = BTreeSet::new();
+    for row in all(space.range(&[], &[]))? {
+        let key = space.key_of(&row.key);
+        let read = decode_known(&table.schema, &key, &row.value).ok()?;
+        let value = entry_prefix(&[read.values[rows::MARK].clone()]).ok()?;
+        wanted.insert(Bytes::from([&prefix[..], &value, &key].concat()));
+    }
+    let differ = || format!("its index has {} entries and not {}, or others", there.len(), wanted.len());
+    Some(if there == wanted { Ok(()) } else { Err(differ()) })
+}
 
 impl World {
+    /// Every replica's index of rows that commits have written has exactly these rows (PR-257).
+    pub(super) fn check_indexes_of_commits(&mut self) {
+        let written = self.checks.lineage.transactional().written.clone();
+        let processes = self.machines.iter().filter_map(|machine| machine.process.as_ref());
+        let replicas = processes.flat_map(|process| process.host.replicas());
+        let sound = replicas.filter(|replica| written.contains(&replica.id()) && !replica.is_damaged());
+        let look = |replica: &Replica| {
+            let fault = index_of(replica.engine(), ReadAt::Applied)?.err()?;
+            Some(format!("{} at {}: {fault}", replica.id(), replica.log().end()))
+        };
+        let faults: Vec<String> = sound.filter_map(look).collect();
+        for fault in faults {
+            self.checks.fault("PR-257", self.now(), fault);
+        }
+    }
+
     /// The replica of the partition's recorded primary.
     fn led(&self, partition: PartitionId) -> Option<&Replica> {
         let primary = self.checks.epochs.newest(partition)?.primary;

@@ -172,6 +172,7 @@ impl World {
         if missing.is_none() {
             self.look_at_all(true);
             self.check_tables();
+            self.check_indexes_of_commits();
             self.check_calls();
             self.stage.begin(Phase::Done, self.now());
             self.trace.note(self.now(), format_args!("phase: converged"));

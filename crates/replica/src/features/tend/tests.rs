@@ -354,3 +354,53 @@ fn the_next_term_goes_on_with_a_removal() {
     assert_eq!(slice.len(), 1, "what is left of it");
     known.validate(Some(Term(2)), at.lsn).expect("valid");
 }
+
+#[test]
+fn pr257_rows_come_into_indexes_or_these_fail() {
+    let mut world = World::bare();
+    // Rows that came before their table, as commits of global transactions may.
+    let space = KeySpace::Table(TOWNS);
+    let stored = |id: i64, value: i64| {
+        let (key, row) = row(id, Some(value));
+        Mutation { key: space.row_key(&key), value: Some(row) }
+    };
+    world.execute(&[stored(1, 10), stored(2, 10)]);
+    let mut record = PartitionRecord::new(
+        PartitionId(64),
+        TableId(5),
+        Epoch(1),
+        vec![member()],
+        Policy::preset("sync", 1, LogKind::Disk).expect("a preset"),
+    );
+    record.unknown.insert(PartitionRecord::TRANSACTIONS.into(), types::config::GLOBAL.into());
+    let index = Constraint::new(CODE, "code", Demand::Index(vec![1]));
+    let create = TableChange::Create(RecordText::new(&table(TOWNS, 1, vec![index])));
+    let read = read_changes(&[create]).expect("sound");
+    let read = crate::features::catalog::with_indexes_to_build(&record, read).expect("sound");
+    let evaluated =
+        evaluate_parts(&world.engine, &record, (Rules::ALL, &Runtime::default()), (&read, &[]), None);
+    let (_, _, mutations) = evaluated.expect("no error").expect("made");
+    let at = world.execute(&mutations);
+    world.known.changed_at(at);
+    assert_eq!(world.standing(TOWNS, CODE), Some((Standing::Building, String::new())));
+    let follow = |world: &mut World, mutations: Vec<Mutation>| {
+        let (more, defines) = world.known.followed(&world.engine, Term(1), &mutations).expect("no error");
+        let at = world.execute(&[mutations, more].concat());
+        if defines {
+            world.known.changed_at(at);
+        }
+        defines
+    };
+    assert!(!follow(&mut world, vec![stored(3, 30), stored(1, 11)]));
+    world.tend();
+    assert_eq!(world.standing(TOWNS, CODE), Some((Standing::Valid, String::new())));
+    assert_eq!(world.entries(TOWNS), 3);
+    let gone = Mutation { value: None, ..stored(2, 0) };
+    assert!(!follow(&mut world, vec![gone]));
+    assert_eq!(world.entries(TOWNS), 2);
+    // What cannot be read has no place in it.
+    let unreadable = Mutation { value: Some("?".into()), ..stored(4, 0) };
+    assert!(follow(&mut world, vec![unreadable.clone(), stored(5, 50)]));
+    assert_eq!(world.standing(TOWNS, CODE).map(|(standing, _)| standing), Some(Standing::Failed));
+    assert!(!follow(&mut world, vec![Mutation { key: space.row_key(&row(6, None).0), ..unreadable }]));
+}
