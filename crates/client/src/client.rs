@@ -247,7 +247,7 @@ impl Client {
             if let Some(at) = self.done.iter().position(|completed| completed.ticket == ticket) {
                 return Ok(self.done.remove(at).expect("found above"));
             }
-            if !self.core.is_open(ticket) {
+            if !self.core.is_open(ticket) && !self.background.waits_for(ticket) {
                 return Err(ClientError::Protocol(format!(
                     "call {ticket} is not open: poll has handed out its end"
                 )));

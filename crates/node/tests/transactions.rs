@@ -97,7 +97,7 @@ impl Tx {
 
 #[derive(Default)]
 struct Model {
-    /// Transactions are global: all that was written behind the snapshot is in the way, and a lock is a write.
+    /// Transactions are global: all that was written behind the snapshot is in the way.
     global: bool,
     kept: Kept,
     commits: u64,

@@ -80,6 +80,13 @@ impl Background {
         }
     }
 
+    /// True if the end of a call of several steps was not handed out yet.
+    pub fn waits_for(&self, ticket: Ticket) -> bool {
+        let goals = self.doing.values().chain(self.paused.iter().map(|(_, goal)| goal));
+        let mut goals = goals.chain(self.ended.iter().map(|(goal, _)| goal));
+        goals.any(|goal| goal.caller.is_some_and(|(of, _)| of == ticket))
+    }
+
     /// A call that has ended for its caller.
     pub fn next_done(&mut self) -> Option<Completed> {
         self.done.pop_front()
@@ -133,8 +140,9 @@ impl Background {
 impl Client {
     /// Takes in a call of a database with global transactions, which may take several calls: a read of a
     /// snapshot ([`wire::request::ReadSnapshot::Commit`], whose `after` is filled in here), or what the
-    /// transaction manager is asked for, a snapshot or a commit. [`Client::poll`] alone hands out its end,
-    /// under the ticket given back here. Behind a commit its partitions are told, which nobody waits for.
+    /// transaction manager is asked for, a snapshot or a commit. [`Client::poll`] hands out its end,
+    /// under the ticket given back here, or [`Client::wait_for`]. Behind a commit its partitions are told,
+    /// which nobody waits for.
     pub fn submit_in_transaction(&mut self, lane: LaneId, mut call: Call) -> Ticket {
         let Some(manager) = self.cluster_map().table(COMMITS).map(|record| Manager::of(record)) else {
             // Nothing is known of commits.

@@ -21,7 +21,7 @@ pub(crate) use background::Background;
 pub use recovery::{Owner, Part, Pass, Steps};
 pub use steps::{Doing, KnownCommits, Manager, Step};
 
-use crate::call::{Call, FailKind, Outcome};
+use crate::call::{Answer, Call, FailKind};
 use crate::client::Client;
 use crate::database::Database;
 use crate::error::ClientError;
@@ -168,10 +168,10 @@ impl Client {
             });
         }
         let manager = self.manager_within(self.timeout())?;
-        let call = self.background.known.begin(manager);
-        let answer = self.call(call)?;
-        let begun = self.background.known.begun(&answer.body);
-        let snapshot = begun.ok_or_else(|| unexpected(&answer.body))?;
+        let answer = self.answer_to(manager.call(ManagerOp::Snapshot { since: Position::ZERO }))?;
+        let Body::Commit(CommitAnswer::Snapshot { at: snapshot, .. }) = answer.body else {
+            return Err(unexpected(&answer.body));
+        };
         Ok(Transaction { database: database.clone(), snapshot, writes: BTreeMap::new() })
     }
 
@@ -235,21 +235,15 @@ impl Client {
     /// rows
     /// since it began, and nothing was done.
     pub fn commit(&mut self, transaction: Transaction) -> Result<Position, ClientError> {
-        let (database, snapshot) = (transaction.database.id(), transaction.snapshot);
+        let snapshot = transaction.snapshot;
         let Some(asked) = transaction.asks() else { return Ok(snapshot) };
         let manager = self.transaction_manager()?;
-        let answer = self.call(manager.call(ManagerOp::Commit(asked.clone())))?;
-        let Body::Commit(CommitAnswer::Committed(previous)) = &answer.body else {
+        let answer = self.answer_to(manager.call(ManagerOp::Commit(asked)))?;
+        let Body::Commit(CommitAnswer::Committed(_)) = &answer.body else {
             return Err(unexpected(&answer.body));
         };
-        let commit = answer.position();
-        let flushes = self.background.known.committed(commit, previous, asked);
-        for (partition, flush) in flushes {
-            let (doing, call) = Doing::flush(manager, (database, partition), flush);
-            self.begin_in_background(doing, call);
-        }
         self.tend()?;
-        Ok(commit)
+        Ok(answer.position())
     }
 
     /// Runs a transaction, again and again until it is committed: `act` may be called several times, and must
@@ -287,31 +281,14 @@ impl Client {
 
     /// Makes a call of a transaction, with what it takes that its commits are there.
     pub fn complete(&mut self, goal: Call) -> Result<Body, ClientError> {
-        let manager = self.transaction_manager()?;
-        let limit = self.timeout();
-        let (mut doing, mut call) = Doing::new(manager, goal.within(micros(limit)));
-        loop {
-            let ended = self.outcome_of(call)?;
-            let mut step = doing.next(Some(ended));
-            while let Step::Wait(time) = step {
-                let until = Instant::now() + Duration::from_micros(time.0);
-                while Instant::now() < until {
-                    self.turn(until)?;
-                }
-                step = doing.next(None);
-            }
-            match step {
-                Step::Call(next) => call = *next,
-                Step::Done(outcome) => return outcome.into_result().map(|answer| answer.body),
-                Step::Wait(_) => unreachable!("waited for above"),
-            }
-        }
+        self.transaction_manager()?;
+        self.answer_to(goal).map(|answer| answer.body)
     }
 
-    fn outcome_of(&mut self, call: Call) -> Result<Outcome, ClientError> {
+    fn answer_to(&mut self, goal: Call) -> Result<Answer, ClientError> {
         let limit = micros(self.timeout());
-        let ticket = self.submit(Client::BLOCKING, call.within(limit));
-        Ok(self.wait_for(ticket)?.outcome)
+        let ticket = self.submit_in_transaction(Client::BLOCKING, goal.within(limit));
+        self.wait_for(ticket)?.outcome.into_result()
     }
 }
 

@@ -109,8 +109,8 @@ impl Guards {
         Ok(ConstraintCheck::Fits(changes))
     }
 
-    /// What rows that are taken in whatever they are change in indexes, and the indexes that have no place for
-    /// one of them.
+    /// What rows that are taken in whatever they are change in indexes, and the indexes that have no place
+    /// for one of them.
     pub fn follow(
         &self,
         engine: &dyn Engine,

@@ -172,8 +172,8 @@ impl KnownCatalog {
         })
     }
 
-    /// What rows that global transactions have committed change in indexes. An index that has no place for one
-    /// fails, the row does not: with whether a definition changes by that.
+    /// What rows that global transactions have committed change in indexes. An index that has no place for
+    /// one fails, the row does not: with whether a definition changes by that.
     pub fn followed(
         &mut self,
         engine: &dyn Engine,
