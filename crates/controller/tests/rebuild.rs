@@ -357,6 +357,24 @@ fn pr160_numbers_of_records_of_which_no_node_has_heard_are_not_given_out_again()
 }
 
 #[test]
+fn pr258_a_failovers_number_is_given_out_once() {
+    let made = |generation: u64, record: &PartitionRecord| {
+        let order = Order { generation: Generation(generation), ..order(false) };
+        let reports = [1, 2, 3].map(|node| KeptRecords {
+            generation: Generation(generation),
+            ..keeps_of(node, record, &cluster(), 1)
+        });
+        rebuild(&reports, &order).expect("made").partitions[0].failover.id
+    };
+    let told = record(5, &[1, 2, 3]);
+    // Nobody heard of the first one, but whoever led by it.
+    let (first, second) = (made(7, &told), made(9, &told));
+    assert!(first < second, "{first} and {second}");
+    let later = PartitionRecord { failover: Some(77_000_000), ..told };
+    assert!(made(9, &later) > 77_000_000, "a record names one that is known nowhere else");
+}
+
+#[test]
 fn pr160_nodes_that_were_asked_equally_often_at_other_times_count_all_askings() {
     let made = |told: &ClusterRecord, now: u64, askings: [&[u64]; 2]| {
         let record = record(5, &[1, 2, 3]);

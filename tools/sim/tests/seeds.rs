@@ -182,6 +182,7 @@ const FOUND: &[(u64, &str)] = &[
     (8003445, "I1 (PR-232): a doubt of long ago let a life lead that had forgotten"),
     (8004974, "R7 (PR-231): half a copy was made to lead"),
     (8001522, "I13: a hand-over to a standby that executes its log waited for files, and others for that"),
+    (9010173, "PR-258: two failovers had one number, and the report of one was taken for the other's"),
     (
         9011793,
         "PR-256: what a member had in memory that was not started again was given up after one question",

@@ -78,6 +78,9 @@ impl Merged {
             next.next_system = next.next_system.max(cluster.next_system);
             next.next_failover = next.next_failover.max(cluster.next_failover);
         }
+        for record in known.iter().flat_map(|known| known.partitions.values()) {
+            next.next_failover = next.next_failover.max(record.failover.map_or(0, |failover| failover + 1));
+        }
         for table in known.iter().flat_map(|known| known.tables.values()) {
             next.next_table = next.next_table.max(table.id.0 + 1);
             match table.first_partition.is_system() {

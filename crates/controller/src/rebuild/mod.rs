@@ -45,6 +45,9 @@ const MAX_ASKINGS: u32 = 10_000;
 const SKIPPED_PARTITIONS: u32 = 100_000;
 /// So many numbers of failovers are skipped: those of the newest ones may not have been told.
 const SKIPPED_FAILOVERS: u64 = 1_000;
+/// The failovers of each generation are counted from its number times this on: records may have been made
+/// before of which no node has told here, and who led by them reports what it has kept (PR-258).
+const FAILOVERS_OF_GENERATION: u64 = 1_000_000;
 /// The new metastore counts on from so far beyond what nodes were told.
 const SKIPPED_REVISIONS: u64 = 1_000;
 
@@ -201,7 +204,8 @@ fn write(merged: &Merged, order: &Order) -> Rebuilt {
     cluster.next_table = cluster.next_table.saturating_add(skipped);
     cluster.asked = cluster.asked.max(merged.asked);
     cluster.next_partition += if merged.missing.is_empty() { 0 } else { SKIPPED_PARTITIONS };
-    cluster.next_failover += SKIPPED_FAILOVERS;
+    let first = order.generation.0.saturating_mul(FAILOVERS_OF_GENERATION);
+    cluster.next_failover = cluster.next_failover.saturating_add(SKIPPED_FAILOVERS).max(first);
     let mut entries = Vec::new();
     let mut partitions = Vec::new();
     for (partition, record) in &merged.partitions {

@@ -243,7 +243,9 @@ impl Replica {
             return Ok(Some(Answer::only(status)));
         }
         let whole = matches!(request.op, Op::Count { .. } | Op::Digest | Op::DigestAt { .. });
-        let at = match reading.position_of(request.op.snapshot(), leading.is_some() && !any && !whole)? {
+        // What is counted later, or held for that, is to stay.
+        let executed = leading.is_some() && !any && !whole && !matches!(request.op, Op::Hold { .. });
+        let at = match reading.position_of(request.op.snapshot(), executed)? {
             Ok(position) => position,
             Err(status) => return Ok(Some(Answer::only(status))),
         };

@@ -62,8 +62,10 @@ impl World {
         };
         // Rows of a load can be read when it is published, and not before. A database has its own checker.
         let sound = |replica: &&replica::Replica| {
-            let whole =
-                replica.engine().pending_load().is_none() && !self.checks.lineage.has_tables(replica.id());
+            let lineage = &self.checks.lineage;
+            let apart =
+                lineage.has_tables(replica.id()) || lineage.transactional().written.contains(&replica.id());
+            let whole = replica.engine().pending_load().is_none() && !apart;
             let read = unread.contains(&replica.id());
             whole && read && !replica.is_damaged() && !process.reports.damaged().contains(&replica.id())
         };
