@@ -56,7 +56,8 @@ impl Table {
         Ok(PartitionId(self.record.first_partition.0 + place.map_err(|error| self.data(error))?))
     }
 
-    /// The partitions, in order, that can have keys with `from <= key`, and `key < to` where that is not empty.
+    /// The partitions, in order, that can have keys with `from <= key`, and `key < to` where that is not
+    /// empty.
     pub fn partitions_between(&self, from: &[u8], to: &[u8]) -> impl Iterator<Item = PartitionId> + use<> {
         let first = self.record.first_partition.0;
         self.record.places_between(from, to).map(move |place| PartitionId(first + place))

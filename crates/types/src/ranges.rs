@@ -100,8 +100,8 @@ impl TableRecord {
         }
     }
 
-    /// The numbers, from 0, of the partitions that can have keys with `from <= key`, and `key < to` where `to`
-    /// is not empty: all of them where rows are spread by a hash.
+    /// The numbers, from 0, of the partitions that can have keys with `from <= key`, and `key < to` where
+    /// `to` is not empty: all of them where rows are spread by a hash.
     pub fn places_between(&self, from: &[u8], to: &[u8]) -> std::ops::RangeInclusive<u32> {
         let last = self.partitions - 1;
         if self.ranges.is_empty() {

@@ -5,8 +5,8 @@ use std::fmt;
 use std::hint::black_box;
 use types::{ClusterId, Generation, Member};
 
-/// The protocol version that this build speaks. Another number wherever a message has another form, or a record
-/// has a field that whoever does not know it would act wrongly without.
+/// The protocol version that this build speaks. Another number wherever a message has another form, or a
+/// record has a field that whoever does not know it would act wrongly without.
 ///
 /// 2: [`crate::peer::LogReport`] says with what code calls are made, and databases have ranges.
 pub const PROTOCOL: u32 = 2;

@@ -12,7 +12,7 @@ use types::database::SHARED;
 use types::policy::Below;
 use types::{EngineKind, LogKind, Policy, Ranges, Scheme, Ship, TableRecord};
 use wire::RecordText;
-use wire::control::{AdminCommand, AlterTable};
+use wire::control::{AdminCommand, AlterTable, CreateTable};
 
 /// A database in one object.
 #[derive(Serialize)]
@@ -127,13 +127,8 @@ pub fn run(command: DatabaseCommand, context: &mut Context) -> Result<(), Failur
             };
             let mut request = choices.database(&name)?;
             request.ship = ship.into();
-            if let Some(text) = &partition_by {
-                let key = partition_key(text)?;
-                let schema = types::database::catalog_schema_by(&key);
-                request.schema = schema.map_err(|error| Failure::usage(error.to_string()))?;
-                if let (Some(bounds), Some(column)) = (&ranges, key.first()) {
-                    request.ranges = Ranges::parse(bounds, column).map_err(Failure::usage)?;
-                }
+            if let Some(by) = &partition_by {
+                spread(&mut request, by, ranges.as_deref())?;
             }
             let client = context.client()?;
             let database = match transactions {
@@ -160,6 +155,17 @@ pub fn run(command: DatabaseCommand, context: &mut Context) -> Result<(), Failur
         }
         DatabaseCommand::Drop { name, yes } => drop(name, yes, context),
     }
+}
+
+/// By which columns rows are spread, and at which bounds if not by a hash.
+fn spread(request: &mut CreateTable, by: &str, bounds: Option<&str>) -> Result<(), Failure> {
+    let key = partition_key(by)?;
+    let schema = types::database::catalog_schema_by(&key);
+    request.schema = schema.map_err(|error| Failure::usage(error.to_string()))?;
+    if let (Some(bounds), Some(column)) = (bounds, key.first()) {
+        request.ranges = Ranges::parse(bounds, column).map_err(Failure::usage)?;
+    }
+    Ok(())
 }
 
 /// The columns of a partition key. One without a type is a whole number.
