@@ -401,3 +401,37 @@ fn feeds(cluster: &Cluster) {
     });
     assert_eq!(both, "500");
 }
+
+/// What does not fit is one line; what fits is shown, and a backup of it is made as it was.
+#[test]
+fn databases_are_spread_by_ranges() {
+    let cluster = Cluster::start();
+    let create = ["database", "create", "shop", "--partition-by", "w:text", "--partitions"];
+    for (words, says) in [
+        (&["3", "--ranges", "g"][..], "3 partitions have 2 bounds between them, not 1"),
+        (&["3", "--ranges", "p,g"], "bounds ascend, and `g` does not come behind `p`"),
+    ] {
+        let refused = cluster.run(&[&create[..], words].concat());
+        assert!(refused.status == 2 && refused.sentence().contains(says), "{refused:?}");
+        assert_eq!(refused.err.lines().count(), 1, "{refused:?}");
+    }
+    let wrong = ["database", "create", "shop", "--partition-by", "w", "--partitions", "2", "--ranges", "x"];
+    let refused = cluster.run(&wrong);
+    let says = "`x` is no bound of `w`, which is of type int";
+    assert!(refused.status == 2 && refused.sentence().contains(says), "{refused:?}");
+    let made = cluster.json(&[&create[..], &["3", "--ranges", "g,p"]].concat());
+    assert_eq!(made["ranges"], serde_json::json!(["g", "p"]), "{made}");
+    assert!(cluster.ok(&["database", "list"]).contains("shop"));
+    let table = ["table", "create", "goods", "--database", "shop", "--columns", "w:text,n:int", "--key", "w"];
+    cluster.json(&table);
+    for w in ["a", "f", "g", "o", "p", "z"] {
+        cluster.ok(&["put", "shop.goods", &format!("w={w}"), "n=1"]);
+    }
+    assert_eq!(cluster.json(&["get", "shop.goods", "o"])["n"], 1);
+    cluster.ok(&["backup", "create", "b", "--timeout", "30s"]);
+    cluster.ok(&["backup", "restore", "b", "--databases", "shop", "--as", "copy", "--timeout", "60s"]);
+    assert_eq!(cluster.json(&["get", "copy.goods", "z"])["n"], 1);
+    let all = cluster.ok(&["database", "list", "--json"]);
+    let restored = all.lines().find(|line| line.contains("copy")).expect("it is there");
+    assert!(restored.contains(r#""ranges":["g","p"]"#), "{restored}");
+}

@@ -2,8 +2,15 @@
 
 mod common;
 
+use client::{Client, Database, Options, Table};
 use common::Cluster;
 use std::path::Path;
+use std::time::{Duration, Instant};
+use types::data::kind::{Language, Procedure as Definition};
+use types::data::{Column, ColumnType, Schema, Value};
+use types::{NodeId, Ship};
+use wire::control::{AdminCommand, CreateTable};
+use wire::{Body, Op, ReadLevel};
 
 #[test]
 fn procedures_are_made_called_listed_and_dropped() {
@@ -86,4 +93,96 @@ fn a_database_that_ships_calls_has_both_in_every_log() {
         // What each came to is there: without it the line would have no number of rows.
         assert_eq!(calls.iter().filter(|line| line["rows"].is_u64()).count(), 3, "{calls:?}");
     }
+}
+
+const SPIN: &str = r#"(module
+  (import "arg" "push id" (func $id))
+  (import "arg" "push n" (func $push_n))
+  (import "arg" "int n" (func $n (result i64)))
+  (import "table:counters" "put" (func $put))
+  (func (export "run") (local $left i64)
+    (local.set $left (call $n))
+    (block $end
+      (loop $on
+        (br_if $end (i64.eqz (local.get $left)))
+        (local.set $left (i64.sub (local.get $left) (i64.const 1)))
+        (br $on)))
+    (call $id) (call $push_n) (call $put)))"#;
+
+/// Three processes with three limits of time. Whoever leads says what becomes of a call that one of them
+/// would stop and another one not: what it says is the outcome everywhere, and nobody is taken for damaged
+/// (F21).
+#[test]
+fn nodes_with_different_limits_keep_their_replicas_equal() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut options = local::ClusterOptions::new(dir.path().join("cluster"));
+    options.binary = env!("CARGO_BIN_EXE_understudy").into();
+    let mut cluster = local::Cluster::start(options).expect("starts");
+    let limits = [(1, "1"), (2, "10"), (3, "0")];
+    for (node, ms) in limits {
+        cluster.restart_with(NodeId(node), &[("procedures.time_ms", ms)]).expect("starts");
+        cluster.settle(NodeId(node), Duration::from_secs(20)).expect("runs");
+    }
+    let options =
+        Options { controllers: cluster.controllers(), secret: local::secret(), ..Options::default() };
+    let mut client = Client::connect(Options { wait: true, timeout: Duration::from_secs(30), ..options })
+        .expect("connects");
+    let create = CreateTable { ship: Ship::Calls, factor: Some(3), ..CreateTable::database("bank", "sync") };
+    let database = client.create_database(&create).expect("creates");
+    let int = |name: &str| Column::new(name, ColumnType::Int);
+    let schema = Schema::new(vec![int("id"), int("n")], &["id"], 1, false).expect("valid");
+    let counters = client.create_table_in(&database, "counters", schema).expect("creates");
+    let spin = Definition {
+        language: Language::Wasm,
+        source: SPIN.into(),
+        results: Vec::new(),
+        read_only: false,
+        checked: false,
+    };
+    let spin = client.create_procedure(&database, "spin", &["id", "n"].map(int), spin).expect("made");
+    let mut outcomes = Vec::new();
+    for (leader, _) in limits {
+        lead(&mut client, &database, leader);
+        for id in 0..20 {
+            let call = |n: i64| vec![Value::Int(id + 100 * i64::from(leader)), Value::Int(n)];
+            client.call_procedure(&spin, call(10)).expect("a short one is done");
+        }
+        for (id, n) in [(50, 700_000), (51, 20_000_000)] {
+            let id = id + 100 * i64::from(leader);
+            let called = client.call_procedure(&spin, vec![Value::Int(id), Value::Int(n)]);
+            let there = client.get(&counters, &[Value::Int(id)]).expect("reads");
+            assert_eq!(called.is_ok(), there.is_some(), "{called:?}");
+            outcomes.push(called.is_ok());
+        }
+        alike(&mut client, &counters);
+    }
+    // A millisecond is too short for what ten are enough for; the longest takes more steps than any may.
+    assert_eq!(outcomes, [false, false, true, false, true, false]);
+}
+
+/// Has this node lead the database.
+fn lead(client: &mut Client, database: &Database, node: u32) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let record = client.cluster_map().partition(database.partition()).cloned().expect("known");
+        if record.primary.node == NodeId(node) && record.in_sync.len() == 3 {
+            return;
+        }
+        assert!(Instant::now() < deadline, "node {node} does not lead: {record:?}");
+        let to = Some(NodeId(node));
+        let _ = client.admin(AdminCommand::Switchover { partition: Some(database.partition()), to });
+        client.poll(Duration::from_millis(100)).expect("polls");
+    }
+}
+
+/// All three replicas have the same rows, and none was taken out.
+fn alike(client: &mut Client, table: &Table) {
+    let there = client.digest(table).expect("reads")[0];
+    let level = ReadLevel::Any { max_lag_ms: 10_000, min_lsn: there.lsn };
+    for node in 1..=3 {
+        let read = client.replica_read(table, NodeId(node), there.partition, Op::Digest, level);
+        assert_eq!(read.expect("it has it").body, Body::Number(there.digest), "node {node}");
+    }
+    let record = client.cluster_map().partition(there.partition).expect("known");
+    assert_eq!(record.in_sync.len(), 3, "{record:?}");
 }

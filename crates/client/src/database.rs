@@ -71,8 +71,12 @@ impl Database {
 
     /// The catalog as this partition has it.
     pub fn catalog_in(&self, partition: PartitionId) -> Table {
-        let record =
-            TableRecord { first_partition: partition, partitions: 1, ..TableRecord::clone(&self.record) };
+        let record = TableRecord {
+            first_partition: partition,
+            partitions: 1,
+            ranges: types::Ranges::default(),
+            ..TableRecord::clone(&self.record)
+        };
         Table::new(Arc::new(record))
     }
 

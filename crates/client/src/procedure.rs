@@ -80,7 +80,7 @@ impl Procedure {
         let schema = Schema::new(by.to_vec(), &names, by.len(), false).map_err(|error| self.data(error))?;
         let first = arguments.get(..by.len()).ok_or_else(|| self.data("it has too few arguments"))?;
         let key = data::encode_key(&schema, first).map_err(|error| self.data(error))?;
-        let place = data::route_key(&schema, &key, record.seed, record.partitions);
+        let place = record.place_of(&schema, &key);
         let place = place.map_err(|error| self.data(error))?;
         Ok((PartitionId(record.first_partition.0 + place), key))
     }

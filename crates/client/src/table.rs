@@ -52,8 +52,15 @@ impl Table {
 
     /// The partition of an encoded key.
     pub fn partition_of(&self, key: &[u8]) -> Result<PartitionId, ClientError> {
-        let place = data::route_key(self.schema(), key, self.record.seed, self.record.partitions);
+        let place = self.record.place_of(self.schema(), key);
         Ok(PartitionId(self.record.first_partition.0 + place.map_err(|error| self.data(error))?))
+    }
+
+    /// The partitions, in order, that can have keys with `from <= key`, and `key < to` where that is not
+    /// empty.
+    pub fn partitions_between(&self, from: &[u8], to: &[u8]) -> impl Iterator<Item = PartitionId> + use<> {
+        let first = self.record.first_partition.0;
+        self.record.places_between(from, to).map(move |place| PartitionId(first + place))
     }
 
     /// The encoded key of these values, in the order of the key's columns.

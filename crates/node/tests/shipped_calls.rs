@@ -2,7 +2,7 @@
 
 mod common;
 
-use client::{Client, Database, Procedure, Table};
+use client::{Client, Database, LaneId, Procedure, Table};
 use common::talk::{Talk, service};
 use common::{Cluster, in_sync, wait_for};
 use types::data::kind::{Language, Procedure as Definition};
@@ -91,4 +91,61 @@ fn a_database_says_in_sql_what_it_ships() {
     for (name, ship) in [("bank", Ship::Calls), ("shop", Ship::Effects)] {
         assert_eq!(client.database(name).expect("it is there").record().ship, ship);
     }
+}
+
+/// Two hundred clients call, and the primary is gone before it has come to most of the calls: what it had
+/// received is carried out by the next one, each call once.
+#[test]
+fn calls_received_and_not_executed_before_a_crash_are_carried_out() {
+    const CALLS: u32 = 200;
+    let mut cluster = Cluster::start();
+    let mut client = cluster.ready();
+    let create = CreateTable { ship: Ship::Calls, ..CreateTable::database("bank", "sync") };
+    let database = client.create_database(&create).expect("creates");
+    let schema = Schema::new(vec![int("id"), int("n")], &["id"], 1, false).expect("valid");
+    client.create_table_in(&database, "counters", schema).expect("creates");
+    let made = |language, source: &str, results: &[Column]| Definition {
+        language,
+        source: source.into(),
+        results: results.to_vec(),
+        read_only: false,
+        checked: false,
+    };
+    let count = made(Language::Builtin, "count", &[int("n")]);
+    let count = client.create_procedure(&database, "count", &["id", "n"].map(int), count).expect("made");
+    let spin = r#"(module (func (export "run") (loop $on (br $on))))"#;
+    let spin = client.create_procedure(&database, "spin", &[], made(Language::Wasm, spin, &[]));
+    let spin = spin.expect("made");
+    let status = wait_for(&mut client, "all copies", |status| in_sync(status, 3));
+    let record = status.partitions.iter().find(|record| record.id == database.partition());
+    let leader = record.expect("known").primary.node.0;
+    // Sessions are open before anything waits.
+    let called = |client: &mut Client, lanes: std::ops::Range<u32>, by: i64| {
+        for lane in lanes {
+            client.submit(LaneId(lane), count.call(ints(&[1, by])).expect("a call"));
+        }
+    };
+    let finished = |client: &mut Client, mut open: u32| {
+        let deadline = std::time::Instant::now() + common::LONG;
+        while open > 0 {
+            assert!(std::time::Instant::now() < deadline, "{open} calls have not ended");
+            for completed in client.poll(std::time::Duration::from_millis(50)).expect("polls") {
+                // Only the calls that never end may fail.
+                assert!(completed.outcome.is_ok() || completed.lane.0 >= CALLS, "{:?}", completed.outcome);
+                open -= 1;
+            }
+        }
+    };
+    called(&mut client, 0..CALLS, 0);
+    finished(&mut client, CALLS);
+    // These keep the partition busy for some 30 ms, and the others wait behind them, received.
+    for lane in CALLS..CALLS + 3 {
+        client.submit(LaneId(lane), spin.call(Vec::new()).expect("a call"));
+    }
+    called(&mut client, 0..CALLS, 1);
+    client.poll(std::time::Duration::from_millis(5)).expect("sends");
+    cluster.kill(leader);
+    finished(&mut client, CALLS + 3);
+    let after = client.call_procedure(&count, ints(&[1, 0])).expect("it is done");
+    assert_eq!(after, [ints(&[i64::from(CALLS)])], "each call was made, and once");
 }

@@ -287,3 +287,93 @@ fn pr172_what_the_first_partition_has_lost_it_is_given_back() {
     assert_eq!(one.good("SELECT count(*) FROM again"), "0");
     assert_eq!(one.good(&format!("SELECT count(*) FROM again_{id}")), "0");
 }
+
+/// Where the rows of a table lie: how many each partition has.
+fn lying(client: &mut Client, name: &str) -> Vec<usize> {
+    let table = client.table(name).expect("there");
+    let found: Vec<_> = client.scan_all(&table).map(|found| found.expect("a row").partition).collect();
+    table.partitions().map(|partition| found.iter().filter(|one| **one == partition).count()).collect()
+}
+
+/// What does not fit is refused in one line; then a database of three ranges is made.
+fn ranges(main: &mut Talk) {
+    let with = |more: &str| format!("CREATE DATABASE bank WITH (policy = durable, factor = 3, {more})");
+    for (more, says) in [
+        ("partitions = 3, partition_by = '(w)', ranges = '20,10'", "`10` does not come behind `20`"),
+        (
+            "partitions = 3, partition_by = '(w)', ranges = '10,x'",
+            "`x` is no bound of `w`, which is of type int",
+        ),
+        (
+            "partitions = 4, partition_by = '(w)', ranges = '10,20'",
+            "4 partitions have 3 bounds between them, not 2",
+        ),
+        ("ranges = '10,20'", "there is none"),
+    ] {
+        let said = main.say(&with(more));
+        assert!(
+            said.starts_with("22023") && said.contains(says) && said.lines().count() <= 2,
+            "{more}: {said}"
+        );
+    }
+    main.good(&with("partitions = 3, partition_by = '(w)', ranges = '10,20'"));
+}
+
+/// PR-270: what reads, writes, loads, calls and scans finds a row by its bounds, whoever asks.
+#[test]
+fn pr270_rows_that_are_spread_by_ranges_lie_where_the_bounds_say() {
+    let mut cluster = Cluster::start();
+    let mut client = cluster.ready();
+    let service = service(&cluster);
+    let mut main = Talk::new(&service);
+    ranges(&mut main);
+    let mut bank = within(&service, "bank");
+    bank.good("CREATE TABLE depot (w int PRIMARY KEY, n int)");
+    bank.good("CREATE TABLE item (w int REFERENCES depot, id int, n int, PRIMARY KEY (w, id))");
+    let lines: String = (0..35).map(|w| format!("{w}\t1\n")).collect();
+    assert_eq!(bank.copy("COPY depot FROM STDIN", &lines), "COPY 35");
+    assert_eq!(lying(&mut client, "bank.depot"), [10, 10, 15]);
+    for w in [-3, 9] {
+        bank.good(&format!("INSERT INTO depot VALUES ({w}, 1) ON CONFLICT (w) DO NOTHING"));
+        bank.good(&format!("INSERT INTO item VALUES ({w}, 1, 7)"));
+    }
+    // One transaction over what lies in one range, and none beyond it.
+    for text in
+        ["BEGIN", "UPDATE depot SET n = 2 WHERE w = 10", "UPDATE depot SET n = 2 WHERE w = 19", "COMMIT"]
+    {
+        bank.good(text);
+    }
+    refused(
+        &mut bank,
+        &[("BEGIN; UPDATE depot SET n = 3 WHERE w = 19; UPDATE depot SET n = 3 WHERE w = 20", "0A000", "")],
+    );
+    assert_eq!(bank.good("SELECT count(*), sum(n) FROM depot WHERE w >= 8 AND w < 21"), "13|15");
+    assert_eq!(bank.good("SELECT w FROM depot WHERE w > 32 OR w < 0 ORDER BY w"), "-3\n33\n34");
+    let explained = bank.good("EXPLAIN SELECT * FROM depot WHERE w >= 21");
+    assert!(explained.contains("1 of 3") || explained.contains("1 partition"), "{explained}");
+    // A procedure runs where its first argument lies.
+    bank.good(
+        "CREATE PROCEDURE mark(w bigint) LANGUAGE wasm AS $$(module (import \"arg\" \"push w\" (func $w)) \
+         (import \"value\" \"int\" (func $int (param i64))) (import \"table:depot\" \"put\" (func $put)) \
+         (func (export \"run\") (call $w) (call $int (i64.const 9)) (call $put)))$$",
+    );
+    for w in [5, 15, 1_000] {
+        bank.good(&format!("CALL mark({w})"));
+    }
+    assert_eq!(lying(&mut client, "bank.depot"), [11, 10, 16]);
+    assert_eq!(bank.good("SELECT sum(n) FROM depot WHERE w IN (5, 15, 1000)"), "27");
+    // The native loader, and a primary that is lost.
+    let depot = client.table("bank.depot").expect("there");
+    let mut loader = client.load(&depot, client::LoadOptions::default());
+    for w in 2_000..2_020 {
+        loader.add(&mut client, &Row::new(vec![Value::Int(w), Value::Int(1)])).expect("goes");
+    }
+    assert_eq!(loader.finish(&mut client).expect("loaded").rows, 20);
+    cluster.kill(1);
+    assert_eq!(bank.good("SELECT count(*) FROM depot"), "57");
+    assert_eq!(lying(&mut client, "bank.depot"), [11, 10, 36]);
+    assert_eq!(
+        client.get(&depot, &[Value::Int(19)]).expect("reads").map(|row| row.values[1].clone()),
+        Some(Value::Int(2))
+    );
+}

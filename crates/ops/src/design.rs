@@ -64,6 +64,7 @@ impl Choices {
             holds: Holds::Table,
             global: false,
             ship: Ship::Effects,
+            ranges: types::Ranges::default(),
         })
     }
 

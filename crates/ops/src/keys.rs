@@ -82,7 +82,7 @@ pub fn range(
     let alone = !prefix.is_empty() && prefix.len() >= table.schema().partition_by();
     let partitions = match partition_key(table.schema(), &from) {
         Ok(_) if alone => vec![table.partition_of(&from)?],
-        _ => table.partitions().collect(),
+        _ => table.partitions_between(&from, &to).collect(),
     };
     Ok(Range { from: from.into(), to: to.into(), partitions })
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use types::data::Schema;
 use types::data::constraint::{Constraint, Demand, Standing};
 use types::system::SEQUENCES;
-use types::{CatalogTable, TableId, TableRecord};
+use types::{CatalogTable, Ranges, TableId, TableRecord};
 use wire::control::{AdminCommand, CreateTable as Request};
 use wire::{RecordText, TableChange};
 
@@ -95,27 +95,34 @@ pub fn name(name: &ObjectName) -> Result<String, Failure> {
 /// The cluster's request for a CREATE DATABASE.
 pub fn request(named: &ObjectName, options: &[SqlOption]) -> Result<Request, Failure> {
     let mut request = Request::database(&name(named)?, "durable");
+    let mut bounds = None;
     for option in options {
         match option {
+            SqlOption::KeyValue { key, value } if folded(key) == "ranges" => {
+                bounds = Some(ddl::option_text(value)?);
+            }
             SqlOption::KeyValue { key, value } if folded(key) == "partition_by" => {
                 let by = several::partition_key(&ddl::option_text(value)?)?;
                 request.schema = types::database::catalog_schema_by(&by).map_err(define::invalid)?;
             }
             SqlOption::KeyValue { key, value } if folded(key) == "transactions" => {
-                let text = ddl::option_text(value)?;
-                request.global = match text.as_str() {
-                    "global" => true,
-                    "partition" => false,
-                    _ => {
-                        let message = format!("invalid value for parameter \"transactions\": \"{text}\"");
-                        return Err(Failure::new("22023", message).hint("it is partition or global"));
-                    }
-                };
+                request.global = several::are_global(&ddl::option_text(value)?)?;
             }
             option => ddl::apply(option, &mut request)?,
         }
     }
+    if let (Some(bounds), Some(column)) = (&bounds, request.schema.columns().get(2)) {
+        let invalid =
+            |why: String| Failure::new("22023", format!("invalid value for parameter \"ranges\": {why}"));
+        request.ranges = Ranges::parse(bounds, column).map_err(invalid)?;
+        let fault = request.ranges.fault(&request.schema.columns()[2..], request.partitions.max(1));
+        fault.map_or(Ok(()), |why| Err(invalid(why)))?;
+    }
     match (request.partitions, request.schema.columns().len() > 2) {
+        (_, false) if bounds.is_some() => {
+            Err(Failure::new("22023", "ranges are of a partition key, and there is none")
+                .hint("say partitions and partition_by, too"))
+        }
         (_, false) if request.global => Ok(request),
         (_, true) if request.global => Err(Failure::new("22023", "a database of global transactions has no partition_by")
             .hint("each of its tables is spread by its own primary key")),

@@ -184,7 +184,7 @@ pub(crate) fn apply(option: &SqlOption, request: &mut Request) -> Result<(), Fai
             request.failover_target_ms = Some(target);
         }
         _ => {
-            let hint = "the options are engine, log, policy, partitions, partition_by, factor, min_in_sync, available, standby and failover_target, and of a database ship and transactions";
+            let hint = "the options are engine, log, policy, partitions, partition_by, factor, min_in_sync, available, standby and failover_target, and of a database ship, ranges and transactions";
             return Err(Failure::new("22023", format!("unrecognized parameter \"{name}\"")).hint(hint));
         }
     }

@@ -87,6 +87,9 @@ pub fn range(table: &Table, source: &Source, values: &[Value]) -> Option<Range> 
         range.exact = !ends || below || !schema.columns()[*column].nullable;
     }
     range.exact &= used == with_values.len();
+    if prefix.len() < schema.partition_by() {
+        range.partitions = table.partitions_between(&range.from, &range.to).collect();
+    }
     range.by = if prefix.is_empty() { entries(table, &with_values, used > 0) } else { None };
     (range.to.is_empty() || range.from < range.to).then_some(range)
 }

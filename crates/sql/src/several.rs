@@ -50,6 +50,18 @@ pub fn partition_key(text: &str) -> Result<Vec<Column>, Failure> {
     Ok(columns.into_iter().map(bare).collect())
 }
 
+/// The option `transactions` of a database: whether they reach over all partitions.
+pub fn are_global(text: &str) -> Result<bool, Failure> {
+    match text {
+        "global" => Ok(true),
+        "partition" => Ok(false),
+        _ => {
+            let message = format!("invalid value for parameter \"transactions\": \"{text}\"");
+            Err(Failure::new("22023", message).hint("it is partition or global"))
+        }
+    }
+}
+
 /// What a database of global transactions does not keep is not asked for: its partitions take in what was
 /// committed, whatever it is.
 fn is_kept(handle: &Handle, changes: &[TableChange]) -> Result<(), Failure> {

@@ -9,6 +9,7 @@ use crate::ids::{
 use crate::index::Indexes;
 use crate::policy::{LogKind, Policy};
 use crate::position::{Epoch, Lsn, Position, Term};
+use crate::ranges::Ranges;
 use crate::scheme::Scheme;
 use crate::ship::Ship;
 use serde::{Deserialize, Serialize};
@@ -206,6 +207,9 @@ pub struct TableRecord {
     /// Of a database: what members are sent of a call of a procedure.
     #[serde(default, skip_serializing_if = "Ship::is_effects")]
     pub ship: Ship,
+    /// Of a database: the bounds of its partitions, where rows are spread by ranges and not by the hash.
+    #[serde(default, skip_serializing_if = "Ranges::is_empty")]
+    pub ranges: Ranges,
     /// What this version does not know.
     #[serde(flatten)]
     pub unknown: Unknown,
@@ -232,6 +236,7 @@ impl TableRecord {
             failover_target_ms: None,
             holds: Holds::Table,
             ship: Ship::Effects,
+            ranges: Ranges::default(),
             unknown: Unknown::default(),
         }
     }

@@ -422,6 +422,9 @@ pub struct CreateTable {
     /// Of a database: what members are sent of a call of a procedure.
     #[serde(default, skip_serializing_if = "types::Ship::is_effects")]
     pub ship: types::Ship,
+    /// Of a database of several partitions: their bounds, where rows are not spread by a hash.
+    #[serde(default, skip_serializing_if = "types::Ranges::is_empty")]
+    pub ranges: types::Ranges,
 }
 
 impl CreateTable {
@@ -444,6 +447,7 @@ impl CreateTable {
             holds: types::Holds::Table,
             global: false,
             ship: types::Ship::Effects,
+            ranges: types::Ranges::default(),
         }
     }
 

@@ -5,8 +5,11 @@ use std::fmt;
 use std::hint::black_box;
 use types::{ClusterId, Generation, Member};
 
-/// The protocol version that this build speaks.
-pub const PROTOCOL: u32 = 1;
+/// The protocol version that this build speaks. Another number wherever a message has another form, or a
+/// record has a field that whoever does not know it would act wrongly without.
+///
+/// 2: [`crate::peer::LogReport`] says with what code calls are made, and databases have ranges.
+pub const PROTOCOL: u32 = 2;
 
 /// What the other side wants to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -32,6 +32,8 @@ pub struct Target {
     pub binary: Option<PathBuf>,
     /// `--nodes N`: nodes of a started cluster. 0 stands for 3.
     pub nodes: u32,
+    /// Nodes of a started cluster can be cut off.
+    pub faults: bool,
     /// `--set SECTION.KEY=VALUE`: settings of a started cluster's processes over the defaults.
     pub settings: Vec<(String, String)>,
 }
@@ -106,7 +108,7 @@ impl Ours {
         if controllers.is_empty() {
             let own = common.folder("cluster")?;
             let mut options = ClusterOptions::new(own.path().join("cluster"));
-            options.faults = false;
+            options.faults = target.faults;
             options.nodes = if target.nodes == 0 { 3 } else { target.nodes };
             options.settings = target.settings.clone();
             options.binary = target.binary.clone().unwrap_or(options.binary);
@@ -124,6 +126,12 @@ impl Ours {
     /// The folder whose disk the nodes use, where it is known.
     pub fn folder(&self) -> Option<&Path> {
         self.folder.as_ref().map(TempDir::path)
+    }
+
+    /// The processes of a started cluster, to do something to them.
+    pub(crate) fn cluster(&mut self) -> Result<&mut Cluster, BenchError> {
+        let none = || BenchError::Usage("nodes fail in a cluster of its own alone".into());
+        self.cluster.as_mut().ok_or_else(none)
     }
 
     /// Where the nodes of a started cluster take SQL.

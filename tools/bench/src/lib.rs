@@ -38,7 +38,7 @@ pub use gleambook::{GleambookOptions, gleambook};
 pub use options::{Common, LoadSize};
 pub use report::Line;
 pub use sql::{SqlOptions, sql};
-pub use tpcc::{Scale, TPCC_LINES, TpccOptions, tpcc};
+pub use tpcc::{By, Scale, TPCC_LINES, TpccOptions, tpcc, tpcc_programs};
 pub use ycsb::letters::Letter;
 pub use ycsb::store::Asking;
 pub use ycsb::sweep::Sweep;

@@ -174,9 +174,12 @@ pub struct SqlArgs {
 #[command(after_help = "Examples:
   understudy bench tpcc
   understudy bench tpcc --warehouses 1 --partitions 1 --items 1000 --customers 30
+  understudy bench tpcc --by procedure --ship calls --policy sync
+  understudy bench tpcc --by procedure --faults kill,stop,cut --items 1000 --customers 30
 
-The specification's conditions of consistency are checked when the rows are loaded and behind all rounds, and all replicas must have the
-same rows then. What deviates from the specification is named in the line; rows of other warehouses are not asked for.")]
+The specification's conditions of consistency are checked when the rows are loaded and behind all rounds, on each replica, and all
+replicas must have the same rows then; with --faults behind each round. What deviates from the specification is named in the line; rows
+of other warehouses are not asked for.")]
 pub struct TpccArgs {
     /// What every bench takes.
     #[command(flatten)]
@@ -199,6 +202,32 @@ pub struct TpccArgs {
     /// Policy of our database.
     #[arg(long, default_value = "durable")]
     pub policy: String,
+    /// Each transaction as statements over the gateway, or as a call of a procedure that is compiled in.
+    #[arg(long, value_enum, default_value_t = TpccByArg::Sql)]
+    pub by: TpccByArg,
+    /// What backups are sent of a call.
+    #[arg(long, value_enum, default_value_t = super::cluster::ShipArg::Effects)]
+    pub ship: super::cluster::ShipArg,
+    /// By procedure: a round for each of kill, stop and cut, in the middle of which it happens to the node
+    /// that leads most.
+    #[arg(long, value_delimiter = ',', value_name = "FAULT", value_parser = fault)]
+    pub faults: Vec<local::demo::Fault>,
+    /// Transactions of a hundred that touch another warehouse: only 0, which the line names as a deviation.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0)]
+    pub remote: u32,
+}
+
+/// How TPC-C's transactions are asked for.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TpccByArg {
+    /// Statements.
+    Sql,
+    /// Calls of procedures.
+    Procedure,
+}
+
+fn fault(text: &str) -> Result<local::demo::Fault, String> {
+    text.parse().map_err(|error: local::LocalError| error.to_string())
 }
 
 /// `understudy bench gleambook`.

@@ -115,6 +115,10 @@ transaction manager, which keeps all commits in the table sys_commits.")]
         /// The columns that all primary keys begin with: `w_id`, a whole number, or `tenant:text,year:int`.
         #[arg(long, value_name = "COLUMNS")]
         partition_by: Option<String>,
+        /// The lowest value of each partition behind the first one, ascending, in the first column of
+        /// --partition-by: `100,200` for three partitions. Without it a hash spreads the rows.
+        #[arg(long, value_name = "BOUNDS", requires = "partition_by", allow_hyphen_values = true)]
+        ranges: Option<String>,
         /// Copies; otherwise 3, or as many as there are nodes.
         #[arg(long, value_name = "COPIES")]
         factor: Option<u8>,

@@ -1,7 +1,8 @@
 //! `bench`.
 
 use crate::args::bench::{
-    BenchCommand, CommonArgs, CompareArgs, GleambookArgs, LoadArgs, LogArgs, SqlArgs, TpccArgs, YcsbArgs,
+    BenchCommand, CommonArgs, CompareArgs, GleambookArgs, LoadArgs, LogArgs, SqlArgs, TpccArgs, TpccByArg,
+    YcsbArgs,
 };
 use crate::args::cluster::{EngineArg, LogArg};
 use crate::connect::Context;
@@ -155,6 +156,13 @@ fn tpcc(args: TpccArgs) -> TpccOptions {
         clients: args.clients,
         partitions: args.partitions,
         policy: args.policy,
+        by: match args.by {
+            TpccByArg::Sql => bench::By::Sql,
+            TpccByArg::Procedure => bench::By::Procedure,
+        },
+        ship: args.ship.into(),
+        faults: args.faults,
+        remote: args.remote,
         ..TpccOptions::default()
     }
 }

@@ -10,9 +10,9 @@ use serde::Serialize;
 use types::data::{Column, Schema, parse_columns};
 use types::database::SHARED;
 use types::policy::Below;
-use types::{EngineKind, LogKind, Policy, Scheme, Ship, TableRecord};
+use types::{EngineKind, LogKind, Policy, Ranges, Scheme, Ship, TableRecord};
 use wire::RecordText;
-use wire::control::{AdminCommand, AlterTable};
+use wire::control::{AdminCommand, AlterTable, CreateTable};
 
 /// A database in one object.
 #[derive(Serialize)]
@@ -31,6 +31,9 @@ struct Shown {
     survives: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     partition_by: Vec<String>,
+    /// The lowest value of each partition behind the first one. Empty: a hash spreads the rows.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ranges: Vec<String>,
     /// How far a transaction reaches: `partition` or `global`.
     transactions: &'static str,
 }
@@ -52,6 +55,7 @@ impl Shown {
             ship: record.ship,
             survives: survive::survives(policy, policy.factor.into()),
             partition_by: record.partition_key().iter().map(|column| column.name.clone()).collect(),
+            ranges: record.ranges.values(),
             transactions: if record.is_global() { "global" } else { "partition" },
         }
     }
@@ -66,7 +70,14 @@ impl Shown {
             several if self.transactions == "global" => {
                 format!("{several} partitions, with transactions over all of them")
             }
-            several => format!("{several} partitions by ({})", self.partition_by.join(", ")),
+            several => {
+                let at = if self.ranges.is_empty() { "" } else { ", from " };
+                format!(
+                    "{several} partitions by ({}){at}{}",
+                    self.partition_by.join(", "),
+                    self.ranges.join(", ")
+                )
+            }
         };
         let ship = if self.ship.is_effects() { "" } else { "; calls are shipped" };
         format!(
@@ -82,6 +93,7 @@ pub fn run(command: DatabaseCommand, context: &mut Context) -> Result<(), Failur
             name,
             partitions,
             partition_by,
+            ranges,
             factor,
             policy,
             min_in_sync,
@@ -115,10 +127,8 @@ pub fn run(command: DatabaseCommand, context: &mut Context) -> Result<(), Failur
             };
             let mut request = choices.database(&name)?;
             request.ship = ship.into();
-            if let Some(text) = &partition_by {
-                let key = partition_key(text)?;
-                let schema = types::database::catalog_schema_by(&key);
-                request.schema = schema.map_err(|error| Failure::usage(error.to_string()))?;
+            if let Some(by) = &partition_by {
+                spread(&mut request, by, ranges.as_deref())?;
             }
             let client = context.client()?;
             let database = match transactions {
@@ -145,6 +155,17 @@ pub fn run(command: DatabaseCommand, context: &mut Context) -> Result<(), Failur
         }
         DatabaseCommand::Drop { name, yes } => drop(name, yes, context),
     }
+}
+
+/// By which columns rows are spread, and at which bounds if not by a hash.
+fn spread(request: &mut CreateTable, by: &str, bounds: Option<&str>) -> Result<(), Failure> {
+    let key = partition_key(by)?;
+    let schema = types::database::catalog_schema_by(&key);
+    request.schema = schema.map_err(|error| Failure::usage(error.to_string()))?;
+    if let (Some(bounds), Some(column)) = (bounds, key.first()) {
+        request.ranges = Ranges::parse(bounds, column).map_err(Failure::usage)?;
+    }
+    Ok(())
 }
 
 /// The columns of a partition key. One without a type is a whole number.

@@ -128,7 +128,8 @@ pub fn node(args: NodeArgs, context: &mut Context) -> Result<(), Failure> {
             if args.full_failback {
                 run.set.push(("failback.full".into(), "true".into()));
             }
-            let config = load(&run, "node")?;
+            // What workloads have compiled in is in every node of this program.
+            let config = load(&run, "node")?.with_programs(bench::tpcc_programs());
             node::run_node(config, |ports| listening(ports, context)).map_err(stopped)
         }
     }

@@ -81,6 +81,7 @@ impl Controller {
             created_ms: now.wall_ms,
             holds: request.holds,
             ship: request.ship,
+            ranges: request.ranges.clone(),
             failover_target_ms: request.failover_target_ms.filter(|target| *target > 0),
             unknown: as_placed(&request),
             ..TableRecord::new(TableId(cluster.next_table), &request.name, request.schema.clone(), policy)
@@ -519,6 +520,7 @@ fn check_name(holds: Holds, name: &str) -> Result<(), Refusal> {
 fn check_database(request: &CreateTable) -> Result<(), Refusal> {
     let name = &request.name;
     match request.holds {
+        Holds::Table if !request.ranges.is_empty() => Err((USAGE, "ranges are of databases".into())),
         Holds::Table => Ok(()),
         Holds::TableOf(_) => Err((USAGE, format!("table '{name}' is made by its database"))),
         Holds::Database => {
@@ -527,7 +529,9 @@ fn check_database(request: &CreateTable) -> Result<(), Refusal> {
             if !spread.is_ok_and(|schema| schema == request.schema) {
                 return Err((USAGE, format!("database '{name}' has tables, and no columns of its own")));
             }
+            let ranges = Some(&request.ranges).filter(|ranges| !ranges.is_empty());
             let why = match (request.partitions, own.is_empty()) {
+                (_, true) if ranges.is_some() => "ranges are of a partition key, and there is none".into(),
                 (_, true) if request.global && name != SHARED => return Ok(()),
                 (_, false) if request.global => {
                     "global transactions need no partition key: each table is spread by its own key".into()
@@ -541,7 +545,10 @@ fn check_database(request: &CreateTable) -> Result<(), Refusal> {
                 _ if own.iter().any(|column| !column.column_type.may_be_key()) => {
                     "a partition key has no column of type json".into()
                 }
-                _ => return Ok(()),
+                (several, _) => match ranges.and_then(|ranges| ranges.fault(own, several)) {
+                    Some(why) => why,
+                    None => return Ok(()),
+                },
             };
             Err((USAGE, why))
         }

@@ -314,6 +314,7 @@ pub(super) fn request(record: &TableRecord, name: &str, factor: Option<u8>) -> C
         holds: record.holds,
         global: record.is_global(),
         ship: record.ship,
+        ranges: record.ranges.clone(),
     }
 }
 

@@ -54,6 +54,9 @@ pub(crate) enum ConstraintCheck {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Breach(pub String);
 
+/// Indexes that have no place for a row: their tables and numbers.
+pub(crate) type Unplaced = BTreeSet<(TableId, u32)>;
+
 impl Guards {
     /// Of these tables.
     pub fn of(tables: &Tables) -> Guards {
@@ -115,7 +118,7 @@ impl Guards {
         &self,
         engine: &dyn Engine,
         mutations: &[Mutation],
-    ) -> Result<(Vec<Mutation>, BTreeSet<(TableId, u32)>), EngineError> {
+    ) -> Result<(Vec<Mutation>, Unplaced), EngineError> {
         let touched = self.touched(&After::new(engine, mutations))?;
         let (mut changes, mut broken) = (Vec::new(), BTreeSet::new());
         for one in &touched {

@@ -148,7 +148,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// Values between commas, and whether each was in quotes.
-fn split_values(text: &str) -> Result<Vec<(String, bool)>, TextError> {
+pub(crate) fn split_values(text: &str) -> Result<Vec<(String, bool)>, TextError> {
     let mut values = Vec::new();
     let mut rest = text;
     loop {

@@ -102,7 +102,7 @@ pub fn check(session: &mut Session, loaded: Option<u64>) -> Result<(), BenchErro
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Scale, load};
+    use super::super::{By, Scale, load};
     use super::*;
     use crate::options::Common;
     use crate::peers::Servers;
@@ -139,7 +139,7 @@ mod tests {
         let scale = Scale { warehouses: 1, customers: 10, items: 20 };
         let mut servers = Servers::start(&Common::default()).expect("starts");
         let mut session = servers.session().expect("connects");
-        load::load(&mut session, scale, 1, &mut std::io::sink()).expect("loaded");
+        load::load(&mut session, By::Sql, (scale, 1), &mut std::io::sink()).expect("loaded");
         check(&mut session, Some(scale.customers)).expect("all of them hold");
         for (number, broken) in BROKEN {
             session.simple("BEGIN").expect("begins");

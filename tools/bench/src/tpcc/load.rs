@@ -1,8 +1,8 @@
 //! The first population (TPC-C 5.11, clause 4.3.3), as lines of COPY.
 
 use super::draw::{Draw, money};
-use super::schema::{INDEXES, NAMES, TABLES};
-use super::{DISTRICTS, Scale};
+use super::schema::{INDEXES, KEPT, NAMES, TABLES};
+use super::{By, DISTRICTS, Scale};
 use crate::error::BenchError;
 use crate::peers::session::Session;
 use std::io::Write;
@@ -12,24 +12,31 @@ const LOADED_AT: &str = "2026-01-01 00:00:00";
 /// Of ten orders so many are delivered.
 const DELIVERED: u64 = 7;
 
-/// Makes tables and rows in the database that the session is in.
+/// Makes tables and rows in the database that the session is in, and what transactions that are run so find
+/// rows by.
 pub fn load(
     session: &mut Session,
-    scale: Scale,
-    seed: u64,
+    by: By,
+    (scale, seed): (Scale, u64),
     progress: &mut dyn Write,
 ) -> Result<(), BenchError> {
-    for table in TABLES {
+    let kept = if by == By::Procedure { &KEPT[..] } else { &[] };
+    for table in TABLES.iter().chain(kept) {
         session.simple(table)?;
     }
     for warehouse in 1..=scale.warehouses {
         let _ = writeln!(progress, "tpcc: loads warehouse {warehouse} of {}", scale.warehouses);
-        let mut loader = Loader { draw: Draw::new(seed ^ warehouse << 32, scale), scale, warehouse };
+        let draw = Draw::new(seed ^ warehouse << 32, scale);
+        let mut loader = Loader { draw, scale, warehouse, names: Vec::new(), last: Vec::new() };
         for table in NAMES {
             loader.copy(session, table)?;
         }
+        if by == By::Procedure {
+            session.copy("customer_name", &mut loader.names.drain(..))?;
+            session.copy("last_order", &mut loader.last.drain(..))?;
+        }
     }
-    for index in INDEXES {
+    for index in INDEXES.iter().filter(|_| by == By::Sql) {
         session.simple(index)?;
     }
     Ok(())
@@ -40,6 +47,9 @@ struct Loader {
     draw: Draw,
     scale: Scale,
     warehouse: u64,
+    /// Lines of the tables that programs keep.
+    names: Vec<String>,
+    last: Vec<String>,
 }
 
 impl Loader {
@@ -127,6 +137,7 @@ impl Loader {
         let (phone, credit) = (draw.digits(16), if draw.percent(10) { "BC" } else { "GC" });
         let discount = format!("0.{:04}", draw.number(0, 5_000));
         let data = draw.text(300, 500);
+        self.names.push(format!("{}\t{district}\t{last}\t{first}\t{customer}\n", self.warehouse));
         format!(
             "{}\t{district}\t{customer}\t{first}\tOE\t{last}\t{address}\t{phone}\t{LOADED_AT}\t{credit}\t50000.00\t\
              {discount}\t-10.00\t10.00\t1\t0\t{data}\n",
@@ -143,6 +154,8 @@ impl Loader {
 
     fn order(&mut self, district: u64, id: u64, customer: u64) -> Order {
         let lines = self.draw.number(5, 15);
+        // Each customer has one order when it is loaded.
+        self.last.push(format!("{}\t{district}\t{customer}\t{id}\n", self.warehouse));
         let carrier = self.draw.number(1, 10).to_string();
         let order = Order { id, lines, line: String::new() };
         let carrier = if order.is_delivered(self.scale.customers) { carrier } else { "\\N".into() };

@@ -38,3 +38,13 @@ pub const INDEXES: [&str; 2] = [
     "CREATE INDEX customer_by_name ON customer (w_id, d_id, c_last)",
     "CREATE INDEX orders_by_customer ON orders (w_id, d_id, o_c_id)",
 ];
+
+/// What programs find customers and orders by in the place of [`INDEXES`]: tables that they keep themselves.
+pub const KEPT: [&str; 2] = [
+    "CREATE TABLE customer_name (w_id int, d_id int, c_last varchar(16), c_first varchar(16), c_id int, PRIMARY \
+     KEY (w_id, d_id, c_last, c_first, c_id))",
+    "CREATE TABLE last_order (w_id int, d_id int, c_id int, o_id int, PRIMARY KEY (w_id, d_id, c_id))",
+];
+
+/// The names of those.
+pub const KEPT_NAMES: [&str; 2] = ["customer_name", "last_order"];

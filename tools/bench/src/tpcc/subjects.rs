@@ -2,19 +2,20 @@
 
 use super::draw::Draw;
 use super::transactions::{Done, Terminal};
-use super::{DISTRICTS, TpccOptions, conditions, load, schema};
+use super::{By, DISTRICTS, TpccOptions, conditions, load, replicas};
 use crate::cluster::Shared;
 use crate::error::BenchError;
 use crate::peers::postgres::{self, Servers};
 use crate::peers::session::Session;
 use crate::subject::{Counters, Load, Sources, Subject, Way, note};
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// Our user, and the database that holds the tables.
 const US: &str = "understudy";
-const DATABASE: &str = "tpcc";
+pub(super) const DATABASE: &str = "tpcc";
 
 /// How often a transaction is tried again because others were in its way.
 const MAX_TRIES: u32 = 1_000;
@@ -100,6 +101,33 @@ impl Ran {
     }
 }
 
+/// A session with the gateway of one node or another.
+fn open(shared: &Shared, at: usize, database: &str) -> Result<Session, BenchError> {
+    let listeners = shared.borrow().sql_addresses()?;
+    let address = &listeners[at % listeners.len()];
+    let stream = TcpStream::connect(address)
+        .map_err(|error| BenchError::io(format!("{address} cannot be connected to"), error))?;
+    Session::start(stream, US, database)
+}
+
+/// Makes our database and fills it. Gives a session in it.
+pub(super) fn made(
+    options: &TpccOptions,
+    shared: &Shared,
+    by: By,
+    progress: &mut dyn Write,
+) -> Result<Session, BenchError> {
+    let (partitions, policy) = (options.partitions, &options.policy);
+    let spread = if partitions > 1 { ", partition_by = '(w_id)'" } else { "" };
+    let ship = if options.ship.is_effects() { "" } else { ", ship = calls" };
+    let with = format!("partitions = {partitions}, policy = {policy}{spread}{ship}");
+    open(shared, 0, US)?.simple(&format!("CREATE DATABASE {DATABASE} WITH ({with})"))?;
+    let mut control = open(shared, 0, DATABASE)?;
+    load::load(&mut control, by, (options.scale, options.common.seed), progress)?;
+    conditions::check(&mut control, Some(options.scale.customers))?;
+    Ok(control)
+}
+
 /// Our gateway, asked at all nodes.
 pub struct Gateway {
     shared: Shared,
@@ -115,43 +143,27 @@ impl Gateway {
         shared: &Shared,
         progress: &mut dyn Write,
     ) -> Result<Gateway, BenchError> {
-        let listeners = shared.borrow().sql_addresses()?;
-        let open = |at: usize, database: &str| {
-            let address = &listeners[at % listeners.len()];
-            let stream = TcpStream::connect(address)
-                .map_err(|error| BenchError::io(format!("{address} cannot be connected to"), error))?;
-            Session::start(stream, US, database)
-        };
+        let control = made(options, shared, By::Sql, progress)?;
         let (partitions, policy) = (options.partitions, &options.policy);
-        let by = if partitions > 1 { ", partition_by = '(w_id)'" } else { "" };
-        let made =
-            format!("CREATE DATABASE {DATABASE} WITH (partitions = {partitions}, policy = {policy}{by})");
-        open(0, US)?.simple(&made)?;
-        let mut control = open(0, DATABASE)?;
-        load::load(&mut control, options.scale, options.common.seed, progress)?;
-        conditions::check(&mut control, Some(options.scale.customers))?;
         let sessions: Result<Vec<_>, _> =
-            (0..options.clients as usize).map(|at| open(at, DATABASE)).collect();
+            (0..options.clients as usize).map(|at| open(shared, at, DATABASE)).collect();
         let terminals = Terminals::new(options, sessions?);
         let kind = format!("{policy}, {partitions} partitions");
         Ok(Gateway { shared: shared.clone(), control, terminals, kind })
     }
 
-    /// Refuses what TPC-C's conditions refuse, and replicas that differ.
+    /// Refuses what TPC-C's conditions refuse, as SQL and on each replica, and replicas that differ.
     pub fn check(&mut self) -> Result<(), BenchError> {
         conditions::check(&mut self.control, None)?;
         let mut ours = self.shared.borrow_mut();
-        for table in schema::NAMES {
-            ours.check_replicas(&format!("{DATABASE}.{table}"))?;
-        }
-        Ok(())
+        replicas::check(&mut ours, DATABASE, false, &BTreeSet::new()).map(drop)
     }
 
     /// What became of the transactions, in words.
     pub fn told(&self) -> String {
         let all = &self.terminals;
         format!(
-            "{} committed, {} rolled back as specified, {} tries again; the conditions hold, and all replicas are alike",
+            "{} committed, {} rolled back as specified, {} tries again; the conditions hold on each replica, and all are alike",
             all.committed, all.rolled_back, all.again
         )
     }
@@ -203,7 +215,7 @@ impl Theirs {
     pub fn start(options: &TpccOptions, progress: &mut dyn Write) -> Result<Theirs, BenchError> {
         let mut servers = Servers::start(&options.common)?;
         let mut control = servers.session()?;
-        load::load(&mut control, options.scale, options.common.seed, progress)?;
+        load::load(&mut control, By::Sql, (options.scale, options.common.seed), progress)?;
         control.simple("VACUUM ANALYZE")?;
         conditions::check(&mut control, Some(options.scale.customers))?;
         let sessions: Result<Vec<_>, _> = (0..options.clients).map(|_| servers.session()).collect();

@@ -249,7 +249,7 @@ impl TxnClient {
                     let Some(name) = open.to_read.pop() else { return };
                     let value = answer.row().map(|(_, row)| rows::table_value(row));
                     open.operation.reads.push((name, value, open.current.unwrap_or_default()));
-                    match (self.id % 3 == 0 && !open.to_read.is_empty(), self.manager()) {
+                    match (self.id.is_multiple_of(3) && !open.to_read.is_empty(), self.manager()) {
                         // Each statement sees what is committed when it begins.
                         (true, Some(manager)) => self.submit(now, self.known.begin(manager), Purpose::Begin),
                         _ => self.next_read(now),

@@ -112,6 +112,7 @@ fn creation(table: &TablePlan) -> CreateTable {
         standby: table.cold.map(standby),
         failover_target_ms: None,
         ship: table.ship,
+        ranges: types::Ranges::default(),
         holds: if table.database { Holds::Database } else { Holds::Table },
         global: table.part == Part::Written,
     }

@@ -6,7 +6,7 @@ use crate::features::call_maker::CallMaker;
 use bytes::BytesMut;
 use procedure::{Builtin, Runtime, Shape, Tables};
 use std::sync::Arc;
-use types::Lsn;
+use types::{Lsn, Position};
 use wire::Entry;
 use wire::peer::{Append, Refusal};
 
@@ -23,6 +23,18 @@ impl World {
 
     /// Takes an entry in as it goes to who makes calls itself. What it has in its log then, or why not.
     fn take(&mut self, entry: &Entry, settings: &Settings, cold: bool) -> Result<Entry, AppendOutcome> {
+        let behind = (self.data.log.end(), self.data.log.end_crc());
+        self.take_behind(behind, entry, settings, cold)
+    }
+
+    /// The same of an entry that was sent as the next one behind this position.
+    fn take_behind(
+        &mut self,
+        (prev, prev_crc): (Position, u32),
+        entry: &Entry,
+        settings: &Settings,
+        cold: bool,
+    ) -> Result<Entry, AppendOutcome> {
         let mut sent = BytesMut::new();
         entry.put_alone(&mut sent);
         let end = self.data.log.end();
@@ -31,8 +43,8 @@ impl World {
             epoch: Epoch(1),
             from: member(),
             number: 1,
-            prev: end,
-            prev_crc: self.data.log.end_crc(),
+            prev,
+            prev_crc,
             committed: end.lsn,
             secured: end.lsn,
             log_floor: Lsn::ZERO,
@@ -168,4 +180,45 @@ fn pr240_a_replica_sees_each_change_of_tables() {
     assert_eq!(given(&primary.call(31, &[4])), [4]);
     assert_eq!(primary.last().header().kind, Kind::Call);
     follow(&primary);
+}
+
+/// What the document on replication in H-Store leaves to future work: forwards that are lost, come twice, or
+/// overtake each other.
+#[test]
+fn lost_repeated_and_reordered_forwards_of_calls_are_made_once_and_in_order() {
+    let (mut primary, mut replica) = both();
+    let settings = Settings::default();
+    let mut sent = vec![(primary.data.log.end(), primary.data.log.end_crc(), None)];
+    for by in [5, 2, 9] {
+        primary.call(8, &[1, by]);
+        let (end, crc) = (primary.data.log.end(), primary.data.log.end_crc());
+        sent.push((end, crc, Some(primary.last())));
+    }
+    let mut forward = |number: usize| {
+        let (prev, crc, _) = &sent[number - 1];
+        let entry = sent[number].2.as_ref().expect("an entry");
+        let taken = replica.take_behind((*prev, *crc), entry, &settings, false);
+        (taken.map(drop), replica.data.log.end(), replica.counter(1))
+    };
+    let number = |number: i64| Some(Value::Int(number));
+    let (first, end, counter) = forward(1);
+    assert!(first.is_ok() && end == sent[1].0 && counter == number(5));
+    // The second one is lost, or is overtaken by the third: nothing of that is made.
+    let (overtaking, end, counter) = forward(3);
+    let refused = |taken: &Result<(), AppendOutcome>| {
+        matches!(taken, Err(AppendOutcome::Refused(Refusal::Mismatch(_))))
+    };
+    assert!(refused(&overtaking), "it lacks what is before");
+    assert_eq!((end, counter), (sent[1].0, number(5)));
+    // Forwards that come again change nothing.
+    let (again, end, counter) = forward(1);
+    assert!(again.is_ok());
+    assert_eq!((end, counter), (sent[1].0, number(5)));
+    for (at, sum) in [(2, 7), (2, 7), (1, 7), (3, 16), (2, 16), (3, 16)] {
+        let (taken, _, counter) = forward(at);
+        assert!(taken.is_ok(), "{at}");
+        assert_eq!(counter, number(sum), "{at}");
+    }
+    assert_eq!(replica.data.log.end(), primary.data.log.end());
+    assert_eq!(replica.last().crc(), primary.last().crc());
 }
