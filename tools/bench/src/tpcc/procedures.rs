@@ -171,9 +171,9 @@ impl Procedures {
             striking.turn(&mut ours, begun.elapsed())?;
             let goes_on = begun.elapsed() < time || striking.is_open();
             let client = ours.client();
-            for at in 0..asked.len() {
-                if asked[at].is_none() && goes_on {
-                    asked[at] = Some(self.ask(client, at)?);
+            for (at, asked) in asked.iter_mut().enumerate() {
+                if asked.is_none() && goes_on {
+                    *asked = Some(self.ask(client, at)?);
                 }
             }
             if asked.iter().all(Option::is_none) {
