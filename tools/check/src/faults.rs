@@ -45,6 +45,8 @@ pub struct Round {
     pub plan: FaultPlan,
     /// The nodes hit.
     pub nodes: Vec<u32>,
+    /// Whether the controller was killed, too, and soon started again.
+    pub controller: bool,
     /// Just before the first was hit.
     pub injected: u64,
     /// When the last was back: it was let go on, healed, or its process had started.
@@ -126,6 +128,16 @@ impl<'a> Faults<'a> {
                 self.cluster.power_loss_of(id)
             }
         }
+    }
+
+    /// The controller ends at once, in the middle of what it decides.
+    pub fn kill_controller(&mut self) -> Result<(), LocalError> {
+        self.cluster.kill_controller(1)
+    }
+
+    /// The controller comes back.
+    pub fn restart_controller(&mut self) -> Result<(), LocalError> {
+        self.cluster.restart_controller(1)
     }
 
     /// The node comes back.

@@ -55,6 +55,11 @@ pub fn of(history: &[Operation], rounds: &[Round], end: u64) -> Vec<Gap> {
     for operation in history.iter().filter(|operation| operation.what == PROBE) {
         acks.entry(operation.place).or_default().extend(operation.ended());
     }
+    of_acks(acks, rounds, end)
+}
+
+/// The same, from the moments of acknowledgements at each place.
+pub fn of_acks(mut acks: BTreeMap<u32, Vec<u64>>, rounds: &[Round], end: u64) -> Vec<Gap> {
     acks.values_mut().for_each(|times| times.sort_unstable());
     let mut gaps: Vec<Gap> = Vec::new();
     for (at, round) in rounds.iter().enumerate() {
@@ -116,7 +121,8 @@ mod tests {
     #[test]
     fn the_slowest_partition_of_the_worst_round_counts() {
         let plan = |shape, one, other| FaultPlan { shape, faults: [one, other] };
-        let round = |plan, injected, healed| Round { plan, nodes: vec![1], injected, healed };
+        let round =
+            |plan, injected, healed| Round { plan, nodes: vec![1], controller: false, injected, healed };
         let ms = |ms: u64| ms * 1000;
         let rounds = [
             round(plan(Shape::One, Fault::Kill, Fault::Kill), ms(100), ms(600)),

@@ -8,6 +8,7 @@
 //! | which rows are worked on | [`keys`] |
 //! | what was called and what came back, on one clock | [`recorder`] |
 //! | the load over the native client, and over SQL | [`native`], [`sql`] |
+//! | a bank over global transactions | [`bank`] |
 //! | what happens to nodes | [`faults`], [`run`] |
 //! | what the cluster says it lost | [`told`] |
 //! | how long nothing was acknowledged | [`gaps`] |
@@ -15,6 +16,7 @@
 //!
 //! The checkers themselves are pure, in the crate `history`.
 
+mod bank;
 mod faults;
 mod gaps;
 mod keys;
@@ -49,6 +51,9 @@ pub fn check(options: &CheckOptions, out: &mut dyn Progress) -> Result<CheckRepo
     let output = output(options)?;
     let dir = output.join("cluster");
     out.step(&format!("start a cluster of {} nodes in {}", options::NODES, dir.display()));
+    if options.global {
+        return bank::check(options, &output, out);
+    }
     let mut cluster = scene::start(options, &dir)?;
     let mut client = scene::connect(&cluster, options.seed)?;
     let table = scene::create(&mut client, options)?;
@@ -82,6 +87,7 @@ pub fn check(options: &CheckOptions, out: &mut dyn Progress) -> Result<CheckRepo
         injected: run::injected(&rounds),
         failovers: told.failovers,
         counts: counts(&history, not_done),
+        bank: None,
         lost: None,
         gaps: gaps::of(&history, &rounds, end),
         findings: told.findings,

@@ -26,6 +26,8 @@ pub struct CheckOptions {
     pub seed: u64,
     /// Where a wrong history goes; `None`: a new temporary directory.
     pub output: Option<PathBuf>,
+    /// A bank over a database of global transactions instead of rows of one table.
+    pub global: bool,
     /// Settings over every process's configuration: `section.key` and the value.
     pub settings: Vec<(String, String)>,
 }
@@ -39,6 +41,7 @@ impl Default for CheckOptions {
             faults: vec![Fault::Kill, Fault::Stop, Fault::Cut, Fault::Power],
             seed: 1,
             output: None,
+            global: false,
             settings: Vec::new(),
         }
     }

@@ -41,6 +41,11 @@ impl Shared {
         self.stop.load(Ordering::Relaxed)
     }
 
+    /// One more was answered.
+    pub fn count(&self) {
+        self.done.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Operations that were answered.
     pub fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)

@@ -37,6 +37,21 @@ pub struct Lost {
     pub reads: u64,
 }
 
+/// Global transactions, where the load was a bank.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Bank {
+    /// Accounts.
+    pub accounts: u64,
+    /// What they hold together.
+    pub total: i64,
+    /// Transfers whose commit was acknowledged.
+    pub committed: u64,
+    /// Transfers that surely did nothing: another one was faster, or somebody was not there.
+    pub aborted: u64,
+    /// Snapshots of all accounts that were read.
+    pub snapshots: u64,
+}
+
 /// A check.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct CheckReport {
@@ -51,6 +66,9 @@ pub struct CheckReport {
     /// Operations.
     #[serde(flatten)]
     pub counts: Counts,
+    /// What a bank saw; none without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bank: Option<Bank>,
     /// What was subtracted; none where the policy promises that nothing is lost.
     pub lost: Option<Lost>,
     /// The longest gaps, per kind of fault.
@@ -92,6 +110,11 @@ impl CheckReport {
         counts.add_row(["operations", &grouped(self.counts.operations), &sql]);
         counts.add_row(["unknown", &grouped(self.counts.unknown), "writes that may have been done or not"]);
         counts.add_row(["not done", &grouped(self.counts.not_done), "refused, or reads without an answer"]);
+        if let Some(bank) = &self.bank {
+            let transfers = format!("{} transfers committed", grouped(bank.committed));
+            let snapshots = format!("{} snapshots of {} accounts", grouped(bank.snapshots), bank.accounts);
+            counts.add_row(["bank", &transfers, &snapshots]);
+        }
         if let Some(lost) = &self.lost {
             let more = format!(
                 "subtracted, with {} reads of it and {} writes over SQL around it",
@@ -154,6 +177,7 @@ mod tests {
             injected: BTreeMap::from([("kill".into(), 2)]),
             failovers: 3,
             counts: Counts { operations: 12_345, sql: 2345, rows: 40, ..Counts::default() },
+            bank: None,
             lost: Some(Lost { reported: 17, unsure: 1, reads: 5 }),
             gaps: vec![gap],
             findings: Vec::new(),

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
+use types::PartitionId;
 
 /// Sessions of the load over SQL.
 const SESSIONS: u32 = 3;
@@ -26,6 +27,10 @@ const WARM_UP: f64 = 0.7;
 const GONE: f64 = 0.45;
 /// Between the ends of two faults at once, and before a node that is back is hit again.
 const BETWEEN: Duration = Duration::from_millis(150);
+/// How long a killed controller is away.
+const AWAY: Duration = Duration::from_millis(400);
+/// What the manager's partition counts for where it is to be hit.
+const MANAGER_WEIGHT: usize = 1000;
 /// Between two live lines.
 const LIVE: Duration = Duration::from_millis(1000);
 
@@ -49,7 +54,7 @@ pub struct Played {
 }
 
 /// Asks the threads to stop, also when something fails.
-struct StopOnDrop<'a>(&'a Shared);
+pub struct StopOnDrop<'a>(pub &'a Shared);
 
 impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
@@ -76,12 +81,41 @@ impl Threads<'_> {
     }
 }
 
+/// Whose primaries are hit.
+pub struct Targets {
+    /// Partitions: who leads most of them is hit first.
+    pub partitions: Vec<PartitionId>,
+    /// The transaction manager's; with one the controller is killed, too.
+    pub manager: Option<PartitionId>,
+}
+
+/// What faults are played on, while a load runs.
+pub struct Stage<'a> {
+    pub options: &'a CheckOptions,
+    pub cluster: &'a mut Cluster,
+    pub client: &'a mut Client,
+    pub shared: &'a Shared,
+    pub gateways: &'a Gateways,
+    pub targets: Targets,
+}
+
+impl Stage<'_> {
+    /// Plays faults to the end, or until the load is broken.
+    pub fn play(self, broken: &dyn Fn() -> bool, out: &mut dyn Progress) -> Result<Vec<Round>, LocalError> {
+        let Stage { options, cluster, client, shared, gateways, targets } = self;
+        let faults = Faults::new(cluster, shared, gateways, options.is_volatile(), options.seed);
+        let start = Instant::now();
+        let mut playing = Playing { faults, client, targets, broken, shared, start, shown: (start, 0) };
+        playing.play(options, out)
+    }
+}
+
 /// Somebody who harms the cluster while the load runs.
-struct Playing<'a, 'scope> {
+struct Playing<'a> {
     faults: Faults<'a>,
     client: &'a mut Client,
-    table: &'a Table,
-    threads: Threads<'scope>,
+    targets: Targets,
+    broken: &'a dyn Fn() -> bool,
     shared: &'a Shared,
     start: Instant,
     shown: (Instant, u64),
@@ -104,14 +138,13 @@ impl Run<'_> {
             };
             let native = scope.spawn(move || load.run());
             let threads = Threads { native, sql: (1..=SESSIONS).map(session).collect() };
-            let faults = Faults::new(cluster, shared, &gateways, options.is_volatile(), seed);
-            let start = Instant::now();
-            let shown = (start, 0);
-            let mut playing = Playing { faults, client, table, threads, shared, start, shown };
-            let rounds = playing.play(options, out);
+            let targets = Targets { partitions: table.partitions().collect(), manager: None };
+            let broken = || threads.is_broken();
+            let stage = Stage { options, cluster, client, shared, gateways: &gateways, targets };
+            let rounds = stage.play(&broken, out);
             drop(stop);
             let end = shared.now();
-            let joined = playing.threads.join();
+            let joined = threads.join();
             // Why the load ended is the better reason.
             let (native, records) = joined?;
             Ok(Played { records, native, rounds: rounds?, end })
@@ -119,7 +152,7 @@ impl Run<'_> {
     }
 }
 
-impl Playing<'_, '_> {
+impl Playing<'_> {
     fn play(&mut self, options: &CheckOptions, out: &mut dyn Progress) -> Result<Vec<Round>, LocalError> {
         let seconds = options.seconds as f64;
         let length = round_seconds(seconds - WARM_UP, options.faults.len());
@@ -128,11 +161,11 @@ impl Playing<'_, '_> {
         self.until(WARM_UP, out)?;
         for plan in plans.iter().cycle() {
             let begins = WARM_UP + rounds.len() as f64 * length;
-            if begins + length > seconds || self.threads.is_broken() {
+            if begins + length > seconds || (self.broken)() {
                 break;
             }
             self.until(begins, out)?;
-            let round = self.round(*plan, begins + GONE * length, out)?;
+            let round = self.round(*plan, (rounds.len(), begins + GONE * length), out)?;
             rounds.push(round);
         }
         self.until(seconds, out)?;
@@ -141,7 +174,7 @@ impl Playing<'_, '_> {
 
     /// Looks at the cluster until so many seconds after the start.
     fn until(&mut self, seconds: f64, out: &mut dyn Progress) -> Result<(), LocalError> {
-        while self.start.elapsed().as_secs_f64() < seconds && !self.threads.is_broken() {
+        while self.start.elapsed().as_secs_f64() < seconds && !(self.broken)() {
             self.client.poll(CLUSTER_POLL_INTERVAL)?;
             let (at, done) = self.shown;
             if at.elapsed() >= LIVE {
@@ -159,20 +192,34 @@ impl Playing<'_, '_> {
         Ok(())
     }
 
-    /// How many partitions each node leads.
-    fn leading(&self) -> BTreeMap<u32, usize> {
+    /// How many partitions each node leads; every other time the manager's counts for more than all.
+    fn leading(&self, round: usize) -> BTreeMap<u32, usize> {
         let map = self.client.cluster_map();
         let mut leading = BTreeMap::new();
-        for record in self.table.partitions().filter_map(|partition| map.partition(partition)) {
+        for record in self.targets.partitions.iter().filter_map(|partition| map.partition(*partition)) {
             *leading.entry(record.primary.node.0).or_default() += 1;
+        }
+        let manager = self.targets.manager.filter(|_| round.is_multiple_of(2));
+        if let Some(record) = manager.and_then(|partition| map.partition(partition)) {
+            *leading.entry(record.primary.node.0).or_default() += MANAGER_WEIGHT;
         }
         leading
     }
 
-    /// Plays a round; nodes come back so many seconds after the start.
-    fn round(&mut self, plan: FaultPlan, back: f64, out: &mut dyn Progress) -> Result<Round, LocalError> {
-        let nodes = self.faults.choose(plan, &self.leading());
+    /// Plays a round of this number; nodes come back so many seconds after the start.
+    fn round(
+        &mut self,
+        plan: FaultPlan,
+        (number, back): (usize, f64),
+        out: &mut dyn Progress,
+    ) -> Result<Round, LocalError> {
+        let nodes = self.faults.choose(plan, &self.leading(number));
         let injected = self.faults.now();
+        let controller = self.targets.manager.is_some() && number % 3 == 1;
+        if controller {
+            self.faults.kill_controller()?;
+            out.line(&format!("    {:5.1} s  the controller is killed", self.start.elapsed().as_secs_f64()));
+        }
         let hits: Vec<(Fault, u32)> = plan.faults.into_iter().zip(nodes.iter().copied()).collect();
         for (fault, node) in &hits {
             self.faults.strike(*fault, *node)?;
@@ -181,6 +228,10 @@ impl Playing<'_, '_> {
                 self.start.elapsed().as_secs_f64(),
                 fault.done()
             ));
+        }
+        if controller {
+            std::thread::sleep(AWAY);
+            self.faults.restart_controller()?;
         }
         self.until(back, out)?;
         for (turn, (fault, node)) in hits.iter().enumerate() {
@@ -197,7 +248,7 @@ impl Playing<'_, '_> {
             std::thread::sleep(BETWEEN * 2);
             self.faults.heal(fault, node)?;
         }
-        Ok(Round { plan, nodes, injected, healed: self.faults.now() })
+        Ok(Round { plan, nodes, controller, injected, healed: self.faults.now() })
     }
 }
 
@@ -208,6 +259,9 @@ pub fn injected(rounds: &[Round]) -> BTreeMap<String, u64> {
         let count = if round.plan.shape == Shape::One { 1 } else { 2 };
         for fault in round.plan.faults.iter().take(count) {
             *injected.entry(fault.to_string()).or_default() += 1;
+        }
+        if round.controller {
+            *injected.entry("controller".into()).or_default() += 1;
         }
     }
     injected

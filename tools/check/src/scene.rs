@@ -40,8 +40,13 @@ pub fn start(options: &CheckOptions, dir: &Path) -> Result<Cluster, LocalError> 
 
 /// A client with sessions and connections of its own.
 pub fn connect(cluster: &Cluster, seed: u64) -> Result<Client, LocalError> {
+    connect_within(cluster, seed, CALL_TIMEOUT)
+}
+
+/// The same; blocking calls may take so long.
+pub fn connect_within(cluster: &Cluster, seed: u64, timeout: Duration) -> Result<Client, LocalError> {
     let controllers = cluster.controllers();
-    let mut options = Options { controllers, timeout: CALL_TIMEOUT, wait: true, ..Options::default() };
+    let mut options = Options { controllers, timeout, wait: true, ..Options::default() };
     options.agent = "understudy check".into();
     options.secret = local::secret();
     options.core.seed = seed;
@@ -59,9 +64,17 @@ pub fn create(client: &mut Client, options: &CheckOptions) -> Result<Table, Loca
         partitions: PARTITIONS,
         ..CreateTable::new(TABLE, schema, &policy.name)
     };
+    once_heard(client, |client| client.create_table(&table))
+}
+
+/// Does what is refused until the controller has heard every node.
+pub fn once_heard<T>(
+    client: &mut Client,
+    act: impl Fn(&mut Client) -> Result<T, ClientError>,
+) -> Result<T, LocalError> {
     let deadline = Instant::now() + HEARD_WITHIN;
     loop {
-        match client.create_table(&table) {
+        match act(client) {
             Err(ClientError::Admin { status: REFUSED, .. }) if Instant::now() < deadline => {
                 client.poll(ASK_AGAIN)?;
             }

@@ -1,6 +1,6 @@
 //! A wrong history, as files that show it: all of it, and for each finding the operations that matter.
 
-use history::{Finding, Operation};
+use history::{Finding, Operation, Transaction};
 use local::LocalError;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,11 +12,49 @@ const WRONG: &str = "wrong.txt";
 /// The most operations that are shown around a finding.
 const SHOWN: usize = 400;
 
+/// What a history consists of.
+pub trait Entry {
+    /// Its number in the history.
+    fn number(&self) -> u64;
+    /// True if a finding is about it.
+    fn is_of(&self, finding: &Finding) -> bool;
+    /// As a line of a file.
+    fn line(&self) -> String;
+}
+
+impl Entry for Operation {
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn is_of(&self, finding: &Finding) -> bool {
+        finding.concerns(self)
+    }
+
+    fn line(&self) -> String {
+        self.to_line()
+    }
+}
+
+impl Entry for Transaction {
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn is_of(&self, finding: &Finding) -> bool {
+        finding.operations.contains(&self.number)
+    }
+
+    fn line(&self) -> String {
+        self.to_line()
+    }
+}
+
 /// Writes both, if something is wrong. Where the shorter one is.
 pub fn write(
     output: &Path,
     findings: &[Finding],
-    history: &[Operation],
+    history: &[impl Entry],
 ) -> Result<Option<PathBuf>, LocalError> {
     if findings.is_empty() {
         return Ok(None);
@@ -28,7 +66,7 @@ pub fn write(
     };
     let mut lines = String::new();
     for operation in history {
-        lines.push_str(&operation.to_line());
+        lines.push_str(&operation.line());
         lines.push('\n');
     }
     let all = put(HISTORY, lines)?;
@@ -40,15 +78,15 @@ pub fn write(
 }
 
 /// A finding with what it concerns, in the order in which it was called; what shows it is marked.
-fn show(finding: &Finding, history: &[Operation]) -> String {
+fn show<E: Entry>(finding: &Finding, history: &[E]) -> String {
     let mut text = format!("\n{}\n", finding.sentence);
-    let concerned: Vec<&Operation> = history.iter().filter(|operation| finding.concerns(operation)).collect();
-    let marked = |operation: &Operation| finding.operations.contains(&operation.number);
+    let concerned: Vec<&E> = history.iter().filter(|operation| operation.is_of(finding)).collect();
+    let marked = |operation: &E| finding.operations.contains(&operation.number());
     let first = concerned.iter().position(|operation| marked(operation)).unwrap_or(0);
     let from = first.saturating_sub(SHOWN / 4);
     for operation in concerned.iter().skip(from).take(SHOWN) {
         let mark = if marked(operation) { ">" } else { " " };
-        let _ = writeln!(text, "{mark} {}", operation.to_line());
+        let _ = writeln!(text, "{mark} {}", operation.line());
     }
     if concerned.len() > SHOWN {
         let _ = writeln!(text, "  ({} operations concern it; {SHOWN} are shown)", concerned.len());

@@ -21,6 +21,12 @@ pub enum Rule {
     Loss,
     /// There is nothing to judge.
     Load,
+    /// Transactions depend on each other as snapshot isolation does not allow.
+    Isolation,
+    /// What a transaction read, or where it was committed, contradicts timestamps.
+    Timestamp,
+    /// Rows of one snapshot have another total.
+    Total,
 }
 
 /// Something wrong.

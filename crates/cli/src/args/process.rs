@@ -66,7 +66,8 @@ pub struct DemoArgs {
 #[command(after_help = "Examples:
   understudy check
   understudy check --seconds 60 --faults kill,stop,cut,power --policy durable
-  understudy check --policy async --faults power --json")]
+  understudy check --policy async --faults power --json
+  understudy check --transactions global --policy async")]
 pub struct CheckArgs {
     /// Seconds of load.
     #[arg(long, default_value_t = 60)]
@@ -78,6 +79,10 @@ pub struct CheckArgs {
     /// The table's policy.
     #[arg(long, default_value = "durable")]
     pub policy: String,
+    /// `global`: transfers between accounts of any partitions by global transactions, and snapshots of all
+    /// accounts. The controller and the transaction manager's node are hit, too.
+    #[arg(long, value_parser = ["global"])]
+    pub transactions: Option<String>,
     /// Seed of the choice of operations and of nodes.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
