@@ -36,6 +36,19 @@ fn ten_seconds_of_all_faults_show_no_anomaly() {
 }
 
 #[test]
+fn a_bank_over_partitions_keeps_its_total_in_every_snapshot() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let words = ["check", "--transactions", "global", "--policy", "async", "--seconds", "8", "--json"];
+    let ran = run(dir.path(), &[&words[..], &["--faults", "kill,power", "--output", "out"]].concat());
+    assert_eq!(ran.status, 0, "{ran:?}");
+    let report = ran.object();
+    assert_eq!(report["good"], true, "{report:#}");
+    let bank = &report["bank"];
+    assert!(bank["committed"].as_u64() > Some(50) && bank["snapshots"].as_u64() > Some(50), "{report:#}");
+    assert!(report["failovers"].as_u64() >= Some(2), "{report:#}");
+}
+
+#[test]
 fn what_makes_no_sense_is_one_line_and_starts_nothing() {
     let dir = tempfile::tempdir().expect("a directory");
     let wrong = [

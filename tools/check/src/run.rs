@@ -90,7 +90,7 @@ pub struct Targets {
 }
 
 /// What faults are played on, while a load runs.
-pub struct Stage<'a> {
+pub struct FaultStage<'a> {
     pub options: &'a CheckOptions,
     pub cluster: &'a mut Cluster,
     pub client: &'a mut Client,
@@ -99,10 +99,10 @@ pub struct Stage<'a> {
     pub targets: Targets,
 }
 
-impl Stage<'_> {
+impl FaultStage<'_> {
     /// Plays faults to the end, or until the load is broken.
     pub fn play(self, broken: &dyn Fn() -> bool, out: &mut dyn Progress) -> Result<Vec<Round>, LocalError> {
-        let Stage { options, cluster, client, shared, gateways, targets } = self;
+        let FaultStage { options, cluster, client, shared, gateways, targets } = self;
         let faults = Faults::new(cluster, shared, gateways, options.is_volatile(), options.seed);
         let start = Instant::now();
         let mut playing = Playing { faults, client, targets, broken, shared, start, shown: (start, 0) };
@@ -140,7 +140,7 @@ impl Run<'_> {
             let threads = Threads { native, sql: (1..=SESSIONS).map(session).collect() };
             let targets = Targets { partitions: table.partitions().collect(), manager: None };
             let broken = || threads.is_broken();
-            let stage = Stage { options, cluster, client, shared, gateways: &gateways, targets };
+            let stage = FaultStage { options, cluster, client, shared, gateways: &gateways, targets };
             let rounds = stage.play(&broken, out);
             drop(stop);
             let end = shared.now();

@@ -97,7 +97,6 @@ impl Transaction {
 #[cfg(test)]
 pub(crate) mod made {
     //! Short words for histories in tests.
-    #![expect(missing_docs, reason = "words of tests")]
 
     use super::*;
 

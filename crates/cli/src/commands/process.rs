@@ -66,6 +66,7 @@ pub fn check(args: CheckArgs, context: &mut Context) -> Result<(), Failure> {
         output: args.output,
         global: args.transactions.is_some(),
         settings: args.set,
+        ..CheckOptions::default()
     };
     let report = check::check(&options, &mut Terminal::new(context.out.json)).map_err(failure)?;
     if context.out.json {

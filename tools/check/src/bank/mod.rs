@@ -7,7 +7,7 @@ use crate::faults::Round;
 use crate::options::CheckOptions;
 use crate::recorder::Shared;
 use crate::report::{Bank, CheckReport, Counts};
-use crate::run::{self, Stage, StopOnDrop, Targets};
+use crate::run::{self, FaultStage, StopOnDrop, Targets};
 use crate::sql::{self, Gateways};
 use crate::{gaps, options, scene, wrong};
 use client::{Client, ClientError, Database, Table};
@@ -141,7 +141,7 @@ impl Playing<'_> {
             let threads: Vec<_> =
                 tellers.into_iter().map(|teller| scope.spawn(move || teller.run())).collect();
             let broken = || threads.iter().any(|thread| thread.is_finished());
-            let stage = Stage { options, cluster, client, shared, gateways: &gateways, targets };
+            let stage = FaultStage { options, cluster, client, shared, gateways: &gateways, targets };
             let rounds = stage.play(&broken, out);
             drop(stop);
             let end = shared.now();

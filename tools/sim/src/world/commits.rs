@@ -69,7 +69,9 @@ impl World {
         let closed = self.closed_for_good();
         let mut open = transactional.written.iter().filter(|partition| !closed.contains(partition));
         open.find_map(|partition| {
-            let head = manager.engine().get(&head_key(*partition), ReadAt::Applied).ok()??.1;
+            // What its own copies do not have yet nobody was told of.
+            let committed = ReadAt::Lsn(manager.marks().committed());
+            let head = manager.engine().get(&head_key(*partition), committed).ok()??.1;
             let wanted = Head::decode(&head)?.newest;
             let there = self.led(*partition)?.engine().get(&newest_flush_key(), ReadAt::Applied).ok()?;
             let there = there.map_or(Some(Position::ZERO), |(_, value)| decode_timestamp(&value))?;
