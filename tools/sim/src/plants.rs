@@ -76,7 +76,7 @@ pub const FOUND: [(Finding, u64); 85] = [
     (Finding::Pr251, 0),
     (Finding::Pr252, 0),
     (Finding::Pr253, 0),
-    (Finding::Pr254, 2),
+    (Finding::Pr254, 0),
     (Finding::Pr257, 0),
     (Finding::Le01, 1),
     (Finding::Le02, 0),
