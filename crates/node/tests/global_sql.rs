@@ -120,8 +120,29 @@ fn rows_are_found_by_indexes_and_keep_conditions() {
             ("UPDATE item SET n = -n", "23514", "item_n_check"),
         ],
     );
+    // An index has room for what a commit brings, or the commit is refused.
+    one.good("CREATE TABLE wide (id int PRIMARY KEY, a int, b int)");
+    (0..12).for_each(|n| drop(one.good(&format!("CREATE INDEX wide{n} ON wide (a, b)"))));
+    let much = one.say("INSERT INTO wide SELECT n, n, n FROM generate_series(1, 40000) AS s(n)");
+    assert!(much.starts_with("54000"), "{much}");
+    one.good("INSERT INTO wide SELECT n, n, n FROM generate_series(1, 6000) AS s(n)");
+    assert_eq!(one.good("UPDATE wide SET a = a + 1"), "UPDATE 6000");
+    assert_eq!(two.good("SELECT count(*), min(id) FROM wide WHERE a = 500"), "1|499");
+    // A snapshot stays what it was, also through an index that goes.
+    let mut slow = within(&service);
+    slow.good("BEGIN ISOLATION LEVEL REPEATABLE READ");
+    assert_eq!(slow.good("SELECT a FROM wide WHERE id = 1"), "2");
+    one.good("UPDATE wide SET b = -1");
     two.good("DROP INDEX by_kind");
     assert_eq!(one.good("SELECT count(*) FROM item WHERE kind = 'k3'"), "21");
+    assert_eq!(slow.good("SELECT count(*) FROM wide WHERE b = -1"), "0");
+    // A table that goes while a transaction writes it.
+    slow.good("ROLLBACK");
+    slow.good("BEGIN");
+    slow.good("UPDATE item SET n = n + 1 WHERE id = 1");
+    two.good("DROP TABLE item");
+    let said = slow.say("COMMIT");
+    assert!(said.starts_with("40001"), "{said}");
 }
 
 #[test]

@@ -139,6 +139,18 @@ impl Guards {
         Ok((changes, broken))
     }
 
+    /// All indexes of the tables whose rows these are.
+    pub fn indexes_of(&self, mutations: &[Mutation]) -> Unplaced {
+        let tables: BTreeSet<TableId> =
+            mutations.iter().filter_map(|mutation| KeySpace::table_of(&mutation.key)).collect();
+        let mut all = Unplaced::new();
+        for (table, guarded) in tables.iter().filter_map(|id| Some((*id, self.0.get(id)?))) {
+            let indexed = guarded.schema.constraints().iter().filter(|one| one.indexed().is_some());
+            all.extend(indexed.map(|one| (table, one.number)));
+        }
+        all
+    }
+
     /// The rows that a write leaves other than they were, of tables with constraints.
     fn touched(&self, after: &After<'_>) -> Result<Vec<Touched<'_>>, EngineError> {
         let mut touched = Vec::new();

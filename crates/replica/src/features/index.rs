@@ -74,6 +74,12 @@ fn next_step(definitions: &[Definition], wanted: &Wanted) -> Option<Step> {
     })
 }
 
+/// True if one entry can have these changes, and what the executor adds to them.
+pub(crate) fn fit_an_entry(mutations: &[Mutation]) -> bool {
+    let bytes = Effects::encoded_len(mutations);
+    mutations.len() <= MAX_MUTATIONS - BESIDE && bytes <= MAX_PAYLOAD_BYTES - BESIDE_BYTES
+}
+
 impl KnownIndexes {
     /// The indexes as executed so far. Only a leader has a term, and asks.
     fn definitions(
@@ -119,8 +125,7 @@ impl KnownIndexes {
             };
             mutations.extend(changes);
         }
-        let bytes = Effects::encoded_len(&mutations);
-        if mutations.len() > MAX_MUTATIONS - BESIDE || bytes > MAX_PAYLOAD_BYTES - BESIDE_BYTES {
+        if !fit_an_entry(&mutations) {
             return Ok((Outcome::TooMuch, 0, Vec::new()));
         }
         Ok((outcome, affected, mutations))

@@ -7,6 +7,7 @@
 
 use crate::features::catalog::tables_at;
 use crate::features::constraint::{Breach, Building, ConstraintCheck, Guards, Tables, unsettled};
+use crate::features::index::fit_an_entry;
 use crate::rows::Evaluated;
 use crate::scope::range;
 use crate::settings::Settings;
@@ -172,19 +173,26 @@ impl KnownCatalog {
         })
     }
 
-    /// What rows that global transactions have committed change in indexes. An index that has no place for
-    /// one fails, the row does not: with whether a definition changes by that.
+    /// Rows that global transactions have committed, with what they change in indexes. An index that has no
+    /// place for one fails, the row does not; so do all indexes of the rows' tables where one entry cannot have
+    /// that much. With whether a definition changes by that.
     pub fn followed(
         &mut self,
         engine: &dyn Engine,
         term: Term,
-        mutations: &[Mutation],
+        mut mutations: Vec<Mutation>,
     ) -> Result<(Vec<Mutation>, bool), EngineError> {
         let guards = self.guards(engine, term)?;
         if guards.is_empty() {
-            return Ok((Vec::new(), false));
+            return Ok((mutations, false));
         }
-        let (mut changes, broken) = guards.follow(engine, mutations)?;
+        let rows = mutations.len();
+        let (changes, mut broken) = guards.follow(engine, &mutations)?;
+        mutations.extend(changes);
+        if !fit_an_entry(&mutations) {
+            mutations.truncate(rows);
+            broken = guards.indexes_of(&mutations);
+        }
         let mut fails = BTreeMap::<TableId, BTreeSet<u32>>::new();
         for (table, number) in broken {
             if guards.standing(table, number).is_some_and(|standing| standing != Standing::Failed) {
@@ -192,13 +200,14 @@ impl KnownCatalog {
             }
         }
         for (table, numbers) in &fails {
-            changes.push(redefined(engine, *table, |all| {
+            mutations.push(redefined(engine, *table, |all| {
                 for one in all.iter_mut().filter(|one| numbers.contains(&one.number)) {
-                    (one.standing, one.note) = (Standing::Failed, "a row has no place in its index".into());
+                    (one.standing, one.note) =
+                        (Standing::Failed, "a commit has no place in its index".into());
                 }
             })?);
         }
-        Ok((changes, !fails.is_empty()))
+        Ok((mutations, !fails.is_empty()))
     }
 
     /// What the next step of what is to be done for tables changes. Behind the last step a definition is

@@ -99,12 +99,11 @@ impl Writing<'_> {
         if flush.previous != newest && self.rules.flushes_follow_their_chain() {
             return Ok(Answer::only(Status::Behind(newest)));
         }
-        let mut mutations = rows_of(engine, &flush.parts)?;
-        let (followed, defines) = match self.rules.commits_reach_indexes() {
-            true => self.catalog.followed(engine, self.term, &mutations)?,
-            false => Default::default(),
+        let rows = rows_of(engine, &flush.parts)?;
+        let (mut mutations, defines) = match self.rules.commits_reach_indexes() {
+            true => self.catalog.followed(engine, self.term, rows)?,
+            false => (rows, false),
         };
-        mutations.extend(followed);
         let affected = u32::try_from(mutations.len()).unwrap_or(u32::MAX);
         mutations.extend(marks(engine, flush)?);
         let effects =

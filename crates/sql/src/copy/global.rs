@@ -16,7 +16,7 @@ use types::PartitionId;
 /// So many bytes of keys and rows are one transaction.
 const BYTES: usize = 1 << 20;
 /// So many rows are.
-const ROWS: usize = 5_000;
+const ROWS: usize = 2_000;
 /// A transaction is done again so often because others have written one of its keys.
 const ATTEMPTS: u32 = 5;
 

@@ -21,6 +21,9 @@ use wire::{Body, CommitRequest, ManagerOp, RowOp};
 
 /// What a row takes in a write-set beside its key and value, in bytes.
 const BESIDE: usize = 16;
+/// The most changes of rows and of index rows that a partition is brought at once. An index that would need
+/// more fails there, since what is committed is not refused (PR-257): so the commit is refused before.
+const MAX_CHANGES: usize = wire::effects::MAX_MUTATIONS - 1_000;
 
 async fn manager(handle: &Handle) -> Result<Manager, Failure> {
     let found = handle.wait_map(|map| map.table(COMMITS).is_some());
@@ -58,13 +61,18 @@ pub async fn commit(
     };
     let mut writes: BTreeMap<PartitionId, Vec<TablePart>> = BTreeMap::new();
     let mut bytes = 0;
+    let mut changes: BTreeMap<PartitionId, usize> = BTreeMap::new();
     for Written { table, ops, seen } in parts {
         let table =
             tables.get(&table).ok_or_else(|| Failure::new(code::INTERNAL, "rows of an unknown table"))?;
+        let indexes = table.schema().constraints().iter().filter(|one| one.indexed().is_some()).count();
         for (op, seen) in ops.into_iter().zip(seen) {
             let Some(op) = put(handle, table, op, seen).await? else { return Ok(Decided::Changed) };
             bytes += op.key().len() + op.row().map_or(0, Bytes::len) + BESIDE;
-            let of = writes.entry(table.partition_of(op.key()).map_err(fault::of_client)?).or_default();
+            let place = table.partition_of(op.key()).map_err(fault::of_client)?;
+            // The row, and of each index one entry that goes and one that comes.
+            *changes.entry(place).or_default() += 1 + 2 * indexes;
+            let of = writes.entry(place).or_default();
             if of.last().is_none_or(|part| part.table != table.id()) {
                 of.push(table.part(Vec::new()));
             }
@@ -72,6 +80,12 @@ pub async fn commit(
             part.ops.push(op);
             part.seen.push(seen);
         }
+    }
+    if changes.values().any(|count| *count > MAX_CHANGES) {
+        let message = format!(
+            "a transaction makes at most {MAX_CHANGES} changes of rows and of index entries in a partition"
+        );
+        return Err(Failure::new(code::LIMIT, message).hint("commit more often"));
     }
     if bytes > MAX_WRITE_SET_BYTES {
         let message =

@@ -67,10 +67,11 @@ pub fn check(
     }
     let mut report = report(options, &history, (&rounds, end), failovers);
     let started = Instant::now();
-    report.findings = match last {
-        Some(_) => history::check_bank(&history, load::total()),
-        None => vec![load_finding(format!("no snapshot of all accounts could be read in the end: {why}"))],
-    };
+    report.findings = history::check_bank(&history, load::total());
+    if last.is_none() {
+        let sentence = format!("no snapshot of all accounts could be read in the end: {why}");
+        report.findings.push(load_finding(sentence));
+    }
     report.findings.extend(idle(&report));
     report.checked_in_s = started.elapsed().as_secs_f64();
     tell(report, &history, (output, &dir), out)

@@ -384,8 +384,9 @@ fn pr257_rows_come_into_indexes_or_these_fail() {
     world.known.changed_at(at);
     assert_eq!(world.standing(TOWNS, CODE), Some((Standing::Building, String::new())));
     let follow = |world: &mut World, mutations: Vec<Mutation>| {
-        let (more, defines) = world.known.followed(&world.engine, Term(1), &mutations).expect("no error");
-        let at = world.execute(&[mutations, more].concat());
+        let (mutations, defines) = world.known.followed(&world.engine, Term(1), mutations).expect("no error");
+        assert!(crate::features::index::fit_an_entry(&mutations), "an entry can have it");
+        let at = world.execute(&mutations);
         if defines {
             world.known.changed_at(at);
         }
@@ -398,6 +399,14 @@ fn pr257_rows_come_into_indexes_or_these_fail() {
     let gone = Mutation { value: None, ..stored(2, 0) };
     assert!(!follow(&mut world, vec![gone]));
     assert_eq!(world.entries(TOWNS), 2);
+    // More than one entry can have: the rows come in, and the index fails.
+    let all = |value: i64| (10..40_010).map(|id| stored(id, value)).collect::<Vec<_>>();
+    let (engine, known) = (FakeEngine::new(), KnownCatalog::default());
+    let mut wide = World { engine, known, lsn: 0, rules: Rules::ALL };
+    wide.execute(&mutations);
+    assert!(!follow(&mut wide, all(1)), "so many new ones it can");
+    assert!(follow(&mut wide, all(2)), "each takes one entry of the index away, and brings one");
+    assert_eq!(wide.standing(TOWNS, CODE).map(|(standing, _)| standing), Some(Standing::Failed));
     // What cannot be read has no place in it.
     let unreadable = Mutation { value: Some("?".into()), ..stored(4, 0) };
     assert!(follow(&mut world, vec![unreadable.clone(), stored(5, 50)]));
