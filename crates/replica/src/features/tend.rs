@@ -174,8 +174,8 @@ impl KnownCatalog {
     }
 
     /// Rows that global transactions have committed, with what they change in indexes. An index that has no
-    /// place for one fails, the row does not; so do all indexes of the rows' tables where one entry cannot have
-    /// that much. With whether a definition changes by that.
+    /// place for one fails, the row does not; so do all indexes of the rows' tables where one entry cannot
+    /// have that much. With whether a definition changes by that.
     pub fn followed(
         &mut self,
         engine: &dyn Engine,
