@@ -116,6 +116,27 @@ fn the_sweep_has_a_line_for_each_way_and_share_and_four_figures() {
     }
 }
 
+/// The bench itself refuses numbers that do not add up to the calls that were answered.
+#[test]
+fn calls_are_measured_compiled_in_and_in_the_language_for_users() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let place = dir.path().to_str().expect("UTF-8");
+    let words = "bench calls --json --rows 100 --clients 8 --seconds 0.3 --rounds 1 --factor 3 --ship calls --work-dir";
+    let ran = run(dir.path(), &words.split(' ').chain([place]).collect::<Vec<_>>());
+    assert_eq!(ran.status, 0, "{ran:?}");
+    let lines: Vec<Value> =
+        ran.out.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    assert_eq!(names(&lines), ["calls-builtin", "calls-wasm"]);
+    for line in &lines {
+        assert!(line["ours"]["ops_s"]["median"].as_f64().is_some_and(|ops| ops > 0.0), "{line}");
+        assert!(
+            line["ours"]["label"].as_str().is_some_and(|label| label.contains("calls shipped")),
+            "{line}"
+        );
+    }
+    assert_eq!(ran.err.matches("the numbers add up to the").count(), 2, "{}", ran.err);
+}
+
 /// TPC-C with a few rows, in one partition and in two: its conditions are checked by the bench itself.
 #[test]
 fn tpcc_is_measured_beside_postgresql() {

@@ -1,6 +1,7 @@
 //! Our side as a peer's clients are: each closed-loop client has connections and sessions of its own, and all
 //! are served by one thread that waits for all of them at once.
 
+use crate::closed::Asking;
 use crate::cluster::{TableUnderLoad, WAIT_LIMIT};
 use crate::error::{BenchError, During};
 use crate::subject::{Counters, Load, Sources, Subject, Way, note};

@@ -1,12 +1,13 @@
 //! Our side: a cluster of our own or one that runs already, tables in it, and ten closed-loop lanes of one
 //! client.
 
+use crate::closed::{self, Asking};
 use crate::error::BenchError;
 use crate::generate::{Step, Steps, Values, Workload, key};
 use crate::options::Common;
 use crate::quota::Quota;
-use crate::subject::{Counters, Load, Sources, Subject, Way, note};
-use client::{Call, Client, Database, LaneId, LoadOptions, Options, Outcome, Table};
+use crate::subject::{Counters, Load, Sources, Subject, Way};
+use client::{Call, Client, Database, LoadOptions, Options, Outcome, Table};
 use local::{Cluster, ClusterOptions};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -197,10 +198,21 @@ impl Ours {
         kind: &TableKind,
         workload: &Workload,
     ) -> Result<(Database, Table), BenchError> {
+        let (database, table) = self.empty_database(kind, "records", Ours::columns())?;
+        self.fill(&table, workload)?;
+        Ok((database, table))
+    }
+
+    /// Creates a database of one partition, and a table in it.
+    pub(crate) fn empty_database(
+        &mut self,
+        kind: &TableKind,
+        name: &str,
+        columns: Schema,
+    ) -> Result<(Database, Table), BenchError> {
         let request = self.request(kind, CreateTable::database);
         let database = self.client.create_database(&request)?;
-        let table = self.client.create_table_in(&database, "records", Ours::columns())?;
-        self.fill(&table, workload)?;
+        let table = self.client.create_table_in(&database, name, columns)?;
         Ok((database, table))
     }
 
@@ -379,16 +391,17 @@ impl TableUnderLoad {
     pub(crate) fn another_client(&self) -> Result<Client, BenchError> {
         Ok(connect(&self.shared.borrow().controllers)?)
     }
+}
 
-    pub(crate) fn call(&mut self) -> Result<Call, BenchError> {
+impl Asking for TableUnderLoad {
+    fn call(&mut self) -> Result<Call, BenchError> {
         Ok(match self.steps.step() {
             Step::Read { record } => self.table.get(&[Value::Text(key(record))])?,
             Step::Update { record, value } => self.table.put(&row(record, &value))?,
         })
     }
 
-    /// Only an answer that did the work counts.
-    pub(crate) fn check(&self, outcome: &Outcome) -> Result<(), BenchError> {
+    fn check(&mut self, outcome: &Outcome) -> Result<(), BenchError> {
         let wrong = |what: String| Err(BenchError::Wrong(format!("{}: {what}", self.kind.in_words())));
         match outcome {
             Outcome::Ok(answer) => match &answer.body {
@@ -398,34 +411,6 @@ impl TableUnderLoad {
             },
             other => wrong(format!("an operation under load ended with {other:?}")),
         }
-    }
-
-    fn drive(&mut self, client: &mut Client, time: Duration) -> Result<Load, BenchError> {
-        let mut load = Load::empty();
-        let begun = Instant::now();
-        for lane in 0..self.clients {
-            client.submit(LaneId(lane), self.call()?);
-        }
-        let mut open = self.clients;
-        while open > 0 {
-            let completed = client.poll(WAIT_LIMIT)?;
-            if completed.is_empty() {
-                return Err(BenchError::Wrong("no answer within thirty seconds under load".into()));
-            }
-            let over = begun.elapsed() >= time;
-            for completed in completed {
-                self.check(&completed.outcome)?;
-                note(&mut load.latencies, Duration::from_micros(completed.latency_us));
-                load.ops += 1;
-                if over {
-                    open -= 1;
-                } else {
-                    client.submit(completed.lane, self.call()?);
-                }
-            }
-        }
-        load.elapsed = begun.elapsed();
-        Ok(load)
     }
 }
 
@@ -467,6 +452,6 @@ impl Subject for TableUnderLoad {
     fn run(&mut self, time: Duration) -> Result<Load, BenchError> {
         let shared = self.shared.clone();
         let mut ours = shared.borrow_mut();
-        self.drive(&mut ours.client, time)
+        closed::drive(&mut ours.client, self.clients, time, self)
     }
 }

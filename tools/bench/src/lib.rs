@@ -1,15 +1,16 @@
 //! Layer 6: workloads, comparisons, figures.
 //!
-//! Six benches, each a function that takes its options, a writer for progress and a receiver for lines:
+//! Seven benches, each a function that takes its options, a writer for progress and a receiver for lines:
 //! [`log()`] (the write-ahead log against a bare thread), [`ycsb()`] (policies against each other),
 //! [`compare()`] (against Redis and PostgreSQL), [`sql()`] (the SQL gateway beside PostgreSQL),
-//! [`tpcc()`] (TPC-C's tables and transactions on both) and [`gleambook()`] (the experiments of the
-//! AsterixDB replication document). A [`Line`] is one comparison and one JSON object. How rounds are made
-//! and counted is in [`subject`], who decides why a goal was missed in
-//! `explain.rs`.
+//! [`tpcc()`] (TPC-C's tables and transactions on both), [`calls()`] (procedures) and [`gleambook()`] (the
+//! experiments of the AsterixDB replication document). A [`Line`] is one comparison and one JSON object. How
+//! rounds are made and counted is in [`subject`], who decides why a goal was missed in `explain.rs`.
 
 pub mod appends;
+mod calls;
 mod client_pool;
+mod closed;
 pub mod cluster;
 mod compare;
 pub mod error;
@@ -30,6 +31,7 @@ mod tpcc;
 mod ycsb;
 
 pub use appends::{LOG_LINES, LogOptions, log};
+pub use calls::{CALL_LINES, CallsOptions, calls};
 pub use cluster::Target;
 pub use compare::{CompareOptions, Peer, compare};
 pub use error::BenchError;

@@ -37,6 +37,24 @@ pub(super) fn tpcc(root: &Path) -> Result<Measured, String> {
     measure(root, &["bench", "tpcc", "--json"])
 }
 
+/// The H-Store document's: calls, the ladder with calls shipped, TPC-C in memory with ten terminals for each
+/// warehouse, as the specification has them.
+pub(super) fn procedures(root: &Path) -> Result<Measured, String> {
+    let all = [
+        "bench calls --json",
+        "bench ycsb --sweep --by procedure --ship calls --updates 100 --cpu-quota 30 --rounds 5 --seconds 2 --json",
+        "bench tpcc --by procedure --json",
+        "bench tpcc --by procedure --engine memory --clients 20 --json",
+    ];
+    let mut both = Measured { text: String::new(), wrong: Vec::new() };
+    for words in all {
+        let measured = measure(root, &words.split(' ').collect::<Vec<_>>())?;
+        let _ = writeln!(both.text, "{}\n", measured.text.trim_end());
+        both.wrong.extend(measured.wrong);
+    }
+    Ok(both)
+}
+
 fn measure(root: &Path, arguments: &[&str]) -> Result<Measured, String> {
     let (lines, good) = understudy(root, arguments)?;
     let rounds = lines.iter().filter_map(|line| line["rounds"].as_u64()).max().unwrap_or(0);

@@ -25,6 +25,8 @@ pub enum BenchCommand {
     Sql(SqlArgs),
     /// TPC-C's tables, transactions and mix, as SQL on us and on PostgreSQL.
     Tpcc(TpccArgs),
+    /// Calls of a procedure that reads and writes one row: compiled in, and in the language for users.
+    Calls(CallsArgs),
     /// The experiments of the AsterixDB replication document: ingestion, queries, failover, failback; and
     /// moves of copies.
     Gleambook(GleambookArgs),
@@ -88,6 +90,7 @@ pub struct LoadArgs {
   understudy bench ycsb --workload a,b,c,d,e,f
   understudy bench ycsb --workload a --by procedure --rate 2000 --log memory
   understudy bench ycsb --sweep --cpu-quota 30 --plot figures
+  understudy bench ycsb --sweep --by procedure --ship calls --updates 100
 
 Without --rate each client begins an operation when it has the answer to the one before. With --rate operations begin at their own
 times, and latency counts from then, whether a client was free or not. --sweep measures throughput and latency over the share of
@@ -112,7 +115,7 @@ pub struct YcsbArgs {
     #[arg(long, default_value = "put", value_name = "put|procedure")]
     pub by: Asking,
     /// What backups are sent of calls of procedures; with `calls` a second database is sent effects, for
-    /// comparison.
+    /// comparison (not with --sweep).
     #[arg(long, value_enum, default_value_t = super::cluster::ShipArg::Effects)]
     pub ship: super::cluster::ShipArg,
     /// So many operations are to begin in each second.
@@ -202,6 +205,9 @@ pub struct TpccArgs {
     /// Policy of our database.
     #[arg(long, default_value = "durable")]
     pub policy: String,
+    /// Engine of our database. [default: lsm]
+    #[arg(long, value_enum)]
+    pub engine: Option<super::cluster::EngineArg>,
     /// Each transaction as statements over the gateway, or as a call of a procedure that is compiled in.
     #[arg(long, value_enum, default_value_t = TpccByArg::Sql)]
     pub by: TpccByArg,
@@ -215,6 +221,42 @@ pub struct TpccArgs {
     /// Transactions of a hundred that touch another warehouse: only 0, which the line names as a deviation.
     #[arg(long, value_name = "PERCENT", default_value_t = 0)]
     pub remote: u32,
+}
+
+/// `understudy bench calls`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  understudy bench calls
+  understudy bench calls --only calls-wasm --clients 10
+  understudy bench calls --factor 3 --policy semi --ship calls
+
+Each line is calls a second beside its goal, for a database of one partition in memory. Behind the rounds the numbers in the table must add
+up to the calls that were answered.")]
+pub struct CallsArgs {
+    /// What every bench takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Rows of the table.
+    #[arg(long, default_value_t = 10_000)]
+    pub rows: u64,
+    /// Calls that are on their way at once.
+    #[arg(long, default_value_t = 100)]
+    pub clients: u32,
+    /// Copies.
+    #[arg(long, default_value_t = 1)]
+    pub factor: u8,
+    /// Policy. [default: none with one copy, else semi]
+    #[arg(long)]
+    pub policy: Option<String>,
+    /// Engine.
+    #[arg(long, value_enum, default_value_t = super::cluster::EngineArg::Memory)]
+    pub engine: super::cluster::EngineArg,
+    /// Where the database's log lies.
+    #[arg(long, value_enum, default_value_t = super::cluster::LogArg::Memory)]
+    pub log: super::cluster::LogArg,
+    /// What backups are sent of a call.
+    #[arg(long, value_enum, default_value_t = super::cluster::ShipArg::Effects)]
+    pub ship: super::cluster::ShipArg,
 }
 
 /// How TPC-C's transactions are asked for.

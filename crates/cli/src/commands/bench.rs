@@ -1,15 +1,16 @@
 //! `bench`.
 
 use crate::args::bench::{
-    BenchCommand, CommonArgs, CompareArgs, GleambookArgs, LoadArgs, LogArgs, SqlArgs, TpccArgs, TpccByArg,
-    YcsbArgs,
+    BenchCommand, CallsArgs, CommonArgs, CompareArgs, GleambookArgs, LoadArgs, LogArgs, SqlArgs, TpccArgs,
+    TpccByArg, YcsbArgs,
 };
 use crate::args::cluster::{EngineArg, LogArg};
 use crate::connect::Context;
+use bench::cluster::TableKind;
 use bench::gleambook::Progress;
 use bench::{
-    BenchError, Common, CompareOptions, CustomTable, GleambookOptions, Line, LoadSize, LogOptions, Offer,
-    SqlOptions, Sweep, TpccOptions, YcsbOptions,
+    BenchError, CallsOptions, Common, CompareOptions, CustomTable, GleambookOptions, Line, LoadSize,
+    LogOptions, Offer, SqlOptions, Sweep, TpccOptions, YcsbOptions,
 };
 use ops::Failure;
 use std::io::stderr;
@@ -30,6 +31,7 @@ pub fn run(command: BenchCommand, context: &mut Context) -> Result<(), Failure> 
         BenchCommand::Ycsb(args) => bench::ycsb(&ycsb(args), &mut stderr(), &mut emit),
         BenchCommand::Sql(args) => bench::sql(&sql(args), &mut stderr(), &mut emit),
         BenchCommand::Tpcc(args) => bench::tpcc(&tpcc(args), &mut stderr(), &mut emit),
+        BenchCommand::Calls(args) => bench::calls(&calls(args), &mut stderr(), &mut emit),
         BenchCommand::Compare(args) => bench::compare(&compare(args), &mut stderr(), &mut emit),
         BenchCommand::Gleambook(_) => unreachable!("it has no lines and was taken above"),
     };
@@ -114,14 +116,8 @@ fn ycsb(args: YcsbArgs) -> YcsbOptions {
     let table = CustomTable {
         factor: args.factor,
         policy: args.policy,
-        engine: args.engine.map(|engine| match engine {
-            EngineArg::Lsm => EngineKind::Lsm,
-            EngineArg::Memory => EngineKind::Memory,
-        }),
-        log: args.log.map(|log| match log {
-            LogArg::Disk => LogKind::Disk,
-            LogArg::Memory => LogKind::Memory,
-        }),
+        engine: args.engine.map(engine),
+        log: args.log.map(log_kind),
     };
     YcsbOptions {
         common,
@@ -137,6 +133,39 @@ fn ycsb(args: YcsbArgs) -> YcsbOptions {
             (true, true) => Some(Sweep::Paper),
         },
         ..YcsbOptions::default()
+    }
+}
+
+fn engine(engine: EngineArg) -> EngineKind {
+    match engine {
+        EngineArg::Lsm => EngineKind::Lsm,
+        EngineArg::Memory => EngineKind::Memory,
+    }
+}
+
+fn log_kind(log: LogArg) -> LogKind {
+    match log {
+        LogArg::Disk => LogKind::Disk,
+        LogArg::Memory => LogKind::Memory,
+    }
+}
+
+fn calls(args: CallsArgs) -> CallsOptions {
+    let policy = args.policy.unwrap_or_else(|| if args.factor == 1 { "none" } else { "semi" }.into());
+    let kind = TableKind {
+        policy,
+        factor: args.factor,
+        engine: engine(args.engine),
+        log: log_kind(args.log),
+        partitions: 1,
+        ship: args.ship.into(),
+    };
+    CallsOptions {
+        common: common(args.common),
+        rows: args.rows,
+        clients: args.clients,
+        kind,
+        ..CallsOptions::default()
     }
 }
 
@@ -156,6 +185,7 @@ fn tpcc(args: TpccArgs) -> TpccOptions {
         clients: args.clients,
         partitions: args.partitions,
         policy: args.policy,
+        engine: args.engine.map_or(EngineKind::Lsm, engine),
         by: match args.by {
             TpccByArg::Sql => bench::By::Sql,
             TpccByArg::Procedure => bench::By::Procedure,

@@ -67,7 +67,7 @@ impl Procedures {
         let ship = if options.ship.is_effects() { "" } else { ", calls shipped" };
         let mut procedures = Procedures {
             shared: shared.clone(),
-            kind: format!("{}, {} partitions{ship}", options.policy, options.partitions),
+            kind: format!("{}{ship}", options.kind()),
             copies,
             procedures,
             terminals: (0..options.clients).map(|at| Terminal::new(options, at.into())).collect(),

@@ -120,7 +120,8 @@ pub(super) fn made(
     let (partitions, policy) = (options.partitions, &options.policy);
     let spread = if partitions > 1 { ", partition_by = '(w_id)'" } else { "" };
     let ship = if options.ship.is_effects() { "" } else { ", ship = calls" };
-    let with = format!("partitions = {partitions}, policy = {policy}{spread}{ship}");
+    let engine = options.engine.name();
+    let with = format!("partitions = {partitions}, policy = {policy}, engine = {engine}{spread}{ship}");
     open(shared, 0, US)?.simple(&format!("CREATE DATABASE {DATABASE} WITH ({with})"))?;
     let mut control = open(shared, 0, DATABASE)?;
     load::load(&mut control, by, (options.scale, options.common.seed), progress)?;
@@ -144,11 +145,10 @@ impl Gateway {
         progress: &mut dyn Write,
     ) -> Result<Gateway, BenchError> {
         let control = made(options, shared, By::Sql, progress)?;
-        let (partitions, policy) = (options.partitions, &options.policy);
         let sessions: Result<Vec<_>, _> =
             (0..options.clients as usize).map(|at| open(shared, at, DATABASE)).collect();
         let terminals = Terminals::new(options, sessions?);
-        let kind = format!("{policy}, {partitions} partitions");
+        let kind = options.kind();
         Ok(Gateway { shared: shared.clone(), control, terminals, kind })
     }
 

@@ -13,6 +13,7 @@ use crate::subject::{RoundPlan, Subject, interleave};
 use plotters::prelude::*;
 use std::path::Path;
 use std::time::Duration;
+use types::Ship;
 
 /// Shares of updates where nothing else is asked for.
 pub const SHARES: [u8; 6] = [0, 20, 40, 60, 80, 100];
@@ -92,7 +93,9 @@ impl Run<'_> {
         let workload = options.workload(100);
         let mut tables = Vec::new();
         for way in &ways {
+            let ship = if way.backups == 0 { Ship::Effects } else { options.offer.ship };
             let kind = TableKind::main_memory(way.policy, way.backups + 1, options.load.partitions);
+            let kind = TableKind { ship, ..kind };
             let asked = (&workload, options.offer.asking);
             let clients = (options.load.clients, arrivals);
             tables.push(OperationsUnderLoad::new(&self.shared, &kind, asked, clients)?);
