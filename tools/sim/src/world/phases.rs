@@ -150,7 +150,7 @@ impl World {
             let others = (1..=self.plan.nodes).filter(|other| *other != node && !self.is_removed(*other));
             let others = others.count() as u32;
             let holds = record.in_sync.iter().any(|member| member.node.0 == node);
-            let rest_is_sound = record.before.is_none()
+            let rest_is_sound = self.needs_nobody_before(record)
                 && record.next_policy.is_none()
                 && record.in_sync.iter().any(|member| {
                     let machine = self.machine(member.node.0);
