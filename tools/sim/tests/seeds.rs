@@ -211,6 +211,10 @@ const FOUND: &[(u64, &str)] = &[
         "I13: a checker: a log that is held back by what an operator has to recover can be given no copy",
     ),
     (9014483, "I13: a checker: the one log that is left is torn, so an operator has to recover it"),
+    (
+        9920200,
+        "I13: a simulator: a disk hung for good where the only other node was drained; on the way PR-284",
+    ),
     (9022409, "I13 (PR-282): a copy that hangs was tried again and again, and others waited"),
     (9027459, "I9 (PR-283): a session went on with the numbers of lost writes, and who had these led again"),
 ];
