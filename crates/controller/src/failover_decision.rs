@@ -403,8 +403,8 @@ impl Controller {
         damaged && !serves
     }
 
-    /// True if the primary was missed by everybody for the whole wait (PR-85), or has not come to serve in all
-    /// of it, and the lead may go back: a node whose log's disk hangs is heard for ever (PR-284).
+    /// True if the primary was missed by everybody for the whole wait (PR-85), or has not come to serve in
+    /// all of it and the lead may go back: a node whose log's disk hangs is heard for ever (PR-284).
     fn waited_for_primary(&self, now: Now, record: &PartitionRecord) -> bool {
         let stalled = self.sealing.stalled_for(record, now);
         if self.may_go_back(record) && stalled.is_some_and(|stalled| stalled >= self.settings.failover_wait) {
