@@ -170,9 +170,14 @@ impl World {
             && self.is_shared_sound()
             && !self.is_split(record)
             && !self.waits_for_lost_disk(record)
-            && !(self.has_no_whole_log(record) && !self.is_serving(record))
+            && !self.waits_for_whole_log(record)
             && !self.is_heard_too_early(record)
             && self.able(record).is_some()
+    }
+
+    /// True if nobody has a whole log any more, and nobody serves: an operator has to recover the partition.
+    fn waits_for_whole_log(&self, record: &PartitionRecord) -> bool {
+        self.has_no_whole_log(record) && !self.is_serving(record)
     }
 
     /// True if the primary's node runs in a later life that no controller has let in yet: on a real machine
