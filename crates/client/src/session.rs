@@ -38,7 +38,8 @@ struct Slot {
 pub enum SessionRecovery {
     /// The partition lacks only what is unanswered: send that again, in order.
     Rewind,
-    /// Acknowledged writes are gone. The session goes on from the expected number.
+    /// Acknowledged writes are gone. The session retires: whoever has them may lead again, and then their
+    /// numbers must stand for nothing else (PR-283).
     Lost {
         /// The first number lost.
         from_seq: u64,
@@ -174,10 +175,15 @@ impl Session {
     pub fn give_up(&mut self, seq: u64) {
         let slot = self.slot(seq).expect("only numbers on their way are given up");
         slot.fill = Fill::GivenUp;
+        self.retire();
+        self.advance();
+    }
+
+    /// No more numbers are given in it.
+    fn retire(&mut self) {
         if let Phase::Open(id) = self.phase {
             self.phase = Phase::Retiring(id);
         }
-        self.advance();
     }
 
     /// The write with this number was surely not done. The number is used again if nothing came after it;
@@ -237,6 +243,7 @@ impl Session {
         self.acknowledged.retain(|(seq, _)| *seq < next);
         let unanswered = self.cut(next);
         self.confirmed = self.confirmed.min(next - 1);
+        self.retire();
         self.advance();
         SessionRecovery::Lost { from_seq: next, to_seq, acknowledged, unanswered }
     }

@@ -203,7 +203,11 @@ impl Controller {
     fn note_stalled(&mut self, now: Now) {
         let mut stalled = BTreeMap::new();
         for record in self.records.partitions() {
-            let helps = || self.is_another_here(now, record) || self.waits_in_doubt(now, record);
+            let helps = || {
+                self.is_another_here(now, record)
+                    || self.waits_in_doubt(now, record)
+                    || self.may_go_back(record)
+            };
             if record.before.is_none() || self.serves(record) || !helps() {
                 continue;
             }
@@ -241,6 +245,14 @@ impl Controller {
         required.rests && required.survives && leads_on && !record.lossy && !all_tell
     }
 
+    /// True if a term in which the lead was handed over says that it does not serve, and the one that had it
+    /// is there: that one has what was acknowledged on a primary alone, and nothing was after it (PR-284).
+    fn may_go_back(&self, record: &PartitionRecord) -> bool {
+        let handed = record.before.as_ref().filter(|before| before.handed_over);
+        handed.is_some_and(|before| record.in_sync.contains(&before.primary))
+            && self.failure_detector.says_it_serves(record) == Some(false)
+    }
+
     /// A promotion that compares what all members kept waits for each of them, and so does one whose reports
     /// fence nothing, for instance of torn logs. A member that starts again meanwhile is asked in its later
     /// incarnation, which only another term can name (PR-17, PR-102). Most promotions get on without: only
@@ -252,7 +264,8 @@ impl Controller {
         let is_fit = self.fit(now, record, &record.primary);
         let helps = self.is_another_here(now, record);
         let named = helps && (record.lossy || stalled >= self.settings.restart_reconcile && is_fit);
-        let gives_up = !helps && stalled >= self.settings.failover_wait && is_fit;
+        let stays = !helps && !self.may_go_back(record);
+        let gives_up = stays && stalled >= self.settings.failover_wait && is_fit;
         let itself = Candidate { recorded: record.primary, present: record.primary };
         (named || gives_up).then(|| FailoverDecision {
             cause: Cause::Restarted,
@@ -390,8 +403,13 @@ impl Controller {
         damaged && !serves
     }
 
-    /// True if the primary was missed by everybody for the whole wait (PR-85).
+    /// True if the primary was missed by everybody for the whole wait (PR-85), or has not come to serve in
+    /// all of it and the lead may go back: a node whose log's disk hangs is heard for ever (PR-284).
     fn waited_for_primary(&self, now: Now, record: &PartitionRecord) -> bool {
+        let stalled = self.sealing.stalled_for(record, now);
+        if self.may_go_back(record) && stalled.is_some_and(|stalled| stalled >= self.settings.failover_wait) {
+            return true;
+        }
         let suspicion = self.failure_detector.suspicion(record.id);
         suspicion.is_some_and(|suspicion| now.mono.since(suspicion.since) >= self.settings.failover_wait)
             && !self.failure_detector.heard_by_anyone(&record.primary, now.mono, self.settings.suspect)

@@ -10,7 +10,7 @@
 //! | `creating/3` | present while table 3 is being created; taken away together with the writing of its record |
 //! | `partition/64` | `PartitionRecord` |
 //! | `failover/12` | `FailoverRecord` |
-//! | `removed/7` | the store of the last node 7 that was removed: it never takes part again |
+//! | `removed/7` | the directories of the nodes 7 that were removed: none of them ever takes part again |
 
 use std::fmt;
 use types::{NodeId, PartitionId, TableId};
@@ -34,7 +34,7 @@ pub enum Key {
     Partition(PartitionId),
     /// A failover's record.
     Failover(u64),
-    /// The store of a node that was removed.
+    /// The directories of a node that was removed.
     Removed(NodeId),
 }
 

@@ -7,7 +7,7 @@ use crate::keys::Key;
 use crate::txn::{Entry, Reading};
 use std::collections::{BTreeMap, BTreeSet};
 use types::config::{ClusterRecord, FailoverRecord, NodeRecord, PartitionRecord, TableRecord};
-use types::{Holds, NodeId, PartitionId, StoreId, TableId};
+use types::{Holds, NodeId, PartitionId, RemovedDirectories, StoreId, TableId};
 use wire::RecordText;
 use wire::control::ClusterMap;
 
@@ -28,8 +28,8 @@ pub(crate) struct Records {
     names: BTreeMap<String, TableId>,
     databases: BTreeMap<String, TableId>,
     creating: BTreeSet<TableId>,
-    /// Stores of nodes that were removed.
-    removed: BTreeMap<NodeId, StoreId>,
+    /// Directories of nodes that were removed.
+    removed: BTreeMap<NodeId, RemovedDirectories>,
     /// Keys whose value cannot be read, with the reason: another version's, or damaged. Left alone.
     unreadable: BTreeMap<Key, String>,
     /// What changed since the last delta.
@@ -171,9 +171,14 @@ impl Records {
         self.nodes.get(&id)
     }
 
-    /// True if this store was a node's that was removed.
+    /// True if this store was a node's that was removed, at the end or before (PR-280).
     pub(crate) fn was_removed(&self, node: NodeId, store: StoreId) -> bool {
-        self.removed.get(&node) == Some(&store)
+        self.removed.get(&node).is_some_and(|removed| removed.has(store))
+    }
+
+    /// The directories of the nodes of this number that were removed.
+    pub(crate) fn removed(&self, node: NodeId) -> RemovedDirectories {
+        self.removed.get(&node).cloned().unwrap_or_default()
     }
 
     /// All nodes.

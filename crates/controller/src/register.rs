@@ -13,38 +13,6 @@ use wire::control::{Register, RegisterRefused};
 const OLDER: &str = "what it has acknowledged since may be missing here. Start it on the directory on which it \
                      ran last, or on a new one (`understudy init`), which is filled by the others";
 
-/// A field of a node's record that older versions do not know: the directories on which it ran before,
-/// oldest first, each with the number of the newest life there (PR-210).
-const FORMER: &str = "former";
-
-/// So many of them are remembered.
-const MOST_FORMER: usize = 16;
-
-/// The directories on which a node ran before, with the number of the newest life on each.
-fn former(record: &NodeRecord) -> Vec<(StoreId, u64)> {
-    let value = record.unknown.get(FORMER).cloned().unwrap_or_default();
-    serde_json::from_value(value).unwrap_or_default()
-}
-
-/// A node comes that was known on another directory, or on this one: what is remembered of the others.
-fn remember_former(record: &mut NodeRecord, known: &NodeRecord) {
-    if known.store == record.store {
-        return;
-    }
-    let mut all = former(known);
-    all.retain(|(store, _)| *store != record.store && *store != known.store);
-    if known.start != 0 {
-        all.push((known.store, known.start));
-    }
-    let excess = all.len().saturating_sub(MOST_FORMER);
-    all.drain(..excess);
-    let value = serde_json::to_value(&all).expect("pairs of numbers");
-    match all.is_empty() {
-        true => drop(record.unknown.remove(FORMER)),
-        false => drop(record.unknown.insert(FORMER.into(), value)),
-    }
-}
-
 /// A registration under way.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct RegisterJob {
@@ -112,7 +80,7 @@ impl Controller {
     fn is_older_copy(&self, known: &NodeRecord, starts: &[u64], store: StoreId) -> bool {
         let newest = match known.store == store {
             true => Some(known.start).filter(|start| *start != 0),
-            false => former(known).into_iter().find(|(former, _)| *former == store).map(|(_, start)| start),
+            false => known.former().into_iter().find(|(former, _)| *former == store).map(|(_, start)| start),
         };
         newest.is_some_and(|newest| !starts.contains(&newest))
             && self.settings.rules.older_copies_do_not_count()
@@ -135,7 +103,7 @@ impl Controller {
             unknown,
         };
         if let Some(known) = known {
-            remember_former(&mut record, known);
+            record.remember_former(known);
         }
         if known.is_none_or(|known| known.member() != member) {
             // A node that starts anew takes part again.

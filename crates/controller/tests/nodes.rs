@@ -182,6 +182,38 @@ fn who_may_have_acknowledged_alone_is_not_removed_by_the_way() {
     cluster.ask(AdminCommand::Remove { node: NodeId(3), losing: true }).expect("it was said twice");
 }
 
+/// It ran on two directories: a copy of the first one is as little the node as one of the second.
+#[test]
+fn pr280_a_node_that_was_removed_comes_back_on_none_of_its_directories() {
+    let mut cluster = Cluster::new(4, &[("a", 2, 4, Scheme::Chained)]);
+    cluster.pass(4000);
+    cluster.bury(3);
+    cluster.world.start(3, 1, 31);
+    cluster.pass(20_000);
+    cluster.ask(remove(3)).expect("others can take its copies");
+    cluster.pass(60_000);
+    assert_eq!(cluster.node(3), None);
+    for store in [30, 31] {
+        cluster.world.start(3, 9, store);
+        cluster.pass(1000);
+        assert_eq!(cluster.node(3), None, "it had directory {store} before it was removed");
+        cluster.world.kill(3);
+    }
+    cluster.world.start(3, 1, 32);
+    cluster.pass(1000);
+    assert_eq!(cluster.node(3).map(|node| node.store.0), Some(32), "on an empty one it is another node");
+    // That one goes as well, and the older ones stay out.
+    cluster.ask(remove(3)).expect("it holds nothing");
+    cluster.pass(60_000);
+    assert_eq!(cluster.node(3), None);
+    for store in 30..33 {
+        cluster.world.start(3, 10, store);
+        cluster.pass(1000);
+        assert_eq!(cluster.node(3), None, "directory {store}");
+        cluster.world.kill(3);
+    }
+}
+
 #[test]
 fn who_leads_on_for_a_node_that_leaves_holds_nothing_up() {
     let mut cluster = Cluster::new(3, &[("a", 1, 1, Scheme::Chained)]);

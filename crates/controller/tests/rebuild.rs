@@ -8,8 +8,8 @@ use types::config::{
 };
 use types::data::{Column, ColumnType, Schema};
 use types::{
-    ClusterId, Epoch, Generation, Incarnation, LogKind, Member, NodeId, PartitionId, Policy, Rules, StoreId,
-    TableId,
+    ClusterId, Epoch, Generation, Incarnation, LogKind, Member, NodeId, PartitionId, Policy,
+    RemovedDirectories, Rules, StoreId, TableId,
 };
 use understudy_controller::Key;
 use understudy_controller::rebuild::{Order, Rebuilt, Refusal, addresses, newest_generation, rebuild};
@@ -139,9 +139,10 @@ fn pr159_it_is_known_who_was_removed() {
     reports[1].removed = vec![(NodeId(3), StoreId(103))];
     reports[1].revision += 1;
     let rebuilt = rebuild(&reports, &order(false)).expect("all are there");
-    assert_eq!(read(&rebuilt, Key::Removed(NodeId(3))), Some(StoreId(103)), "it came once more, and went");
-    assert_eq!(read(&rebuilt, Key::Removed(NodeId(4))), Some(StoreId(104)));
-    assert_eq!(read::<StoreId>(&rebuilt, Key::Removed(NodeId(1))), None);
+    let removed = |node| read::<RemovedDirectories>(&rebuilt, Key::Removed(NodeId(node)));
+    let stores = |node| removed(node).map(|removed| removed.iter().map(|store| store.0).collect::<Vec<_>>());
+    assert_eq!(stores(3), Some(vec![7, 103]), "PR-280: it came once more, and went");
+    assert_eq!((stores(4), stores(1)), (Some(vec![104]), None));
     assert_eq!(read::<NodeRecord>(&rebuilt, Key::Node(NodeId(3))), None);
 }
 

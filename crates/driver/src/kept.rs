@@ -5,8 +5,8 @@
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{
-    ClusterRecord, Epoch, Generation, NodeId, NodeRecord, PartitionId, PartitionRecord, Rules, StoreId,
-    TableId, TableRecord,
+    ClusterRecord, Epoch, Generation, NodeId, NodeRecord, PartitionId, PartitionRecord, RemovedDirectories,
+    Rules, StoreId, TableId, TableRecord,
 };
 use wire::control::ClusterMap;
 use wire::peer::Refusal;
@@ -25,7 +25,17 @@ struct KeptRevision {
     dropped: BTreeSet<TableId>,
     /// Nodes that it was told are gone, and their disks.
     #[serde(default)]
-    removed: BTreeMap<NodeId, StoreId>,
+    removed: BTreeMap<NodeId, RemovedDirectories>,
+}
+
+impl KeptRevision {
+    /// This node is there, on this disk.
+    fn is_there(&mut self, node: &NodeRecord) {
+        if let Some(removed) = self.removed.get_mut(&node.id) {
+            removed.take(node.store);
+        }
+        self.removed.retain(|_, removed| !removed.is_empty());
+    }
 }
 
 /// True if a node that listens to controllers of `known` listens to one of `theirs` (PR-107): one of before
@@ -97,10 +107,15 @@ impl Kept {
             revision: self.told.revision,
             whole: self.told.whole,
             dropped: self.told.dropped.iter().copied().collect(),
-            removed: self.told.removed.iter().map(|(node, store)| (*node, *store)).collect(),
+            removed: self.removed().collect(),
             records: self.records.iter().map(|(key, text)| (key.clone(), RecordText(text.clone()))).collect(),
             ..KeptRecords::default()
         }
+    }
+
+    /// Nodes that it was told are gone, with each disk that they had.
+    fn removed(&self) -> impl Iterator<Item = (NodeId, StoreId)> + '_ {
+        self.told.removed.iter().flat_map(|(node, all)| all.iter().map(|store| (*node, store)))
     }
 
     /// What another replica of this partition passes on; of another partition it says nothing.
@@ -177,7 +192,7 @@ impl Kept {
                     self.put(key.clone(), &text.0, &mut changes);
                     named.insert(key);
                     // It is there with that disk: a map of other controllers did not have it yet (PR-211).
-                    self.told.removed.retain(|id, store| (*id, *store) != (record.id, record.store));
+                    self.told.is_there(&record);
                 }
                 Err(_) => readable = false,
             }
@@ -219,7 +234,10 @@ impl Kept {
 
     fn remove_node(&mut self, key: &str, changes: &mut Vec<Change>) {
         let known = self.records.get(key).and_then(|text| serde_json::from_str::<NodeRecord>(text).ok());
-        self.told.removed.extend(known.map(|known| (known.id, known.store)));
+        if let Some(known) = known {
+            let removed = self.told.removed.entry(known.id).or_default();
+            known.directories().for_each(|store| removed.add(store));
+        }
         self.remove(key, changes);
     }
 

@@ -58,6 +58,8 @@ pub(crate) struct Kept {
     pub later: bool,
     /// Somebody who catches up needs the log from here on.
     pub held: Lsn,
+    /// Room is short, and another one leads: whoever lacks what is in the own files is given files (PR-281).
+    pub short: bool,
 }
 
 impl Data {
@@ -341,8 +343,12 @@ impl Data {
         if self.log.kind() == LogKind::Disk && self.log.notes_secured(publishable) {
             ctx.out.push(LogState::note_secured(self.identity.id, publishable));
         }
+        let floor = match kept.short && self.log.kind() == LogKind::Disk {
+            true => Lsn::MAX,
+            false => self.marks.log_floor().min(kept.held),
+        };
         let bound = match self.identity.rules.log_is_kept_for_members() {
-            true => self.marks.log_floor().min(self.persisted()).min(kept.held),
+            true => floor.min(self.persisted()),
             false => self.marks.committed(),
         };
         // A full log takes a truncation ahead of what waits for room only if it names what the log has. One

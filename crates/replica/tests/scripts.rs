@@ -74,6 +74,7 @@ scripts! {
     pr115_a_full_log_hears_how_much_of_it_nobody_needs,
     pr118_who_is_forced_to_lead_waits_for_no_log_that_it_cannot_have,
     pr231_half_a_copy_does_not_lead,
+    pr281_a_full_log_is_kept_for_nobody_who_is_away,
     pr143_who_joins_has_what_an_older_term_may_have_committed,
     r7_who_joins_has_what_is_published,
     r8_the_log_is_held_for_who_comes_back_by_it,

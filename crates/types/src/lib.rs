@@ -12,6 +12,7 @@ pub mod component;
 pub mod config;
 pub mod data;
 pub mod database;
+pub mod directories;
 pub mod engine;
 pub mod ids;
 pub mod index;
@@ -33,6 +34,7 @@ pub use bulk::{LoadId, Staged, Staging};
 pub use component::{Component, ComponentSet, Installation, Missing, PinId};
 pub use config::{ClusterRecord, FailoverRecord, Holds, NodeRecord, PartitionRecord, TableRecord};
 pub use database::{CatalogTable, TableState};
+pub use directories::RemovedDirectories;
 pub use engine::{Engine, EngineError, EngineKind, Mutation, ReadAt};
 pub use ids::{
     ClusterId, FeedId, Generation, Incarnation, Member, NodeId, PartitionId, ProposalId, SessionId, StoreId,

@@ -29,7 +29,7 @@ pub struct KeptRecords {
     pub whole: Option<u64>,
     /// Tables that it was told are gone.
     pub dropped: Vec<TableId>,
-    /// Nodes that it was told are gone, each with the disk that it had (PR-159).
+    /// Nodes that it was told are gone, each with every disk that it had, the last one last (PR-159, PR-280).
     #[serde(default)]
     pub removed: Vec<(NodeId, StoreId)>,
     /// Each key as the metastore has it, with its record.

@@ -203,6 +203,20 @@ const FOUND: &[(u64, &str)] = &[
     (8024591, "I13 (PR-233): who was handed the lead with a disk that hangs had the benefit of the doubt"),
     (8021005, "I13 (PR-234): a copy whose log is full was sent what was read back, again and again"),
     (8015624, "I2: a checker: a process that leads on answers in order"),
+    (8031951, "PR-145 (PR-280): a copy of an earlier directory of a node that was removed was let in"),
+    (10364, "I13 (PR-281): a copy's log was full, and kept for who is away by a primary that has room"),
+    (9015744, "PR-281: the same, and the transaction manager never committed on the one that was full"),
+    (
+        17997,
+        "I13: a checker: a log that is held back by what an operator has to recover can be given no copy",
+    ),
+    (9014483, "I13: a checker: the one log that is left is torn, so an operator has to recover it"),
+    (
+        9920200,
+        "I13: a simulator: a disk hung for good where the only other node was drained; on the way PR-284",
+    ),
+    (9022409, "I13 (PR-282): a copy that hangs was tried again and again, and others waited"),
+    (9027459, "I9 (PR-283): a session went on with the numbers of lost writes, and who had these led again"),
 ];
 
 #[test]

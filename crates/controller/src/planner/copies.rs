@@ -130,7 +130,11 @@ impl Controller {
         let stay = record.members().filter(|member| self.stays(record, member)).count();
         let short = stay < self.wanted(record);
         let substituted = record.members().any(|member| !placement.contains(&member.node));
-        if let Some(node) = placement.iter().find(|node| ready(node)).filter(|_| short || substituted) {
+        // Who failed in a row keeps nobody waiting who did not (PR-282): one that hangs is waited for so long
+        // that a row of attempts is longer than the time after which it is forgiven.
+        let failed = |node: NodeId| self.planner.failed(record.id, node);
+        let placed = placement.iter().filter(|node| ready(node)).min_by_key(|node| failed(**node));
+        if let Some(node) = placed.filter(|_| short || substituted) {
             return self.records.node(*node).map(|node| node.member());
         }
         let waited = self.planner.short.get(&record.id).map(|since| now.mono.since(*since));
@@ -138,7 +142,8 @@ impl Controller {
             let spares = self.records.nodes().filter(|node| ready(&node.id) && !self.is_draining(node.id));
             let best = spares.min_by_key(|node| {
                 let copies = copies.get(&node.id).copied().unwrap_or(0);
-                placement::order_of_spare(self.shares_zone(record, &node.zone), copies, node.id)
+                let order = placement::order_of_spare(self.shares_zone(record, &node.zone), copies, node.id);
+                (failed(node.id), order)
             });
             if let Some(best) = best {
                 return Some(best.member());
@@ -146,8 +151,8 @@ impl Controller {
         }
         // Whoever failed often is better than nobody: without another copy nothing is acknowledged (PR-106).
         let starves = starves(record) && self.settings.rules.who_failed_is_admitted_where_all_waits();
-        let failed = placement.iter().find(|node| here(node)).filter(|_| starves)?;
-        self.records.node(*failed).map(|node| node.member())
+        let again = placement.iter().find(|node| here(node)).filter(|_| starves)?;
+        self.records.node(*again).map(|node| node.member())
     }
 
     /// True if a member of the partition is in this zone.

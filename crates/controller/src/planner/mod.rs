@@ -119,6 +119,11 @@ impl Planner {
         self.failures.get(&(partition, node)).is_some_and(|failures| failures.times > 1)
     }
 
+    /// How often this node has failed in a row as a member of a partition: who has not comes first (PR-282).
+    fn failed(&self, partition: PartitionId, node: NodeId) -> u32 {
+        self.failures.get(&(partition, node)).map_or(0, |failures| failures.times)
+    }
+
     /// True if this node may be admitted again.
     fn forgiven(&self, partition: PartitionId, node: NodeId, now: Micros) -> bool {
         self.failures.get(&(partition, node)).is_none_or(|failures| now >= failures.not_before)

@@ -101,9 +101,10 @@ impl Controller {
         })
     }
 
-    /// Forgets a node that leaves and holds nothing. Its store is remembered, so that it does not come back
-    /// by itself. Whoever makes a member on it writes its record too ([`Controller::taking_in`]); so if
-    /// everything up to that record is known here, all of its copies are (PR-201).
+    /// Forgets a node that leaves and holds nothing. Its directories are remembered, so that it comes back by
+    /// itself on none of them, nor on a copy (PR-280). Whoever makes a member on it writes its record too
+    /// ([`Controller::taking_in`]); so if everything up to that record is known here, all of its copies are
+    /// (PR-201).
     fn parting(&self, rows: &[Row]) -> Option<Txn> {
         let wanted = |node: NodeId| rows.iter().any(|row| row.nodes.contains(&node));
         let nothing_is_made = self.records.creating().is_empty();
@@ -118,7 +119,9 @@ impl Controller {
         let txn = Txn::default()
             .compare(&key, self.records.compare_with(&key))
             .compare(&removed, self.records.compare_with(&removed));
-        Some(txn.put(&removed, &gone.store).delete(&key))
+        let mut directories = self.records.removed(gone.id);
+        gone.directories().for_each(|store| directories.add(store));
+        Some(txn.put(&removed, &directories).delete(&key))
     }
 
     /// What must be so, and is written, beside a record that has members on nodes on which the one before had

@@ -5,7 +5,7 @@ use super::{Refusal, end_of};
 use crate::admin::name_key;
 use std::collections::{BTreeMap, BTreeSet};
 use types::config::{ClusterRecord, NodeRecord, PartitionRecord, TableRecord};
-use types::{Epoch, Generation, NodeId, PartitionId, StoreId, TableId};
+use types::{Epoch, Generation, NodeId, PartitionId, RemovedDirectories, StoreId, TableId};
 use wire::KeptRecords;
 
 /// All that the nodes keep, as one.
@@ -16,7 +16,7 @@ pub(super) struct Merged {
     /// The newest record of each partition.
     pub partitions: BTreeMap<PartitionId, PartitionRecord>,
     /// Nodes that were removed, and their disks: they do not come back on those by themselves.
-    pub removed: BTreeMap<NodeId, StoreId>,
+    pub removed: BTreeMap<NodeId, RemovedDirectories>,
     /// The highest epoch that anything of a partition names, and where.
     pub seen: BTreeMap<PartitionId, (Epoch, NodeId)>,
     /// The disks whose records are complete: everything that their nodes ever heard.
@@ -50,7 +50,7 @@ impl Merged {
         let removed = removed(&known);
         let mut nodes = nodes(&known);
         // Whoever was removed stays out on that disk, whatever somebody still knows of it.
-        nodes.retain(|id, node| removed.get(id) != Some(&node.store));
+        nodes.retain(|id, node| !removed.get(id).is_some_and(|removed| removed.has(node.store)));
         let mut merged = Merged {
             cluster,
             nodes,
@@ -162,11 +162,16 @@ fn tables(known: &[Known<'_>]) -> BTreeMap<TableId, TableRecord> {
     tables
 }
 
-/// The nodes that anybody was told are gone (PR-159): whoever was told last knows with which disk.
-fn removed(known: &[Known<'_>]) -> BTreeMap<NodeId, StoreId> {
+/// The nodes that anybody was told are gone (PR-159), each with all the disks that it had (PR-280), the one
+/// that was told last at the end.
+fn removed(known: &[Known<'_>]) -> BTreeMap<NodeId, RemovedDirectories> {
     let mut by_time: Vec<&Known<'_>> = known.iter().collect();
     by_time.sort_by_key(|one| one.when());
-    by_time.into_iter().flat_map(|one| one.report.removed.iter().copied()).collect()
+    let mut all: BTreeMap<NodeId, RemovedDirectories> = BTreeMap::new();
+    for (node, store) in by_time.into_iter().flat_map(|one| one.report.removed.iter().copied()) {
+        all.entry(node).or_default().add(store);
+    }
+    all
 }
 
 /// The record of the highest epoch of every partition of these tables. Two that differ in it say that one

@@ -225,7 +225,7 @@ fn write(merged: &Merged, order: &Order) -> Rebuilt {
         entries.push((name_key(table.holds, &table.name), json(&table.id)));
     }
     entries.extend(merged.nodes.values().map(|node| (Key::Node(node.id), json(node))));
-    entries.extend(merged.removed.iter().map(|(node, store)| (Key::Removed(*node), json(store))));
+    entries.extend(merged.removed.iter().map(|(node, all)| (Key::Removed(*node), json(all))));
     entries.push((Key::Cluster, json(&cluster)));
     let revision = merged.revision + SKIPPED_REVISIONS;
     Rebuilt { entries, revision, missing: merged.missing.iter().copied().collect(), partitions }

@@ -82,8 +82,8 @@ impl Primary {
     }
 
     /// What is secured (R7), and what the log must keep for members (R8), over every member that is or may
-    /// become one.
-    pub fn bounds(&self, view: &View) -> (Lsn, Lsn) {
+    /// become one. The log is kept for nobody who catches up and is `gone`: that one is given files.
+    pub fn bounds(&self, view: &View, is_gone: impl Fn(&Member) -> bool) -> (Lsn, Lsn) {
         // It never falls, so it waits for who joins: else that one would never reach it under load.
         let members = self.membership.counted(view.record);
         let met = |member: &Member| self.met(view, member);
@@ -92,7 +92,8 @@ impl Primary {
             Some(progress) if progress.is_given_state() => progress.needs,
             _ => met(member),
         };
-        let catching_up = view.record.catching_up.iter().map(behind).min().unwrap_or(Lsn::MAX);
+        let there = view.record.catching_up.iter().filter(|member| !is_gone(member));
+        let catching_up = there.map(behind).min().unwrap_or(Lsn::MAX);
         (secured, secured.min(catching_up))
     }
 

@@ -179,10 +179,12 @@ impl Replica {
     /// Moves `committed` and `secured` on and releases what they cover.
     pub(crate) fn advance(&mut self, ctx: &mut Ctx) {
         let Some((primary, view)) = self.leading() else { return };
-        let (secured, kept) = primary.bounds(&view);
+        let no_room = self.config.no_room();
+        let is_gone = |member: &Member| no_room && primary.is_silent(&view, ctx, *member);
+        let (secured, kept) = primary.bounds(&view, is_gone);
         let (log, keep_bytes) = (&self.data.log, ctx.settings.failback_keep_bytes);
         let end = log.end().lsn;
-        let absent = match self.config.no_room() {
+        let absent = match no_room {
             true => Lsn::MAX,
             false => kept_for_absent(view.record, end, log.bytes_above(end.prev()), keep_bytes),
         };

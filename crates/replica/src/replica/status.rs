@@ -69,7 +69,11 @@ fn waits(role: &Role, data: &Data, transfer: &Transfer) -> String {
     let copying = leader.members.values().any(|progress| matches!(progress.mode(), Mode::Copying(_)));
     match leader.promotion.phase() {
         Phase::Reconciling { .. } => {
-            format!("has {} reports of the others' logs", leader.promotion.report_count())
+            let torn = match data.log.is_torn() {
+                true => "; its own was torn in a crash: if theirs are lost, an operator has to recover it",
+                false => "",
+            };
+            format!("has {} reports of the others' logs{torn}", leader.promotion.report_count())
         }
         Phase::Fetching { from, to, .. } => format!("fetches up to {to} from {}", from.node),
         Phase::Replaying => {

@@ -71,6 +71,8 @@ pub struct Survival {
     lossy: BTreeMap<PartitionId, LossyFailover>,
     /// When an operator last forced a promotion, and its term.
     forced: BTreeMap<PartitionId, (u64, Term)>,
+    /// When the records were last made anew without who led, and the term that follows.
+    went_back: BTreeMap<PartitionId, (u64, Term)>,
     /// When the records were made anew without a node, and without which.
     left_out: BTreeMap<PartitionId, Vec<(u64, NodeId)>>,
 }
@@ -109,9 +111,16 @@ impl Survival {
         self.forced.insert(partition, (time, term));
     }
 
-    /// When an operator last had another lead, and its term.
+    /// The records were made anew without the primary of the term before this one, as an operator wanted. Who
+    /// leads now may have what that one had given up (PR-283).
+    pub fn goes_back(&mut self, time: u64, partition: PartitionId, term: Term) {
+        self.went_back.insert(partition, (time, term));
+    }
+
+    /// When an operator last had another lead, or went on without who led, and the term of who leads then.
     pub fn last_forced(&self, partition: PartitionId) -> Option<(u64, Term)> {
-        self.forced.get(&partition).copied()
+        let both = [&self.forced, &self.went_back].into_iter().filter_map(|all| all.get(&partition));
+        both.max().copied()
     }
 
     /// The records were made anew without this node, as an operator wanted.

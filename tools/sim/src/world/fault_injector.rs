@@ -462,9 +462,15 @@ impl World {
             })
     }
 
+    /// True if what the term before left is in the set: there was none, or, in some seeds, the term serves,
+    /// so that its marker and all below it are where its policy wants them.
+    pub(super) fn needs_nobody_before(&self, record: &PartitionRecord) -> bool {
+        record.before.is_none() || self.plan.loses_later && self.is_serving(record)
+    }
+
     /// True if another member of the recorded set is alive in the recorded life, sound and level.
     fn another_has(&self, record: &PartitionRecord, node: u32) -> bool {
-        record.before.is_none()
+        self.needs_nobody_before(record)
             && record.in_sync.iter().any(|member| {
                 let machine = self.machine(member.node.0);
                 let alive =

@@ -458,7 +458,7 @@ impl World {
     /// True if the end of every log that the set has was torn in a crash, so that it fences nothing (PR-18),
     /// and what the others had is lost with their disks. Where acknowledgements rest on the primary alone
     /// that is given up after a while (PR-141).
-    fn has_no_whole_log(&self, record: &PartitionRecord) -> bool {
+    pub(super) fn has_no_whole_log(&self, record: &PartitionRecord) -> bool {
         let replica = |member: &Member| {
             let process = self.machine(member.node.0).process.as_ref()?;
             let here = process.host.replica(record.id).filter(|_| process.member.same_store(member));
@@ -493,7 +493,8 @@ impl World {
             .machines
             .iter()
             .filter(|machine| machine.process.is_some() && !machine.health.hangs())
-            .filter(|machine| !self.is_removed(machine.id) && !self.is_decommissioning(machine.id));
+            .filter(|machine| !self.is_removed(machine.id) && !self.is_decommissioning(machine.id))
+            .filter(|machine| !self.is_log_held_back(machine));
         usize::from(record.policy.factor).min(alive.count())
     }
 

@@ -148,9 +148,11 @@ impl World {
         let spare = self.faults.random().chance(400) && self.plan.nodes > 2;
         let needless = |record: &types::PartitionRecord| {
             let others = (1..=self.plan.nodes).filter(|other| *other != node && !self.is_removed(*other));
-            let others = others.count() as u32;
+            // A drained node is given no copy in the place of one that hangs.
+            let drained = |other: &u32| self.control.records.is_drained(types::NodeId(*other));
+            let others = others.filter(|other| !(self.plan.loses_later && drained(other))).count() as u32;
             let holds = record.in_sync.iter().any(|member| member.node.0 == node);
-            let rest_is_sound = record.before.is_none()
+            let rest_is_sound = self.needs_nobody_before(record)
                 && record.next_policy.is_none()
                 && record.in_sync.iter().any(|member| {
                     let machine = self.machine(member.node.0);

@@ -239,6 +239,11 @@ impl World {
         for (id, node) in sealed.filter_map(|sealed| Some((sealed.record.id, left_out?))) {
             self.checks.survival.left_out(now, id, NodeId(node));
         }
+        for record in rebuilt.partitions.iter().map(|sealed| &sealed.record) {
+            if record.before.as_ref().is_some_and(|before| Some(before.primary.node.0) == left_out) {
+                self.checks.survival.goes_back(now, record.id, record.term);
+            }
+        }
         self.control.meta.restore(rebuilt);
         self.control.rebuilding.first_process = self.counts.next_process();
         self.control.rebuilding.under_way = false;
