@@ -140,6 +140,7 @@ pub enum ManagerOp {
     /// All partitions in the manager's books, and what is kept.
     Thresholds,
     /// Partitions have secured so much: what every partition has secured need not be kept much longer.
+    /// Answered with how many write-sets were removed: there may be more.
     Secured {
         /// Timestamps; lower ones than are known change nothing.
         partitions: Vec<(PartitionId, Position)>,

@@ -8,7 +8,7 @@
 //! A write-set is kept until every partition that has a part in it has secured it, and some time longer.
 
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use types::commits::truncated_key;
 use types::commits::{Head, decode_timestamp, encode_timestamp, head_key, head_range, partition_of_head};
 use types::engine::{Engine, EngineError, Row};
@@ -19,12 +19,12 @@ use wire::commit::{
 };
 use wire::{Flush, ManagerOp};
 
-/// Rows of commits that are read at once.
-const PAGE: usize = 256;
+/// Rows of commits that are read at once. One entry removes no more.
+const PAGE: usize = 1024;
 /// Bytes of them.
 const PAGE_BYTES: usize = 4 << 20;
-/// The most write-sets that one entry removes.
-const REMOVED: usize = 64;
+/// What a row takes in the manager's memory beside its key and value, in bytes, about.
+const BESIDE: usize = 128;
 
 /// What the manager knows. Good for one term: in it nobody else commits.
 #[derive(Debug, Default)]
@@ -42,6 +42,26 @@ pub(crate) struct Books {
     heads: BTreeMap<PartitionId, Head>,
     /// Nothing at or below it is kept.
     truncated: Position,
+    /// The commits that are kept, oldest first.
+    kept: VecDeque<Stamp>,
+    /// Bytes of them, about.
+    kept_bytes: usize,
+}
+
+/// A commit that is kept, in few bytes.
+#[derive(Clone, Copy, Debug)]
+struct Stamp {
+    at: Position,
+    wall_ms: u64,
+    bytes: u32,
+}
+
+impl Stamp {
+    fn of(at: Position, wall_ms: u64, kept: &[KeptWrites]) -> Stamp {
+        let ops = kept.iter().flat_map(|writes| &writes.parts).flat_map(|part| &part.ops);
+        let bytes: usize = ops.map(|op| op.key().len() + op.row().map_or(0, Bytes::len) + BESIDE).sum();
+        Stamp { at, wall_ms, bytes: u32::try_from(bytes).unwrap_or(u32::MAX) }
+    }
 }
 
 impl KnownCommits {
@@ -71,11 +91,14 @@ impl Books {
             let rows = commits_above(engine, from, ReadAt::Applied)?;
             let Some(last) = rows.last() else { return Ok(books) };
             from = last.at;
-            rows.iter().for_each(|commit| books.note(commit.at, &commit.kept));
+            rows.iter().for_each(|commit| books.note((commit.at, commit.wall_ms), &commit.kept));
         }
     }
 
-    fn note(&mut self, at: Position, kept: &[KeptWrites]) {
+    fn note(&mut self, (at, wall_ms): (Position, u64), kept: &[KeptWrites]) {
+        let stamp = Stamp::of(at, wall_ms, kept);
+        self.kept.push_back(stamp);
+        self.kept_bytes += stamp.bytes as usize;
         for (table, key) in kept.iter().flat_map(|writes| keys_of(&writes.parts)) {
             // A key of its own: the request's bytes are not held by it.
             let newest = self.keys.entry((table, Bytes::copy_from_slice(key))).or_default();
@@ -117,18 +140,19 @@ impl Books {
             head.newest = at;
             mutations.push(stored(writes.partition, *head));
         }
-        self.note(at, &kept);
+        self.note((at, wall_ms), &kept);
         (mutations, kept.iter().map(|writes| (writes.partition, writes.previous)).collect())
     }
 
-    /// Partitions have secured so much: what changes by it. Write-sets that every partition has secured, and
-    /// that are older than `keep`, are removed, a few at a time.
+    /// Partitions have secured so much: what changes by it, and how many write-sets are removed: those that
+    /// every partition has secured and that are old, a page at a time. Who asks again until none was removed
+    /// has removed them all (PR-290).
     pub fn secure(
         &mut self,
         (engine, rules): (&dyn Engine, Rules),
-        (wall_ms, keep): (u64, Micros),
+        (wall_ms, keep): (u64, Keep),
         partitions: &[(PartitionId, Position)],
-    ) -> Result<Vec<Mutation>, EngineError> {
+    ) -> Result<(Vec<Mutation>, u32), EngineError> {
         let mut mutations = Vec::new();
         for (partition, secured) in partitions {
             // What a partition claims beyond what it was ever told is no news of this log.
@@ -140,9 +164,12 @@ impl Books {
                 mutations.push(stored(*partition, *head));
             }
         }
-        let removed = self.removable(engine, rules, wall_ms.saturating_sub(keep.as_millis()))?;
+        let removed = self.removable(engine, rules, (wall_ms, keep))?;
         for commit in &removed {
             self.truncated = commit.at;
+            if let Some(stamp) = self.kept.pop_front_if(|stamp| stamp.at == commit.at) {
+                self.kept_bytes -= stamp.bytes as usize;
+            }
             for (table, key) in commit.kept.iter().flat_map(|writes| keys_of(&writes.parts)) {
                 let key = (table, key.clone());
                 if self.keys.get(&key) == Some(&commit.at) {
@@ -156,24 +183,31 @@ impl Books {
             let value = Bytes::copy_from_slice(&encode_timestamp(self.truncated));
             mutations.push(Mutation { key: truncated_key(), value: Some(value) });
         }
-        Ok(mutations)
+        Ok((mutations, removed.len() as u32))
     }
 
-    /// Commits that every partition has secured, made before this time, oldest first.
+    /// Commits that every partition has secured, and that are old, oldest first. They are old once they were
+    /// kept as long as is wanted, or if there are more than is wanted.
     fn removable(
         &self,
         engine: &dyn Engine,
         rules: Rules,
-        before_ms: u64,
+        (wall_ms, keep): (u64, Keep),
     ) -> Result<Vec<Commit>, EngineError> {
         let upto = self.secured_by_all(rules);
-        if upto <= self.truncated {
+        let before_ms = wall_ms.saturating_sub(keep.time.as_millis());
+        let mut beyond = self.kept_bytes.saturating_sub(keep.bytes);
+        let is_old = |stamp: &&Stamp| {
+            let old = stamp.at <= upto && (stamp.wall_ms <= before_ms || beyond > 0);
+            beyond = beyond.saturating_sub(stamp.bytes as usize);
+            old
+        };
+        let old = self.kept.iter().take(PAGE).take_while(is_old).count();
+        if old == 0 {
             return Ok(Vec::new());
         }
         let mut commits = commits_above(engine, self.truncated, ReadAt::Applied)?;
-        commits.truncate(REMOVED);
-        let kept = commits.iter().position(|commit| commit.at > upto || commit.wall_ms > before_ms);
-        commits.truncate(kept.unwrap_or(commits.len()));
+        commits.truncate(old);
         Ok(commits)
     }
 
@@ -186,7 +220,16 @@ impl Books {
     }
 }
 
-/// A commit that is kept.
+/// How much is kept of what every partition has secured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keep {
+    /// So long.
+    pub time: Micros,
+    /// So many bytes, about, even if that is not so long.
+    pub bytes: usize,
+}
+
+/// A commit that is kept, with its rows.
 struct Commit {
     at: Position,
     wall_ms: u64,
@@ -310,11 +353,17 @@ mod tests {
         engine: FakeEngine,
         known: KnownCommits,
         lsn: u64,
+        keep_bytes: usize,
     }
 
     impl World {
         fn new() -> World {
-            World { engine: FakeEngine::new(), known: KnownCommits::default(), lsn: 0 }
+            World {
+                engine: FakeEngine::new(),
+                known: KnownCommits::default(),
+                lsn: 0,
+                keep_bytes: usize::MAX,
+            }
         }
 
         fn execute(&mut self, mutations: &[Mutation]) -> Position {
@@ -341,12 +390,15 @@ mod tests {
             Some(previous.into_iter().map(|(_, previous)| previous).collect())
         }
 
-        fn secure(&mut self, wall_ms: u64, secured: &[(PartitionId, u64)]) {
+        /// How many write-sets were removed.
+        fn secure(&mut self, wall_ms: u64, secured: &[(PartitionId, u64)]) -> u32 {
             let secured: Vec<_> = secured.iter().map(|(partition, lsn)| (*partition, at(*lsn))).collect();
             let books = self.known.books(&self.engine, TERM).expect("no error");
-            let keep = (wall_ms, Micros::from_millis(1_000));
-            let mutations = books.secure((&self.engine, Rules::ALL), keep, &secured).expect("no error");
+            let keep = (wall_ms, Keep { time: Micros::from_millis(1_000), bytes: self.keep_bytes });
+            let secured = books.secure((&self.engine, Rules::ALL), keep, &secured);
+            let (mutations, removed) = secured.expect("no error");
             self.execute(&mutations);
+            removed
         }
 
         fn chain(&self, partition: PartitionId, after: u64) -> Result<Vec<u64>, String> {
@@ -416,5 +468,33 @@ mod tests {
         world.secure(1_000_000, &[(OTHER, 1)]);
         assert_eq!(world.chain(OTHER, 1), Ok(Vec::new()));
         assert!(world.chain(OTHER, 0).is_err());
+    }
+
+    #[test]
+    fn pr290_everything_old_is_removed_and_not_a_little_of_it() {
+        let mut world = World::new();
+        (0..3_000).for_each(|_| drop(world.commit(5_000, &[(ONE, "a")]).expect("committed")));
+        let removed: Vec<u32> = std::iter::once(world.secure(u64::MAX, &[(ONE, 3_000)]))
+            .chain(std::iter::from_fn(|| Some(world.secure(u64::MAX, &[])).filter(|removed| *removed > 0)))
+            .collect();
+        assert_eq!(removed.iter().sum::<u32>(), 3_000);
+        assert!(removed.len() <= 3, "{removed:?}");
+        let books = world.known.books(&world.engine, TERM).expect("no error");
+        assert_eq!((books.kept.len(), books.kept_bytes, books.keys.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn pr290_what_is_young_goes_where_there_is_too_much_of_it() {
+        let mut world = World::new();
+        world.lsn = 1;
+        (0..100).for_each(|_| drop(world.commit(5_000, &[(ONE, "a")]).expect("committed")));
+        assert_eq!(world.secure(0, &[(ONE, 101)]), 0, "young");
+        world.keep_bytes = 50 * (BESIDE + "a".len() + "row".len());
+        assert_eq!(world.secure(0, &[]), 50);
+        assert_eq!(world.chain(ONE, 101), Ok(Vec::new()));
+        world.commit(5_000, &[(OTHER, "b")]).expect("committed");
+        world.keep_bytes = 0;
+        assert_eq!(world.secure(0, &[]), 50, "what is not secured stays");
+        assert_eq!(world.chain(OTHER, 0).map(|chain| chain.len()), Ok(1));
     }
 }

@@ -2,6 +2,7 @@
 //! in the partitions under it.
 
 use crate::answer::{AckCondition, Answer};
+use crate::features::commits::Keep;
 use crate::rows::hash_row;
 use crate::serve::write::{Writing, refused};
 use bytes::Bytes;
@@ -75,13 +76,14 @@ impl Writing<'_> {
         }
         let engine = self.data.engine.as_ref();
         let books = self.commits.books(engine, self.term)?;
-        let times = (self.now.wall_ms, self.settings.commits_kept);
-        let mutations = books.secure((engine, self.rules), times, partitions)?;
+        let keep = Keep { time: self.settings.commits_kept, bytes: self.settings.commits_kept_bytes };
+        let (mutations, removed) =
+            books.secure((engine, self.rules), (self.now.wall_ms, keep), partitions)?;
         if mutations.is_empty() {
             let end = self.data.log.end().lsn;
             return Ok(Answer::new(Status::Ok, Body::None).covered(end, AckCondition::Seen));
         }
-        let logged = self.log_evaluated(request, 0, (Outcome::Done, 0, mutations));
+        let logged = self.log_evaluated(request, 0, (Outcome::Done, removed, mutations));
         logged.inspect_err(|_| self.commits.forget())
     }
 
