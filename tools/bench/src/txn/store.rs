@@ -114,7 +114,7 @@ impl Store {
         let mut ours = shared.borrow_mut();
         let found = self.read(ours.client())?;
         self.ledger.check(self.rows, found.into_iter())?;
-        ours.check_replicas(self.table.name())
+        ours.check_replicas(&format!("{}.{}", self.database.name(), self.table.name()))
     }
 
     /// Every row of one snapshot: its number and tag.
