@@ -382,7 +382,8 @@ impl Op {
 
     /// True if it makes an entry, be it one that no session numbers because doing it twice is doing it once.
     pub fn makes_entries(&self) -> bool {
-        let idempotent = matches!(self, Op::Flush(_) | Op::Manager(ManagerOp::Secured { .. }));
+        let told = matches!(self, Op::Manager(ManagerOp::Secured { .. } | ManagerOp::Mend { .. }));
+        let idempotent = matches!(self, Op::Flush(_)) || told;
         self.writes() || idempotent
     }
 

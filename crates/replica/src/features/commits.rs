@@ -7,6 +7,8 @@
 //!
 //! A write-set is kept until every partition that has a part in it has secured it, and some time longer.
 
+mod kept;
+
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use types::commits::truncated_key;
@@ -32,6 +34,14 @@ pub(crate) struct KnownCommits {
     /// The term that it is of; zero: none.
     term: Term,
     books: Books,
+    tally: Tally,
+}
+
+/// What became of commits in this term, for people.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    pub committed: u64,
+    pub refused: u64,
 }
 
 /// What all entries so far come to.
@@ -68,14 +78,21 @@ impl KnownCommits {
     /// The books as of everything executed. They are read when they are asked for first in a term.
     pub fn books(&mut self, engine: &dyn Engine, term: Term) -> Result<&mut Books, EngineError> {
         if self.term != term {
-            *self = KnownCommits { term, books: Books::read(engine)? };
+            // What was forgotten in a term goes on counting.
+            let tally = if self.term == Term::default() { self.tally } else { Tally::default() };
+            *self = KnownCommits { term, books: Books::read(engine)?, tally };
         }
         Ok(&mut self.books)
     }
 
+    /// What became of commits in this term.
+    pub fn tally(&mut self) -> &mut Tally {
+        &mut self.tally
+    }
+
     /// What was written into the books was not logged: they are read again.
     pub fn forget(&mut self) {
-        *self = KnownCommits::default();
+        *self = KnownCommits { tally: self.tally, ..KnownCommits::default() };
     }
 }
 
@@ -496,5 +513,57 @@ mod tests {
         world.keep_bytes = 0;
         assert_eq!(world.secure(0, &[]), 50, "what is not secured stays");
         assert_eq!(world.chain(OTHER, 0).map(|chain| chain.len()), Ok(1));
+    }
+
+    #[test]
+    fn pr293_a_partition_that_knows_more_than_the_manager_goes_on_when_an_operator_says_so() {
+        let mut world = World::new();
+        for key in ["a", "b"] {
+            world.commit(10, &[(ONE, key)]).expect("committed");
+        }
+        // It has a commit of an older term, which the manager has lost.
+        let lost = Position::new(Term(2), Lsn(900));
+        let mend = |world: &mut World, partition, has, upto| {
+            let books = world.known.books(&world.engine, TERM).expect("no error");
+            let mended = books.mend(&world.engine, 5, (partition, has, upto)).expect("no error");
+            mended.map(|mutations| drop(world.execute(&mutations)))
+        };
+        assert_eq!(mend(&mut world, ONE, at(2), at(2)), Ok(()), "nothing is to be mended");
+        let refused = mend(&mut world, ONE, lost, lost);
+        assert_eq!(refused, Ok(()));
+        let chained = chain(&world.engine, (ONE, lost, Position::ZERO), ReadAt::Applied).expect("no error");
+        let Ok(CommitAnswer::Chain { flushes, .. }) = chained else { panic!("{chained:?}") };
+        assert_eq!(flushes.iter().map(|flush| flush.previous).collect::<Vec<_>>(), [lost, at(1)]);
+        let other = Position::new(Term(2), Lsn(800));
+        assert_eq!(mend(&mut world, OTHER, other, other), Ok(()));
+        assert_eq!(world.commit(10, &[(OTHER, "z")]), Some(vec![other]), "the next one names it");
+        let kept = world.known.kept(&world.engine, 9, &[at(1), at(90)]).expect("no error");
+        assert_eq!((kept.commits, kept.counts), (3, vec![(1, Some(1_000)), (3, None)]));
+        assert_eq!(kept.given_up, [(ONE, lost, lost, 5), (OTHER, other, other, 5)]);
+    }
+
+    #[test]
+    fn pr293_what_is_gone_is_given_up_by_name() {
+        let mut world = World::new();
+        for key in ["a", "b", "c"] {
+            world.commit(10, &[(ONE, key)]).expect("committed");
+        }
+        world.secure(u64::MAX, &[(ONE, 2)]);
+        let books = world.known.books(&world.engine, TERM).expect("no error");
+        let same = books.mend(&world.engine, 5, (ONE, at(1), at(1))).expect("no error");
+        assert!(same.is_err_and(|why| why.contains("up to 3:2 are not kept") || why.contains("not kept")));
+        let given = books.mend(&world.engine, 5, (ONE, at(1), at(2))).expect("no error");
+        assert_eq!(given.map(|mutations| mutations.len()), Ok(1), "it is noted");
+    }
+
+    #[test]
+    fn what_is_not_secured_for_long_is_worth_a_word() {
+        let mut world = World::new();
+        world.commit(10, &[(ONE, "a"), (OTHER, "b")]).expect("committed");
+        assert_eq!(world.known.alarm(TERM, 9_999), "");
+        let alarm = world.known.alarm(TERM, 12_000);
+        assert!(alarm.starts_with("1 commits are not secured, the oldest for 12 s"), "{alarm}");
+        world.secure(0, &[(ONE, 1), (OTHER, 1)]);
+        assert_eq!(world.known.alarm(TERM, 12_000), "");
     }
 }

@@ -37,6 +37,7 @@ impl Writing<'_> {
         let gone = |at: &Position| *at > Position::ZERO && !self.data.on_history(*at);
         let lost = asked.snapshots().iter().any(gone);
         if lost || books.conflicts(self.rules, asked) {
+            self.commits.tally().refused += 1;
             return self.log_evaluated(request, hash, refused(Outcome::Changed));
         }
         let at = self.data.next_header(self.term, Kind::Rows, self.now.wall_ms).at;
@@ -46,7 +47,40 @@ impl Writing<'_> {
         let mut answer = logged.inspect_err(|_| self.commits.forget())?;
         assert_eq!(answer.entry, Some(at), "PR-250: a commit's timestamp is the position of its entry");
         answer.body = Body::Commit(CommitAnswer::Committed(previous));
+        self.commits.tally().committed += 1;
         Ok(answer)
+    }
+
+    /// [`wire::ManagerOp::Kept`].
+    pub fn kept(&mut self, upto: &[Position]) -> Result<Answer, EngineError> {
+        let engine = self.data.engine.as_ref();
+        self.commits.books(engine, self.term)?;
+        let kept = self.commits.kept(engine, self.now.wall_ms, upto)?;
+        let end = self.data.log.end().lsn;
+        Ok(Answer::new(Status::Ok, Body::Commit(CommitAnswer::Kept(kept))).covered(end, AckCondition::Seen))
+    }
+
+    /// [`wire::ManagerOp::Mend`].
+    pub fn mend(
+        &mut self,
+        request: &Request,
+        mended: (PartitionId, Position, Position),
+    ) -> Result<Answer, EngineError> {
+        if let Some(status) = self.refuses() {
+            return Ok(Answer::only(status));
+        }
+        let engine = self.data.engine.as_ref();
+        let books = self.commits.books(engine, self.term)?;
+        let mutations = match books.mend(engine, self.now.wall_ms, mended)? {
+            Ok(mutations) => mutations,
+            Err(why) => return Ok(Answer::only(Status::TooOld(why))),
+        };
+        if mutations.is_empty() {
+            let end = self.data.log.end().lsn;
+            return Ok(Answer::new(Status::Ok, Body::Affected(0)).covered(end, AckCondition::Seen));
+        }
+        let logged = self.log_evaluated(request, 0, (Outcome::Done, 1, mutations));
+        logged.inspect_err(|_| self.commits.forget())
     }
 
     /// The answer to a commit that was asked for before says the same as the first one did.
