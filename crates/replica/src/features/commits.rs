@@ -566,4 +566,16 @@ mod tests {
         world.secure(0, &[(ONE, 1), (OTHER, 1)]);
         assert_eq!(world.known.alarm(TERM, 12_000), "");
     }
+
+    #[test]
+    fn what_partitions_do_not_secure_fills_no_memory_without_end() {
+        let mut world = World::new();
+        world.commit(10, &[(ONE, "a"), (OTHER, "b")]).expect("committed");
+        let full =
+            |world: &mut World, most| world.known.books(&world.engine, TERM).expect("no error").is_full(most);
+        assert_eq!(full(&mut world, 1_000), None);
+        assert!(full(&mut world, 100).is_some_and(|why| why.contains("partition 64 has not secured")));
+        world.secure(0, &[(ONE, 1), (OTHER, 1)]);
+        assert_eq!(full(&mut world, 100), None, "what is secured can be removed");
+    }
 }

@@ -33,6 +33,9 @@ impl Writing<'_> {
             return self.repeat_commit(answer);
         }
         let books = self.commits.books(self.data.engine.as_ref(), self.term)?;
+        if let Some(why) = books.is_full(self.settings.commits_most_bytes) {
+            return Ok(Answer::only(Status::NotYet(why)));
+        }
         // What a failover lost of the commits may have been in the snapshot.
         let gone = |at: &Position| *at > Position::ZERO && !self.data.on_history(*at);
         let lost = asked.snapshots().iter().any(gone);

@@ -55,6 +55,19 @@ impl Books {
         (count as u64, self.kept.get(count).map(|stamp| stamp.wall_ms))
     }
 
+    /// Why nothing more is committed, if so: partitions that secure nothing would fill the memory of the node.
+    pub fn is_full(&self, most: usize) -> Option<String> {
+        let lagging = self.heads.iter().filter(|(_, head)| head.lags());
+        let (back, _) = lagging.min_by_key(|(_, head)| head.secured)?;
+        (self.kept_bytes >= most).then(|| {
+            format!(
+                "{} commits of {} bytes are kept, and partition {back} has not secured them",
+                self.kept.len(),
+                self.kept_bytes
+            )
+        })
+    }
+
     fn alarm(&self, now_ms: u64) -> Option<String> {
         let (back, head) =
             self.heads.iter().filter(|(_, head)| head.lags()).min_by_key(|(_, head)| head.secured)?;
