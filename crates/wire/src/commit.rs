@@ -150,8 +150,8 @@ pub enum ManagerOp {
         /// Timestamps, at most 16: the commits up to each are counted.
         upto: Vec<Position>,
     },
-    /// An operator's last word on a partition whose commits do not follow each other any more. It is noted for
-    /// good. Refused with [`crate::Status::TooOld`] if commits between are gone that nobody gives up.
+    /// An operator's last word on a partition whose commits do not follow each other any more. It is noted
+    /// for good. Refused with [`crate::Status::TooOld`] if commits between are gone that nobody gives up.
     Mend {
         /// The partition.
         partition: PartitionId,

@@ -383,8 +383,7 @@ impl Op {
     /// True if it makes an entry, be it one that no session numbers because doing it twice is doing it once.
     pub fn makes_entries(&self) -> bool {
         let told = matches!(self, Op::Manager(ManagerOp::Secured { .. } | ManagerOp::Mend { .. }));
-        let idempotent = matches!(self, Op::Flush(_)) || told;
-        self.writes() || idempotent
+        self.writes() || matches!(self, Op::Flush(_)) || told
     }
 
     /// The job that it belongs to, if it does something for one.

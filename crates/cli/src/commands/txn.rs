@@ -66,7 +66,7 @@ impl Shown {
 
 /// How many commits are in a state, and for how long the oldest of them has been waiting for the next one.
 #[derive(Serialize)]
-struct Stage {
+struct CommitStage {
     commits: u64,
     oldest_ms: Option<u64>,
 }
@@ -76,11 +76,11 @@ struct Stage {
 #[derive(Serialize)]
 struct Stages {
     /// Kept, and not in all of their partitions yet.
-    committed: Stage,
+    committed: CommitStage,
     /// In all of their partitions, and not on all disks that count.
-    flushed: Stage,
+    flushed: CommitStage,
     /// On all of them, and not removed from the manager's log yet.
-    persisted: Stage,
+    persisted: CommitStage,
     /// Committed since the manager's partition has its present primary.
     committed_in_term: u64,
     /// Refused since then, because another transaction was faster.
@@ -96,7 +96,7 @@ impl Stages {
         let count = |at: usize| kept.counts.get(at).copied().unwrap_or((kept.commits, None));
         let ((not_above_secured, next_to_secure), (not_above_flushed, next_to_flush)) = (count(0), count(1));
         let age = |since: Option<u64>| since.map(|since| kept.now_ms.saturating_sub(since));
-        let stage = |commits: u64, since: Option<u64>| Stage {
+        let stage = |commits: u64, since: Option<u64>| CommitStage {
             commits,
             oldest_ms: age(since.filter(|_| commits > 0)),
         };

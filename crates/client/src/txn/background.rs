@@ -209,8 +209,8 @@ impl Client {
         Ok(())
     }
 
-    /// Submits what partitions are to be told, ahead of what the caller submits next: reads of the commits that
-    /// it is told of meanwhile.
+    /// Submits what partitions are to be told, ahead of what the caller submits next: reads of the commits
+    /// that it is told of meanwhile.
     pub(crate) fn submit_flushes(&mut self) {
         for (doing, call) in std::mem::take(&mut self.background.flushes) {
             self.begin_in_background(doing, call);

@@ -42,9 +42,9 @@ pub fn refuses_client(
     why.map(Status::Full)
 }
 
-/// The answer to a commit that names a partition which no global transaction writes: nobody could ever tell it,
-/// and its manager would keep everything for it (PR-292). One that the controllers have not told of yet is
-/// asked for again.
+/// The answer to a commit that names a partition which no global transaction writes: nobody could ever tell
+/// it, and its manager would keep everything for it (PR-292). One that the controllers have not told of yet
+/// is asked for again.
 fn refuses_commit(view: &View, asked: &CommitRequest) -> Option<Status> {
     let mut database = None;
     for writes in &asked.writes {

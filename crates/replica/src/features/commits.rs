@@ -34,12 +34,12 @@ pub(crate) struct KnownCommits {
     /// The term that it is of; zero: none.
     term: Term,
     books: Books,
-    tally: Tally,
+    counts: TermCounts,
 }
 
 /// What became of commits in this term, for people.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct TermCounts {
     pub committed: u64,
     pub refused: u64,
 }
@@ -79,20 +79,20 @@ impl KnownCommits {
     pub fn books(&mut self, engine: &dyn Engine, term: Term) -> Result<&mut Books, EngineError> {
         if self.term != term {
             // What was forgotten in a term goes on counting.
-            let tally = if self.term == Term::default() { self.tally } else { Tally::default() };
-            *self = KnownCommits { term, books: Books::read(engine)?, tally };
+            let counts = if self.term == Term::default() { self.counts } else { TermCounts::default() };
+            *self = KnownCommits { term, books: Books::read(engine)?, counts };
         }
         Ok(&mut self.books)
     }
 
     /// What became of commits in this term.
-    pub fn tally(&mut self) -> &mut Tally {
-        &mut self.tally
+    pub fn counts(&mut self) -> &mut TermCounts {
+        &mut self.counts
     }
 
     /// What was written into the books was not logged: they are read again.
     pub fn forget(&mut self) {
-        *self = KnownCommits { tally: self.tally, ..KnownCommits::default() };
+        *self = KnownCommits { counts: self.counts, ..KnownCommits::default() };
     }
 }
 
@@ -511,8 +511,9 @@ mod tests {
         assert_eq!(world.chain(ONE, 101), Ok(Vec::new()));
         world.commit(5_000, &[(OTHER, "b")]).expect("committed");
         world.keep_bytes = 0;
-        assert_eq!(world.secure(0, &[]), 50, "what is not secured stays");
+        assert_eq!(world.secure(0, &[]), 0, "what is not secured stays, and all behind it");
         assert_eq!(world.chain(OTHER, 0).map(|chain| chain.len()), Ok(1));
+        assert_eq!(world.secure(0, &[(OTHER, 102)]), 51);
     }
 
     #[test]
@@ -574,7 +575,7 @@ mod tests {
         let full =
             |world: &mut World, most| world.known.books(&world.engine, TERM).expect("no error").is_full(most);
         assert_eq!(full(&mut world, 1_000), None);
-        assert!(full(&mut world, 100).is_some_and(|why| why.contains("partition 64 has not secured")));
+        assert!(full(&mut world, 100).is_some_and(|why| why.contains("64 has not secured")));
         world.secure(0, &[(ONE, 1), (OTHER, 1)]);
         assert_eq!(full(&mut world, 100), None, "what is secured can be removed");
     }

@@ -40,7 +40,7 @@ impl Writing<'_> {
         let gone = |at: &Position| *at > Position::ZERO && !self.data.on_history(*at);
         let lost = asked.snapshots().iter().any(gone);
         if lost || books.conflicts(self.rules, asked) {
-            self.commits.tally().refused += 1;
+            self.commits.counts().refused += 1;
             return self.log_evaluated(request, hash, refused(Outcome::Changed));
         }
         let at = self.data.next_header(self.term, Kind::Rows, self.now.wall_ms).at;
@@ -50,7 +50,7 @@ impl Writing<'_> {
         let mut answer = logged.inspect_err(|_| self.commits.forget())?;
         assert_eq!(answer.entry, Some(at), "PR-250: a commit's timestamp is the position of its entry");
         answer.body = Body::Commit(CommitAnswer::Committed(previous));
-        self.commits.tally().committed += 1;
+        self.commits.counts().committed += 1;
         Ok(answer)
     }
 

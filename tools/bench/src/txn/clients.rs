@@ -84,7 +84,7 @@ pub(super) struct Transactions {
 }
 
 /// What a client's transaction waits for.
-enum Stage {
+enum TxnStage {
     Beginning,
     Reading,
     /// With what was asked for, where the flushes are waited for.
@@ -102,7 +102,7 @@ struct Open {
     next: usize,
     snapshot: Position,
     writes: BTreeMap<u64, u64>,
-    stage: Stage,
+    stage: TxnStage,
 }
 
 /// A round that goes on.
@@ -160,7 +160,15 @@ impl Transactions {
             operations.push((row, writes.then_some(self.tag)));
         }
         let (begun, snapshot) = (Instant::now(), Position::ZERO);
-        Open { due, begun, operations, next: 0, snapshot, writes: BTreeMap::new(), stage: Stage::Beginning }
+        Open {
+            due,
+            begun,
+            operations,
+            next: 0,
+            snapshot,
+            writes: BTreeMap::new(),
+            stage: TxnStage::Beginning,
+        }
     }
 
     fn begin(&mut self, client: &mut Client, round: &mut Round) {
@@ -185,7 +193,7 @@ impl Transactions {
 
     fn begin_again(&self, client: &mut Client, round: &mut Round, at: usize) {
         if let Some(open) = &mut round.open[at] {
-            (open.next, open.stage) = (0, Stage::Beginning);
+            (open.next, open.stage) = (0, TxnStage::Beginning);
             open.writes.clear();
             self.ask(client, at, ManagerOp::Snapshot { since: Position::ZERO });
         }
@@ -201,7 +209,7 @@ impl Transactions {
                 // Its own write is at hand.
                 None if open.writes.contains_key(&row) => {}
                 None => {
-                    open.stage = Stage::Reading;
+                    open.stage = TxnStage::Reading;
                     let call = get(&self.store.borrow(), row, open.snapshot)?;
                     client.submit_in_transaction(LaneId(at as u32), call);
                     return Ok(());
@@ -213,7 +221,7 @@ impl Transactions {
             return Ok(());
         }
         let asked = commit(&self.store.borrow(), open)?;
-        open.stage = Stage::Committing(self.waits.then(|| asked.clone()));
+        open.stage = TxnStage::Committing(self.waits.then(|| asked.clone()));
         self.ask(client, at, ManagerOp::Commit(asked));
         Ok(())
     }
@@ -243,26 +251,26 @@ impl Transactions {
         let Some(open) = round.open.get_mut(at).and_then(Option::as_mut) else {
             return Err(BenchError::Wrong("an answer came that nobody waits for".into()));
         };
-        match (std::mem::replace(&mut open.stage, Stage::Beginning), completed.outcome) {
-            (Stage::Beginning, Outcome::Ok(answer)) => match answer.body {
+        match (std::mem::replace(&mut open.stage, TxnStage::Beginning), completed.outcome) {
+            (TxnStage::Beginning, Outcome::Ok(answer)) => match answer.body {
                 Body::Commit(CommitAnswer::Snapshot { at: snapshot, .. }) => {
                     open.snapshot = snapshot;
                     self.go_on(client, round, at)
                 }
                 other => Err(unfit(&other)),
             },
-            (Stage::Reading, Outcome::Ok(answer)) => match answer.body {
+            (TxnStage::Reading, Outcome::Ok(answer)) => match answer.body {
                 Body::Row(Some(_)) => self.go_on(client, round, at),
                 other => Err(unfit(&other)),
             },
-            (Stage::Committing(asked), Outcome::Ok(answer)) => match &answer.body {
+            (TxnStage::Committing(asked), Outcome::Ok(answer)) => match &answer.body {
                 Body::Commit(CommitAnswer::Committed(previous)) => {
                     self.ledger(|ledger| ledger.committed(answer.position(), &open.writes));
                     self.committed(client, round, at, asked, (answer.position(), previous))
                 }
                 other => Err(unfit(other)),
             },
-            (Stage::Committing(_), Outcome::Refused(Refusal::Changed, _)) => {
+            (TxnStage::Committing(_), Outcome::Refused(Refusal::Changed, _)) => {
                 self.ends.again += 1;
                 self.begin_again(client, round, at);
                 Ok(())
@@ -281,13 +289,13 @@ impl Transactions {
         client: &mut Client,
         round: &mut Round,
         at: usize,
-        (stage, outcome): (Stage, Outcome),
+        (stage, outcome): (TxnStage, Outcome),
     ) -> Result<(), BenchError> {
         let old = matches!(outcome, Outcome::Failed(FailKind::TooOld | FailKind::Behind(_), _));
         if self.beside.is_none() && !old {
             return Err(BenchError::Wrong(format!("a transaction under load ended with {outcome:?}")));
         }
-        if let (Stage::Committing(_), Outcome::Unknown(_)) = (&stage, &outcome) {
+        if let (TxnStage::Committing(_), Outcome::Unknown(_)) = (&stage, &outcome) {
             self.ends.unknown += 1;
             if let Some(open) = round.open[at].take() {
                 self.ledger(|ledger| ledger.unknown(&open.writes));
@@ -317,7 +325,7 @@ impl Transactions {
         };
         let flushes = KnownCommits::default().committed(commit, previous, asked);
         if let Some(open) = &mut round.open[at] {
-            open.stage = Stage::Flushing(flushes.len());
+            open.stage = TxnStage::Flushing(flushes.len());
         }
         for (partition, flush) in flushes {
             let (doing, call) = {
@@ -348,7 +356,7 @@ impl Transactions {
                 round.pauses.push((Instant::now() + Duration::from_micros(time.0), at, doing));
             }
             Step::Done(outcome) if outcome.is_ok() || self.beside.is_some() => {
-                let Some(Open { stage: Stage::Flushing(left), .. }) = &mut round.open[at] else {
+                let Some(Open { stage: TxnStage::Flushing(left), .. }) = &mut round.open[at] else {
                     return Err(BenchError::Wrong("a flush ended that nobody waits for".into()));
                 };
                 *left -= 1;

@@ -1,5 +1,5 @@
-//! Figure 3: throughput and response time over time, while a server is killed. Transactions begin at their own
-//! times. Beside them each partition is read again and again, so that a gap shows where it is.
+//! Figure 3: throughput and response time over time, while a server is killed. Transactions begin at their
+//! own times. Beside them each partition is read again and again, so that a gap shows where it is.
 
 use super::clients::{Beside, Event, SharedStore, Transactions};
 use super::figure::{self, Panel};

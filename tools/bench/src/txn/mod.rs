@@ -1,5 +1,5 @@
-//! `bench txn`: transactions over partitions, as the document on failure recovery of a transactional key-value
-//! store measures them (section 4).
+//! `bench txn`: transactions over partitions, as the document on failure recovery of a transactional
+//! key-value store measures them (section 4).
 //!
 //! | experiment | figure | file |
 //! | --- | --- | --- |

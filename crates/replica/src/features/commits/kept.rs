@@ -1,5 +1,5 @@
-//! What the transaction manager keeps, for people; and an operator's last word on a partition whose commits do
-//! not follow each other any more.
+//! What the transaction manager keeps, for people; and an operator's last word on a partition whose commits
+//! do not follow each other any more.
 
 use super::{Books, Commit, KnownCommits, Stamp, commits_above, damaged, encode_write_set, stored};
 use types::commits::GivenUp;
@@ -41,8 +41,8 @@ impl KnownCommits {
             bytes: books.kept_bytes as u64,
             oldest_ms: books.kept.front().map(|stamp| stamp.wall_ms),
             now_ms,
-            committed: self.tally.committed,
-            refused: self.tally.refused,
+            committed: self.counts.committed,
+            refused: self.counts.refused,
             given_up: given_up.collect::<Result<_, EngineError>>()?,
         })
     }
@@ -55,7 +55,8 @@ impl Books {
         (count as u64, self.kept.get(count).map(|stamp| stamp.wall_ms))
     }
 
-    /// Why nothing more is committed, if so: partitions that secure nothing would fill the memory of the node.
+    /// Why nothing more is committed, if so: partitions that secure nothing would fill the memory of the
+    /// node.
     pub fn is_full(&self, most: usize) -> Option<String> {
         let lagging = self.heads.iter().filter(|(_, head)| head.lags());
         let (back, _) = lagging.min_by_key(|(_, head)| head.secured)?;
