@@ -35,6 +35,8 @@ pub(crate) struct KnownCommits {
     term: Term,
     books: Books,
     counts: TermCounts,
+    /// Of a partition that is told of commits: its term, and up to where marks of flushes are gone.
+    marks_removed: (Term, Position),
 }
 
 /// What became of commits in this term, for people.
@@ -80,9 +82,19 @@ impl KnownCommits {
         if self.term != term {
             // What was forgotten in a term goes on counting.
             let counts = if self.term == Term::default() { self.counts } else { TermCounts::default() };
-            *self = KnownCommits { term, books: Books::read(engine)?, counts };
+            *self = KnownCommits { term, books: Books::read(engine)?, counts, ..KnownCommits::default() };
         }
         Ok(&mut self.books)
+    }
+
+    /// Up to where the marks of flushes were removed in this term; zero: nothing is known.
+    pub fn marks_removed(&self, term: Term) -> Position {
+        if self.marks_removed.0 == term { self.marks_removed.1 } else { Position::ZERO }
+    }
+
+    /// They were removed up to here, by an entry of this term.
+    pub fn note_marks_removed(&mut self, term: Term, upto: Position) {
+        self.marks_removed = (term, upto);
     }
 
     /// What became of commits in this term.
@@ -528,7 +540,9 @@ mod tests {
         let mend = |world: &mut World, partition, has, upto| {
             let books = world.known.books(&world.engine, TERM).expect("no error");
             let mended = books.mend(&world.engine, 5, (partition, has, upto)).expect("no error");
-            mended.map(|mutations| drop(world.execute(&mutations)))
+            mended.map(|mutations| {
+                world.execute(&mutations);
+            })
         };
         assert_eq!(mend(&mut world, ONE, at(2), at(2)), Ok(()), "nothing is to be mended");
         let refused = mend(&mut world, ONE, lost, lost);
