@@ -75,8 +75,9 @@ impl Watch {
     ) -> Result<bool, BenchError> {
         let at = completed.lane.0.checked_sub(LANES).map(|at| at as usize);
         let Some(watched) = at.and_then(|at| self.watched.get_mut(at)) else { return Ok(false) };
-        match &completed.outcome {
-            Outcome::Ok(answer) => match &answer.body {
+        // Whatever fails is tried again, and the gap grows.
+        if let Outcome::Ok(answer) = &completed.outcome {
+            match &answer.body {
                 Body::Commit(CommitAnswer::Snapshot { at, .. }) => {
                     client.submit_in_transaction(completed.lane, get(store, watched.row, *at)?);
                     return Ok(true);
@@ -85,9 +86,7 @@ impl Watch {
                     watched.ended.push((begun.elapsed(), watched.began.saturating_duration_since(begun)));
                 }
                 other => return Err(BenchError::Wrong(format!("a read was answered with {other:?}"))),
-            },
-            // It is tried again, and the gap grows.
-            _ => {}
+            }
         }
         watched.next = Some(Instant::now() + INTERVAL);
         Ok(true)
