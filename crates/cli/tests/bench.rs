@@ -322,3 +322,49 @@ fn tpcc_by_procedure_is_measured_beside_postgresql() {
         assert!(ran.status == 2 && ran.err.contains(said), "{words}: {ran:?}");
     }
 }
+
+/// Every experiment of `bench txn` with a few rows: what was acknowledged is compared with the rows by the
+/// bench itself.
+#[test]
+fn transactions_over_partitions_are_measured_and_checked() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let place = dir.path().to_str().expect("UTF-8");
+    let words = "bench txn --json --rows 300 --rounds 1 --seconds 0.5 --clients 1,8 --servers 3 --partitions 3 \
+                 --intervals 100 --rate 50 --check --plot figures";
+    let words: Vec<&str> = words.split_whitespace().chain(["--work-dir", place]).collect();
+    let ran = run(dir.path(), &words);
+    assert_eq!(ran.status, 0, "{ran:?}");
+    let points: Vec<Value> =
+        ran.out.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    let of = |name: &str| -> Vec<&Value> { points.iter().filter(|point| point["name"] == name).collect() };
+    for (name, expected) in [("persistence", 6), ("interval", 2), ("failure", 3), ("manager", 2)] {
+        assert_eq!(of(name).len(), expected, "{name} in {}", ran.out);
+    }
+    for point in of("persistence").into_iter().chain(of("interval")).chain(of("manager")) {
+        above_zero(point, &["p50_ms", "p99_ms", "mean_ms", "cpu_us_per_txn"]);
+        assert!(point["value"]["median"].as_f64().is_some_and(|value| value > 0.0), "{point}");
+    }
+    for point in of("failure") {
+        above_zero(point, &["before_s", "own_back_ms", "stall_ms", "offered_s", "peak_s"]);
+        assert!(point["over_time"].as_array().is_some_and(|line| line.len() == 20), "{point}");
+    }
+    let goals = points.iter().flat_map(|point| point["goals"].as_array().expect("a list"));
+    let compared: Vec<&str> = goals.filter_map(|goal| goal["what"].as_str()).collect();
+    for what in
+        ["throughput at equal median", "longest gap of partitions", "s until 90 %", "write-sets a second"]
+    {
+        assert!(compared.iter().any(|goal| goal.starts_with(what)), "{what} in {compared:?}");
+    }
+    for name in ["persistence", "interval", "failure"] {
+        let svg = std::fs::read_to_string(dir.path().join(format!("figures/txn-{name}.svg"))).expect("drawn");
+        assert!(roxmltree::Document::parse(&svg).is_ok(), "{name}");
+    }
+    for (words, says) in [
+        ("bench txn --only figures", "there is no line 'figures'; choose from persistence, "),
+        ("bench txn --rows 3", "a table has 100 to 10000000 rows here"),
+        ("bench txn --only failure --servers 1", "two servers and two copies at least"),
+    ] {
+        let ran = run(dir.path(), &words.split(' ').collect::<Vec<_>>());
+        assert!(ran.status == 2 && ran.sentence().contains(says), "{ran:?}");
+    }
+}

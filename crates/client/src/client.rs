@@ -159,6 +159,7 @@ impl Client {
         loop {
             self.turn(if self.done.is_empty() { deadline } else { Instant::now() })?;
             if !self.done.is_empty() || Instant::now() >= deadline {
+                self.submit_flushes();
                 return Ok(self.done.drain(..).collect());
             }
         }

@@ -172,7 +172,8 @@ impl Controller {
             Some(FailoverDecision { cause: Cause::Restarted, lossy, compared, candidates })
         };
         let waits = self.settings.rules.lone_primaries_are_waited_for();
-        if waits && required.rests && required.disk && self.worth_waiting_for(now, record, node) {
+        let alone = required.rests && !record.is_global();
+        if waits && alone && required.disk && self.worth_waiting_for(now, record, node) {
             // What was acknowledged may be nowhere else: its own disk is asked first (PR-85). If that disk
             // may lack an unsynced tail, the others are compared with it (F06).
             let complete = required.survives
@@ -367,7 +368,8 @@ impl Controller {
             return None;
         }
         let waits = self.settings.rules.lone_primaries_are_waited_for();
-        if waits && rests && !given_up && !self.waited_for_primary(now, record) {
+        // What global transactions have committed is in their manager's log: it is brought again (PR-291).
+        if waits && rests && !record.is_global() && !given_up && !self.waited_for_primary(now, record) {
             return None;
         }
         Some(decision())

@@ -104,6 +104,33 @@ fn pr55_a_database_of_global_transactions_has_no_more_copies_than_the_commits() 
     }
 }
 
+/// What a lazy partition of global transactions loses is in their manager's log, so nobody waits for the disk
+/// of a primary that is gone; of another lazy table one does.
+#[test]
+fn pr291_a_lazy_partition_of_global_transactions_does_not_wait_for_its_old_primary() {
+    let failed_over = |global: bool| {
+        let mut world = world();
+        let ask = |world: &mut World, command: AdminCommand| {
+            let id = world.admin(command);
+            world.answered(id).expect("answered").clone()
+        };
+        let commits = CreateTable::system(types::system::COMMITS, 2).expect("a system table");
+        ask(&mut world, AdminCommand::CreateTable(wire::RecordText::new(&commits))).expect("made");
+        let ledger = CreateTable { factor: Some(2), global, ..CreateTable::database("ledger", "async") };
+        let made = ask(&mut world, AdminCommand::CreateDatabase(wire::RecordText::new(&ledger)));
+        let record: types::TableRecord = wire::RecordText(made.expect("made")).read().expect("a record");
+        let id = record.first_partition.0;
+        let before = world.partition(id);
+        let backup = before.in_sync.iter().find(|member| **member != before.primary).expect("a backup").node;
+        world.kill(before.primary.node.0);
+        world.pass(200);
+        world.suspect(backup.0, before.primary.node.0, 100);
+        world.partition(id).primary.node == backup
+    };
+    assert!(failed_over(true));
+    assert!(!failed_over(false), "what it acknowledged alone may be on its disk (PR-85)");
+}
+
 #[test]
 fn a_database_is_a_record_with_a_name_of_its_own_and_marked_partitions() {
     let mut world = world();

@@ -2,12 +2,14 @@
 
 mod common;
 
-use client::{Client, ClientError, Database, Table};
+use client::{Client, ClientError, Database, FailKind, Table};
 use common::{Cluster, LONG, in_sync, wait_for};
 use std::time::{Duration, Instant};
-use types::Position;
 use types::data::{Column, ColumnType, Row, Schema, Value};
-use wire::control::CreateTable;
+use types::{Micros, PartitionId, Position};
+use wire::commit::PartitionWrites;
+use wire::control::{AdminCommand, CreateTable};
+use wire::{CommitRequest, ManagerOp, RowOp};
 
 const ACCOUNTS: i64 = 24;
 
@@ -210,4 +212,47 @@ fn what_was_committed_survives_the_end_of_any_node() {
 #[test]
 fn what_lazy_partitions_lose_comes_from_the_managers_log() {
     survives_the_end_of_nodes("async");
+}
+
+/// A commit that names partitions which nobody could tell would be kept for good, and everything behind it.
+#[test]
+fn pr292_a_commit_names_partitions_of_one_global_database_that_are_there() {
+    let cluster = Cluster::start();
+    let mut client = cluster.ready();
+    let (database, table) = bank(&mut client, "async");
+    let other = CreateTable { factor: Some(3), ..CreateTable::database("other", "async") };
+    let other = client.create_global_database(&other).expect("made");
+    let plain = CreateTable { factor: Some(3), ..CreateTable::database("plain", "durable") };
+    let plain = client.create_database(&plain).expect("made");
+    let manager = client.transaction_manager().expect("there");
+    let commit = |client: &mut Client, partitions: &[PartitionId]| {
+        let snapshot = client.begin(&database).expect("begun").snapshot();
+        let (key, row) = table.encode(&row(1, 100)).expect("a row");
+        let writes = partitions.iter().map(|partition| {
+            let parts = vec![table.part(vec![RowOp::Put { key: key.clone(), row: row.clone() }])];
+            PartitionWrites { partition: *partition, parts }
+        });
+        let asked = CommitRequest { snapshot, writes: writes.collect() };
+        let call = manager.call(ManagerOp::Commit(asked)).within(Micros::from_millis(300));
+        client.call(call).map(|_| ())
+    };
+    let first = database.partition();
+    let refused = commit(&mut client, &[plain.partition()]).expect_err("another kind").to_string();
+    assert!(refused.contains("none that global transactions write"), "{refused}");
+    let refused = commit(&mut client, &[first, other.partition()]).expect_err("two databases").to_string();
+    assert!(refused.contains("writes in one database"), "{refused}");
+    let unknown = commit(&mut client, &[PartitionId(1_000_000)]).expect_err("no such number").to_string();
+    assert!(unknown.contains("p1000000 is not known here"), "{unknown}");
+    client.admin(AdminCommand::DropDatabase("other".into())).expect("dropped");
+    let deadline = Instant::now() + LONG;
+    loop {
+        let gone = commit(&mut client, &[other.partition()]);
+        if let Err(ClientError::Failed { kind: FailKind::NotFound, .. }) = gone {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{gone:?}");
+    }
+    let own = table.partition_of(&table.key(&key(1)).expect("a key")).expect("a partition");
+    commit(&mut client, &[own]).expect("what is there is written");
+    secured_everywhere(&mut client);
 }

@@ -74,6 +74,10 @@ pub struct Settings {
     /// The transaction manager keeps the write-set of a commit at least so long, whoever has secured it: a
     /// transaction that is older may not be committed.
     pub commits_kept: Micros,
+    /// So many bytes of them, about, even if that is not so long.
+    pub commits_kept_bytes: usize,
+    /// With so many bytes of commits, about, that some partition has not secured, no more are taken.
+    pub commits_most_bytes: usize,
     /// Rows and bytes that a count or a digest looks at before others have their turn.
     pub slice_rows: usize,
     /// See `slice_rows`.
@@ -118,6 +122,8 @@ impl Default for Settings {
             scrub_bytes_per_second: 16 << 20,
             load_unasked: Micros::from_millis(600_000),
             commits_kept: Micros::from_millis(60_000),
+            commits_kept_bytes: 256 << 20,
+            commits_most_bytes: 2 << 30,
             slice_rows: 2048,
             slice_bytes: 512 << 10,
             programs: Runtime::default(),

@@ -11,7 +11,10 @@
 //! ```text
 //! 03 68 | partition u32, big-endian      newest commit 16 bytes | newest secured 16 bytes
 //! 03 6b                                  highest truncated 16 bytes
+//! 03 6c | partition u32 | 16 bytes       from 16 bytes | up to 16 bytes | when, ms since 1970, u64
 //! ```
+//!
+//! The last is what an operator has given up: commits of a partition between two timestamps.
 //!
 //! A partition under it has one row for each flush that a snapshot may still lie below, and the newest:
 //!
@@ -30,6 +33,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 const HEAD: u8 = 0x68;
 const TRUNCATED: u8 = 0x6b;
+const GIVEN_UP: u8 = 0x6c;
 const FLUSH: u8 = 0x66;
 const NEWEST: u8 = 0x67;
 
@@ -106,6 +110,53 @@ pub fn truncated_key() -> Bytes {
     Bytes::from_static(&[space::PARTITION, TRUNCATED])
 }
 
+/// What an operator has given up of a partition's commits, or has let it keep alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GivenUp {
+    /// Commits above this one.
+    pub from: Position,
+    /// Up to this one. The same as `from`: the partition keeps commits up to it that are in no log of the
+    /// manager.
+    pub upto: Position,
+    /// When, in milliseconds since 1970.
+    pub wall_ms: u64,
+}
+
+impl GivenUp {
+    /// The stored key, for this partition.
+    pub fn key(&self, partition: PartitionId) -> Bytes {
+        let mut key = BytesMut::with_capacity(6 + TIMESTAMP_BYTES);
+        key.put_slice(&[space::PARTITION, GIVEN_UP]);
+        key.put_u32(partition.0);
+        key.put_slice(&encode_timestamp(self.upto));
+        key.freeze()
+    }
+
+    /// Such keys are from the first on and below the second.
+    pub fn range() -> ([u8; 2], [u8; 2]) {
+        ([space::PARTITION, GIVEN_UP], [space::PARTITION, GIVEN_UP + 1])
+    }
+
+    /// As it is stored.
+    pub fn encode(&self) -> Bytes {
+        let mut bytes = BytesMut::with_capacity(2 * TIMESTAMP_BYTES + 8);
+        bytes.put_slice(&encode_timestamp(self.from));
+        bytes.put_slice(&encode_timestamp(self.upto));
+        bytes.put_u64(self.wall_ms);
+        bytes.freeze()
+    }
+
+    /// What is stored, and the partition. `None`: these bytes are none.
+    pub fn decode(key: &[u8], bytes: &[u8]) -> Option<(PartitionId, GivenUp)> {
+        let (partition, _) = key.strip_prefix(&[space::PARTITION, GIVEN_UP])?.split_first_chunk::<4>()?;
+        let (from, rest) = bytes.split_at_checked(TIMESTAMP_BYTES)?;
+        let (upto, wall_ms) = rest.split_at_checked(TIMESTAMP_BYTES)?;
+        let wall_ms = u64::from_be_bytes(wall_ms.try_into().ok()?);
+        let given_up = GivenUp { from: decode_timestamp(from)?, upto: decode_timestamp(upto)?, wall_ms };
+        Some((PartitionId(u32::from_be_bytes(*partition)), given_up))
+    }
+}
+
 /// The stored key of a flush, in the partition that was told.
 pub fn flush_key(commit: Position) -> Bytes {
     let mut key = BytesMut::with_capacity(2 + TIMESTAMP_BYTES);
@@ -157,6 +208,16 @@ mod tests {
         for length in 0..2 * TIMESTAMP_BYTES {
             assert_eq!(Head::decode(&head.encode()[..length]), None);
         }
+    }
+
+    #[test]
+    fn what_was_given_up_is_read_as_it_was_stored() {
+        let given_up = GivenUp { from: at(1, 5), upto: at(1, 9), wall_ms: 77 };
+        let (key, bytes) = (given_up.key(PartitionId(66)), given_up.encode());
+        assert_eq!(GivenUp::decode(&key, &bytes), Some((PartitionId(66), given_up)));
+        let (from, to) = GivenUp::range();
+        assert!(from[..] <= key[..] && key[..] < to[..]);
+        assert_eq!(GivenUp::decode(&key, &bytes[1..]), None);
     }
 
     proptest! {

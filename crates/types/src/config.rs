@@ -408,6 +408,12 @@ impl PartitionRecord {
         self.part_in_transactions() == Some(MANAGER)
     }
 
+    /// True if what it has acknowledged may be on its primary alone, and nowhere else. Of global transactions
+    /// partitions are told again what they have lost (PR-291).
+    pub fn rests_alone(&self) -> bool {
+        self.policy.rests_on().is_primary() && !self.is_global()
+    }
+
     fn part_in_transactions(&self) -> Option<&str> {
         self.unknown.get(PartitionRecord::TRANSACTIONS)?.as_str()
     }

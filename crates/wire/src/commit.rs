@@ -140,10 +140,48 @@ pub enum ManagerOp {
     /// All partitions in the manager's books, and what is kept.
     Thresholds,
     /// Partitions have secured so much: what every partition has secured need not be kept much longer.
+    /// Answered with how many write-sets were removed: there may be more.
     Secured {
         /// Timestamps; lower ones than are known change nothing.
         partitions: Vec<(PartitionId, Position)>,
     },
+    /// How many commits are kept, and what operators have given up. Answered with [`CommitAnswer::Kept`].
+    Kept {
+        /// Timestamps, at most 16: the commits up to each are counted.
+        upto: Vec<Position>,
+    },
+    /// An operator's last word on a partition whose commits do not follow each other any more. It is noted
+    /// for good. Refused with [`crate::Status::TooOld`] if commits between are gone that nobody gives up.
+    Mend {
+        /// The partition.
+        partition: PartitionId,
+        /// What it has.
+        has: Position,
+        /// It is to go on behind this one: what lies between is given up. The same as `has`: the manager is
+        /// to go on behind what the partition has, though it does not know of it.
+        upto: Position,
+    },
+}
+
+/// How many commits the manager keeps.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct KeptCommits {
+    /// For each timestamp that was asked for: the commits up to it, and when the next one was made.
+    pub counts: Vec<(u64, Option<u64>)>,
+    /// All of them.
+    pub commits: u64,
+    /// Bytes in the manager's memory, about.
+    pub bytes: u64,
+    /// When the oldest was made.
+    pub oldest_ms: Option<u64>,
+    /// The manager's clock now, in milliseconds since 1970, as all times here.
+    pub now_ms: u64,
+    /// Committed since this manager began to lead.
+    pub committed: u64,
+    /// Refused since then, because another transaction was faster.
+    pub refused: u64,
+    /// What operators have given up: the partition, from, up to, when.
+    pub given_up: Vec<(PartitionId, Position, Position, u64)>,
 }
 
 /// What the transaction manager's partition answers.
@@ -174,6 +212,8 @@ pub enum CommitAnswer {
     },
     /// How far a partition is.
     State(FlushState),
+    /// How many commits are kept.
+    Kept(KeptCommits),
 }
 
 impl Op {

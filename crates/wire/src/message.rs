@@ -291,6 +291,12 @@ fn validate_manager(op: &ManagerOp) -> Result<(), String> {
             Err(format!("{} partitions are over the limit of {MAX_OPS}", partitions.len()))
         }
         ManagerOp::Secured { partitions } => partitions.iter().try_for_each(|(_, at)| is_possible(*at)),
+        ManagerOp::Kept { upto } if upto.len() > 16 => Err("at most 16 timestamps are counted to".into()),
+        ManagerOp::Kept { upto } => upto.iter().copied().try_for_each(is_possible),
+        ManagerOp::Mend { has, upto, .. } if upto < has => {
+            Err("what is given up lies above what the partition has".into())
+        }
+        ManagerOp::Mend { has, upto, .. } => [*has, *upto].into_iter().try_for_each(is_possible),
         ManagerOp::Snapshot { .. } | ManagerOp::Chain { .. } | ManagerOp::Thresholds => Ok(()),
     }
 }

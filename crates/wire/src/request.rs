@@ -382,8 +382,8 @@ impl Op {
 
     /// True if it makes an entry, be it one that no session numbers because doing it twice is doing it once.
     pub fn makes_entries(&self) -> bool {
-        let idempotent = matches!(self, Op::Flush(_) | Op::Manager(ManagerOp::Secured { .. }));
-        self.writes() || idempotent
+        let told = matches!(self, Op::Manager(ManagerOp::Secured { .. } | ManagerOp::Mend { .. }));
+        self.writes() || matches!(self, Op::Flush(_)) || told
     }
 
     /// The job that it belongs to, if it does something for one.

@@ -230,6 +230,11 @@ impl Ours {
                 loaded.rows, workload.records
             )));
         }
+        self.look()
+    }
+
+    /// Looks at how many nodes there are, and what they count.
+    pub(crate) fn look(&mut self) -> Result<(), BenchError> {
         let status = self.status()?;
         self.counts_bytes = status.nodes.iter().any(|(node, _)| node.sent_bytes > 0);
         self.nodes = status.nodes.len() as u32;

@@ -1,11 +1,12 @@
 //! Layer 6: workloads, comparisons, figures.
 //!
-//! Seven benches, each a function that takes its options, a writer for progress and a receiver for lines:
+//! Eight benches, each a function that takes its options, a writer for progress and a receiver for lines:
 //! [`log()`] (the write-ahead log against a bare thread), [`ycsb()`] (policies against each other),
 //! [`compare()`] (against Redis and PostgreSQL), [`sql()`] (the SQL gateway beside PostgreSQL),
-//! [`tpcc()`] (TPC-C's tables and transactions on both), [`calls()`] (procedures) and [`gleambook()`] (the
-//! experiments of the AsterixDB replication document). A [`Line`] is one comparison and one JSON object. How
-//! rounds are made and counted is in [`subject`], who decides why a goal was missed in `explain.rs`.
+//! [`tpcc()`] (TPC-C's tables and transactions on both), [`calls()`] (procedures), [`txn()`] (transactions
+//! over partitions) and [`gleambook()`] (the experiments of the AsterixDB replication document). A [`Line`] is
+//! one comparison and one JSON object. How rounds are made and counted is in [`subject`], who decides why a
+//! goal was missed in `explain.rs`.
 
 pub mod appends;
 mod calls;
@@ -28,6 +29,7 @@ mod sql;
 pub mod stats;
 pub mod subject;
 mod tpcc;
+mod txn;
 mod ycsb;
 
 pub use appends::{LOG_LINES, LogOptions, log};
@@ -41,6 +43,7 @@ pub use options::{Common, LoadSize};
 pub use report::Line;
 pub use sql::{SqlOptions, sql};
 pub use tpcc::{By, Scale, TPCC_LINES, TpccOptions, tpcc, tpcc_programs};
+pub use txn::{TXN_EXPERIMENTS, TxnOptions, txn};
 pub use ycsb::letters::Letter;
 pub use ycsb::store::Asking;
 pub use ycsb::sweep::Sweep;

@@ -27,6 +27,8 @@ pub enum BenchCommand {
     Tpcc(TpccArgs),
     /// Calls of a procedure that reads and writes one row: compiled in, and in the language for users.
     Calls(CallsArgs),
+    /// Transactions over partitions, lazy and synchronous persistence, and a server that fails.
+    Txn(TxnArgs),
     /// The experiments of the AsterixDB replication document: ingestion, queries, failover, failback; and
     /// moves of copies.
     Gleambook(GleambookArgs),
@@ -257,6 +259,81 @@ pub struct CallsArgs {
     /// What backups are sent of a call.
     #[arg(long, value_enum, default_value_t = super::cluster::ShipArg::Effects)]
     pub ship: super::cluster::ShipArg,
+}
+
+/// `understudy bench txn`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  understudy bench txn --plot figures
+  understudy bench txn --only persistence --servers 3 --clients 1,50 --check
+  understudy bench txn --only failure --rate 250 --rounds 5
+  understudy bench txn --only manager --json
+
+A transaction is ten row operations, half of which write. Experiments: persistence (response time over throughput, lazy and
+synchronous), interval (of the recovery manager's passes), failure (throughput and response time over time while a server is
+killed) and manager (commits alone). Behind a failure what was acknowledged is compared with the rows on every replica; with
+--check behind every experiment.")]
+pub struct TxnArgs {
+    /// Only these experiments.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub only: Vec<String>,
+    /// Rows of the table. [default: 50000; with --paper: 500000]
+    #[arg(long)]
+    pub rows: Option<u64>,
+    /// Bytes of a row's value.
+    #[arg(long, default_value_t = 100)]
+    pub value_bytes: usize,
+    /// Clients, each of which waits for its answer; other experiments than the first have the last number.
+    #[arg(long, value_delimiter = ',', value_name = "N", default_values_t = [1, 10, 25, 50])]
+    pub clients: Vec<u32>,
+    /// Servers; other experiments than the first have the first number.
+    #[arg(long, value_delimiter = ',', value_name = "N", default_values_t = [2, 3])]
+    pub servers: Vec<u32>,
+    /// Copies. [default: one on each server, at most three]
+    #[arg(long)]
+    pub factor: Option<u8>,
+    /// Partitions of the database.
+    #[arg(long, default_value_t = 6)]
+    pub partitions: u32,
+    /// Row operations of a transaction.
+    #[arg(long, default_value_t = 10)]
+    pub operations: u32,
+    /// How many of a hundred of them write.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u8).range(..=100))]
+    pub updates: u8,
+    /// Times between two passes of the recovery manager. [default: 50,200,1000,10000; with --paper more]
+    #[arg(long, value_delimiter = ',', value_name = "MS")]
+    pub intervals: Vec<u64>,
+    /// Transactions that are to begin each second while a server fails.
+    #[arg(long, value_name = "PER_SECOND", default_value_t = 250.0)]
+    pub rate: f64,
+    /// Bytes of what the manager alone is asked to commit.
+    #[arg(long, default_value_t = 200)]
+    pub write_set_bytes: usize,
+    /// How much of that is on its way at once.
+    #[arg(long, default_value_t = 64)]
+    pub flying: u32,
+    /// Compare what was acknowledged with the rows, and the replicas with each other.
+    #[arg(long)]
+    pub check: bool,
+    /// Rows and times as in the document.
+    #[arg(long)]
+    pub paper: bool,
+    /// Rounds of each side.
+    #[arg(long, default_value_t = 3)]
+    pub rounds: u32,
+    /// Length of one round; a failure has four of them.
+    #[arg(long, default_value_t = 2.0)]
+    pub seconds: f64,
+    /// Where temporary files go: its disk is part of what is measured. (--dir is a dev cluster's.)
+    #[arg(long, value_name = "DIR")]
+    pub work_dir: Option<PathBuf>,
+    /// Also draw each experiment as an SVG file there.
+    #[arg(long, value_name = "DIR")]
+    pub plot: Option<PathBuf>,
+    /// Decides rows and values.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
 }
 
 /// How TPC-C's transactions are asked for.

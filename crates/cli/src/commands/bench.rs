@@ -2,7 +2,7 @@
 
 use crate::args::bench::{
     BenchCommand, CallsArgs, CommonArgs, CompareArgs, GleambookArgs, LoadArgs, LogArgs, SqlArgs, TpccArgs,
-    TpccByArg, YcsbArgs,
+    TpccByArg, TxnArgs, YcsbArgs,
 };
 use crate::args::cluster::{EngineArg, LogArg};
 use crate::connect::Context;
@@ -10,7 +10,7 @@ use bench::cluster::TableKind;
 use bench::gleambook::Progress;
 use bench::{
     BenchError, CallsOptions, Common, CompareOptions, CustomTable, GleambookOptions, Line, LoadSize,
-    LogOptions, Offer, SqlOptions, Sweep, TpccOptions, YcsbOptions,
+    LogOptions, Offer, SqlOptions, Sweep, TpccOptions, TxnOptions, YcsbOptions,
 };
 use ops::Failure;
 use std::io::stderr;
@@ -18,9 +18,15 @@ use types::{EngineKind, LogKind};
 
 /// Runs a bench and prints its lines as they come.
 pub fn run(command: BenchCommand, context: &mut Context) -> Result<(), Failure> {
-    if let BenchCommand::Gleambook(args) = command {
-        return gleambook(args, context);
+    match command {
+        BenchCommand::Gleambook(args) => gleambook(args, context),
+        BenchCommand::Txn(args) => txn(args, context),
+        command => lines(command, context),
     }
+}
+
+/// Benches that have lines.
+fn lines(command: BenchCommand, context: &mut Context) -> Result<(), Failure> {
     let mut emit = |line: &Line| {
         context.out.either(line, || line.in_words());
         // A bench takes minutes: each line is to be read at once.
@@ -33,7 +39,9 @@ pub fn run(command: BenchCommand, context: &mut Context) -> Result<(), Failure> 
         BenchCommand::Tpcc(args) => bench::tpcc(&tpcc(args), &mut stderr(), &mut emit),
         BenchCommand::Calls(args) => bench::calls(&calls(args), &mut stderr(), &mut emit),
         BenchCommand::Compare(args) => bench::compare(&compare(args), &mut stderr(), &mut emit),
-        BenchCommand::Gleambook(_) => unreachable!("it has no lines and was taken above"),
+        BenchCommand::Gleambook(_) | BenchCommand::Txn(_) => {
+            unreachable!("they have no lines and were taken above")
+        }
     };
     ended.map(drop).map_err(|error| failure(&error))
 }
@@ -57,21 +65,55 @@ fn gleambook(args: GleambookArgs, context: &mut Context) -> Result<(), Failure> 
         standby: args.standby.into(),
         ..GleambookOptions::default()
     };
-    let mut tell = |told: Progress| {
-        match told {
-            Progress::Point(point) if context.out.json => context.out.object(point),
-            Progress::Table(table) if !context.out.json => {
-                context.out.line(&table.title);
-                let head: Vec<&str> = table.head.iter().map(String::as_str).collect();
-                context.out.table(&head, table.rows.iter().cloned());
-                table.remarks.iter().for_each(|remark| context.out.line(remark));
-                context.out.line("");
-            }
-            _ => {}
+    let ended = bench::gleambook(&options, &mut stderr(), &mut |told| tell(told, context));
+    ended.map(drop).map_err(|error| failure(&error))
+}
+
+/// Points or tables as they come.
+fn tell(told: Progress, context: &mut Context) {
+    match told {
+        Progress::Point(point) if context.out.json => context.out.object(point),
+        Progress::Table(table) if !context.out.json => {
+            context.out.line(&table.title);
+            let head: Vec<&str> = table.head.iter().map(String::as_str).collect();
+            context.out.table(&head, table.rows.iter().cloned());
+            table.remarks.iter().for_each(|remark| context.out.line(remark));
+            context.out.line("");
         }
-        context.out.flush();
+        _ => {}
+    }
+    context.out.flush();
+}
+
+/// Prints points as objects, or experiments as tables.
+fn txn(args: TxnArgs, context: &mut Context) -> Result<(), Failure> {
+    let options = TxnOptions {
+        common: Common {
+            only: args.only,
+            seconds: args.seconds,
+            rounds: args.rounds,
+            dir: args.work_dir,
+            plot: args.plot,
+            seed: args.seed,
+            stop: Some(crate::interrupt::stop_flag()),
+        },
+        rows: args.rows,
+        value_bytes: args.value_bytes,
+        clients: args.clients,
+        servers: args.servers,
+        factor: args.factor,
+        partitions: args.partitions,
+        operations: args.operations,
+        updates: args.updates,
+        intervals: args.intervals,
+        rate: args.rate,
+        write_set_bytes: args.write_set_bytes,
+        flying: args.flying,
+        check: args.check,
+        paper: args.paper,
+        ..TxnOptions::default()
     };
-    let ended = bench::gleambook(&options, &mut stderr(), &mut tell);
+    let ended = bench::txn(&options, &mut stderr(), &mut |told| tell(told, context));
     ended.map(drop).map_err(|error| failure(&error))
 }
 

@@ -209,11 +209,17 @@ impl Client {
         Ok(())
     }
 
-    /// Goes on with flushes whose calls have ended, or that have paused.
-    pub(crate) fn go_on_in_background(&mut self, now: Micros) {
+    /// Submits what partitions are to be told, ahead of what the caller submits next: reads of the commits
+    /// that it is told of meanwhile.
+    pub(crate) fn submit_flushes(&mut self) {
         for (doing, call) in std::mem::take(&mut self.background.flushes) {
             self.begin_in_background(doing, call);
         }
+    }
+
+    /// Goes on with flushes whose calls have ended, or that have paused.
+    pub(crate) fn go_on_in_background(&mut self, now: Micros) {
+        self.submit_flushes();
         for (goal, call) in self.background.next_calls(now) {
             self.go_on_with(goal, call);
         }

@@ -68,6 +68,8 @@ pub struct Pass {
     copies: u8,
     works: BTreeMap<PartitionId, Work>,
     secured: Vec<(PartitionId, Position)>,
+    /// The manager is to be told something, or keeps something that may be old by now.
+    tells: bool,
 }
 
 /// What a pass does next: steps, each for its part. It has ended if there are none, and none is under way.
@@ -76,7 +78,7 @@ pub type Steps = Vec<(Part, Step)>;
 impl Pass {
     /// Begins one, with its first call, for [`Part::Manager`].
     pub fn begin(manager: Manager, copies: u8) -> (Pass, Call) {
-        let pass = Pass { manager, copies, works: BTreeMap::new(), secured: Vec::new() };
+        let pass = Pass { manager, copies, works: BTreeMap::new(), secured: Vec::new(), tells: false };
         (pass, manager.call(ManagerOp::Thresholds).within(CALL_TIMEOUT))
     }
 
@@ -89,7 +91,16 @@ impl Pass {
     ) -> Steps {
         match (part, outcome) {
             (Part::Manager, Some(Outcome::Ok(answer))) => match answer.body {
-                Body::Commit(CommitAnswer::Thresholds { partitions, .. }) => self.go_over(&partitions, owner),
+                Body::Commit(CommitAnswer::Thresholds { partitions, truncated }) => {
+                    let newest = partitions.iter().map(|threshold| threshold.newest).max();
+                    self.tells = newest.is_some_and(|newest| newest > truncated);
+                    self.go_over(&partitions, owner)
+                }
+                // It has removed some write-sets, and may have more of them (PR-290).
+                Body::Affected(1..) => {
+                    self.tells = true;
+                    self.ended_by(Steps::new())
+                }
                 // What was secured is in the books.
                 _ => Steps::new(),
             },
@@ -166,7 +177,7 @@ impl Pass {
 
     /// Behind the last partition the manager is told.
     fn ended_by(&mut self, mut steps: Steps) -> Steps {
-        if self.works.is_empty() && !self.secured.is_empty() {
+        if self.works.is_empty() && std::mem::take(&mut self.tells) {
             let partitions = std::mem::take(&mut self.secured);
             let call = self.manager.call(ManagerOp::Secured { partitions }).within(CALL_TIMEOUT);
             steps.push((Part::Manager, Step::Call(Box::new(call))));
@@ -214,7 +225,7 @@ mod tests {
     #[test]
     fn pr255_a_partition_that_an_old_map_lacks_is_not_taken_for_dropped() {
         assert_eq!(told(Owner::Dropped), Some(vec![(PartitionId(64), at(9))]));
-        assert_eq!(told(Owner::Unknown), None);
+        assert_eq!(told(Owner::Unknown), Some(Vec::new()));
         assert_eq!(told(Owner::Database(TableId(7))), None, "it is asked first");
         assert_eq!(Owner::of(&Map::default(), PartitionId(64)), Owner::Unknown);
     }
@@ -238,5 +249,33 @@ mod tests {
         let state = CommitAnswer::State(FlushState { newest: at(9), secured: at(7) });
         let secured = op(pass.next(part, answer(state), owner));
         assert_eq!(secured, Op::Manager(ManagerOp::Secured { partitions: vec![(PartitionId(64), at(7))] }));
+    }
+
+    #[test]
+    fn pr290_a_pass_ends_when_nothing_old_is_kept_any_more() {
+        let mut pass = pass();
+        let owner = |_| Owner::Database(TableId(7));
+        let level = Threshold { partition: PartitionId(64), newest: at(9), secured: at(9) };
+        let kept = CommitAnswer::Thresholds { partitions: vec![level], truncated: at(2) };
+        let asked = |steps: Steps| match &steps[..] {
+            [(Part::Manager, Step::Call(call))] => call.op.clone(),
+            other => panic!("{other:?}"),
+        };
+        let removed = |count| {
+            Some(Outcome::Ok(Answer {
+                lsn: Lsn(1),
+                epoch: Epoch(1),
+                policy: 1,
+                copies: 1,
+                body: Body::Affected(count),
+            }))
+        };
+        let tells = Op::Manager(ManagerOp::Secured { partitions: Vec::new() });
+        assert_eq!(asked(pass.next(Part::Manager, answer(kept), owner)), tells);
+        assert_eq!(asked(pass.next(Part::Manager, removed(1024), owner)), tells);
+        assert_eq!(pass.next(Part::Manager, removed(0), owner), Steps::new());
+        let nothing = CommitAnswer::Thresholds { partitions: vec![level], truncated: at(9) };
+        let mut pass = Pass::begin(pass.manager, 1).0;
+        assert_eq!(pass.next(Part::Manager, answer(nothing), owner), Steps::new());
     }
 }

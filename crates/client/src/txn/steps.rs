@@ -12,8 +12,10 @@ use wire::commit::PartitionWrites;
 use wire::request::ReadSnapshot;
 use wire::{Body, CommitAnswer, CommitRequest, Flush, ManagerOp, Op};
 
-/// A partition is given so long before somebody else brings it a commit.
-const PAUSE: Micros = Micros::from_millis(5);
+/// A partition is asked again after so long, and given so many times that before somebody else brings it a
+/// commit: its flush is on its way most of the time.
+const PAUSE: Micros = Micros::from_millis(1);
+const PAUSES: u32 = 5;
 /// How often a partition may lack commits that it was just brought.
 const MAX_ROUNDS: u32 = 64;
 
@@ -189,11 +191,11 @@ impl Doing {
         self.rounds += 1;
         self.newest = newest;
         match self.rounds {
-            1 => {
+            1..=PAUSES => {
                 self.state = DoingStep::Paused;
                 Step::Wait(PAUSE)
             }
-            2..=MAX_ROUNDS => self.fetch(Position::ZERO),
+            ..=MAX_ROUNDS => self.fetch(Position::ZERO),
             _ => Step::Done(Box::new(outcome)),
         }
     }
@@ -265,8 +267,10 @@ mod tests {
         let manager = Manager { table: TableId(3), partition: PartitionId(2) };
         let (mut doing, first) = Doing::flush(manager, (TableId(9), PartitionId(64)), flush(9, 8));
         assert_eq!(first.op, Op::Flush(flush(9, 8)));
-        assert_eq!(doing.next(behind(4)), Step::Wait(PAUSE));
-        assert_eq!(called(doing.next(None)), Op::Flush(flush(9, 8)));
+        for _ in 0..PAUSES {
+            assert_eq!(doing.next(behind(4)), Step::Wait(PAUSE));
+            assert_eq!(called(doing.next(None)), Op::Flush(flush(9, 8)));
+        }
         let chain = |after, from| Op::Manager(ManagerOp::Chain { partition: PartitionId(64), after, from });
         assert_eq!(called(doing.next(behind(4))), chain(at(4), Position::ZERO));
         let page = |flushes: &[Flush], next| {

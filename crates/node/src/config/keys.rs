@@ -157,6 +157,11 @@ pub const SETTINGS: &[Setting] = &[
         "the lead returns to the node placed first after this long",
     ),
     number("controller.spare_after_ms", "5000", "another node stands in for a missing copy after this long"),
+    number(
+        "controller.recovery_ms",
+        "200",
+        "between two passes over the partitions of global transactions, 10 to 3600000",
+    ),
     flag("controller.insecure", "allow addresses beyond loopback without encryption"),
 ];
 

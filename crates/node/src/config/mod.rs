@@ -17,6 +17,7 @@ use source::Values;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use types::{Micros, NodeId};
 use wire::hello::Secret;
 
@@ -129,6 +130,8 @@ pub struct ControllerConfig {
     pub metastore: MetastoreConfig,
     /// Its numbers.
     pub settings: controller::Settings,
+    /// Between two passes of the recovery manager of global transactions.
+    pub recovery: Duration,
     /// Addresses beyond loopback are allowed.
     pub insecure: bool,
 }
@@ -379,7 +382,12 @@ fn controller(values: &Values) -> Result<ControllerConfig, String> {
         "etcd" => MetastoreConfig::Etcd { endpoints, prefix: values.text("controller.prefix").into() },
         other => return Err(format!("controller.metastore '{other}' is neither 'embedded' nor 'etcd'")),
     };
+    let recovery = values.number("controller.recovery_ms")?;
+    if !(10..=3_600_000).contains(&recovery) {
+        return Err(format!("controller.recovery_ms is {recovery}, and should be 10 to 3600000"));
+    }
     Ok(ControllerConfig {
+        recovery: Duration::from_millis(recovery),
         data_dir: values.text("controller.data_dir").into(),
         listen: address(values, "controller.listen")?,
         metastore,

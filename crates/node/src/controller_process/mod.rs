@@ -97,7 +97,7 @@ pub fn start(config: Config) -> Result<Running, Failure> {
         outputs: VecDeque::new(),
         stopper: stopper.clone(),
         archive: Archive::start(name.clone(), config.secret.said()).map_err(system)?,
-        recovery: Recovery::start(name, config.secret.said()).map_err(system)?,
+        recovery: Recovery::start(name, config.secret.said(), settings.recovery).map_err(system)?,
         plans: false,
         commits: false,
         dir,

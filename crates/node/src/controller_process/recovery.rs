@@ -9,8 +9,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use types::system::COMMITS;
 
-/// Between two passes.
-const REST: Duration = Duration::from_millis(200);
 /// After something went wrong.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// How long the cluster may take for one thing.
@@ -23,10 +21,11 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// Starts the thread, beside the controller that listens there. It does nothing until it is told to.
-    pub fn start(controller: String, secret: Option<String>) -> std::io::Result<Recovery> {
+    /// Starts the thread, beside the controller that listens there. It does nothing until it is told to; then
+    /// it rests so long between two passes.
+    pub fn start(controller: String, secret: Option<String>, rest: Duration) -> std::io::Result<Recovery> {
         let (turn, turned) = mpsc::channel();
-        let work = Work { controller, secret, client: None };
+        let work = Work { controller, secret, rest, client: None };
         let thread = std::thread::Builder::new().name("recovery".into()).spawn(move || work.run(&turned))?;
         Ok(Recovery { turn: Some(turn), thread: Some(thread) })
     }
@@ -53,12 +52,14 @@ impl Drop for Recovery {
 struct Work {
     controller: String,
     secret: Option<String>,
+    /// Between two passes.
+    rest: Duration,
     client: Option<Client>,
 }
 
 impl Work {
     fn run(mut self, turned: &Receiver<bool>) {
-        let (mut ours, mut rest) = (false, REST);
+        let (mut ours, mut rest) = (false, self.rest);
         loop {
             let news = match ours {
                 true => turned.recv_timeout(rest),
@@ -69,7 +70,7 @@ impl Work {
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
                     let passed = self.pass();
-                    rest = if passed.is_ok() { REST } else { RETRY_DELAY };
+                    rest = if passed.is_ok() { self.rest } else { RETRY_DELAY };
                     if passed.is_err() {
                         self.client = None;
                     }

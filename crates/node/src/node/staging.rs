@@ -10,7 +10,7 @@ use replica::Host;
 use types::bulk::load_key;
 use types::{Component, LoadId, Member, PartitionId, ReadAt, Staging};
 use wire::bulk::StageAnswer;
-use wire::{Op, PeerMessage, Request, Status};
+use wire::{CommitRequest, ManagerOp, Op, PeerMessage, Request, Status};
 
 /// What becomes of a message that brings a part of a load for which there is no room.
 pub enum Refused {
@@ -20,7 +20,8 @@ pub enum Refused {
     Answered(Member, StageAnswer),
 }
 
-/// The answer to a client whose load has no room here, where this node leads.
+/// The answer to a client whose load has no room here, or whose commit names partitions that are not there,
+/// where this node leads.
 pub fn refuses_client(
     host: &Host<SharedLeases>,
     storage: &Storage,
@@ -29,6 +30,9 @@ pub fn refuses_client(
 ) -> Option<Status> {
     let id = request.partition;
     let leads = view.partition(id).is_some_and(|record| record.primary == host.me());
+    if let (true, Op::Manager(ManagerOp::Commit(asked))) = (leads, &request.op) {
+        return refuses_commit(view, asked);
+    }
     let why = match &request.op {
         _ if !leads => None,
         Op::Stage { load, files } => no_room_for(host, storage, id, *load, files),
@@ -36,6 +40,30 @@ pub fn refuses_client(
         _ => None,
     };
     why.map(Status::Full)
+}
+
+/// The answer to a commit that names a partition which no global transaction writes: nobody could ever tell
+/// it, and its manager would keep everything for it (PR-292). One that the controllers have not told of yet
+/// is asked for again.
+fn refuses_commit(view: &View, asked: &CommitRequest) -> Option<Status> {
+    let mut database = None;
+    for writes in &asked.writes {
+        let id = writes.partition;
+        match view.partition(id) {
+            Some(record) if !record.is_global() => {
+                return Some(Status::Bad(format!("partition {id} is none that global transactions write")));
+            }
+            Some(record) if *database.get_or_insert(record.table) != record.table => {
+                return Some(Status::Bad("a transaction writes in one database".into()));
+            }
+            Some(_) => {}
+            None if view.has_given_out(id) => {
+                return Some(Status::NotFound(format!("partition {id} is not there any more")));
+            }
+            None => return Some(Status::NotYet(format!("partition {id} is not known here"))),
+        }
+    }
+    None
 }
 
 /// The same for a member; none if its message is to be handled.

@@ -60,6 +60,11 @@ impl View {
         self.partitions.get(&id)
     }
 
+    /// True if this partition's number was given out: if it is not known here, it was dropped.
+    pub fn has_given_out(&self, id: PartitionId) -> bool {
+        self.cluster.as_ref().is_some_and(|cluster| cluster.has_given_out(id))
+    }
+
     /// The records as clients have them.
     pub fn map(&self) -> client::Map {
         client::Map::of(

@@ -93,7 +93,7 @@ impl Backup {
         let heard = ctx.leases.heard_at(record.id, primary);
         let beginning =
             heard == Micros::ZERO && now.since(ctx.leases.answered_at(primary)) < settings.suspect;
-        let patience = match record.policy.rests_on().is_primary() || beginning {
+        let patience = match record.rests_alone() || beginning {
             true => settings.suspect_alone,
             false => settings.suspect,
         };

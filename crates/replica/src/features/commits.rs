@@ -7,8 +7,10 @@
 //!
 //! A write-set is kept until every partition that has a part in it has secured it, and some time longer.
 
+mod kept;
+
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use types::commits::truncated_key;
 use types::commits::{Head, decode_timestamp, encode_timestamp, head_key, head_range, partition_of_head};
 use types::engine::{Engine, EngineError, Row};
@@ -19,12 +21,12 @@ use wire::commit::{
 };
 use wire::{Flush, ManagerOp};
 
-/// Rows of commits that are read at once.
-const PAGE: usize = 256;
+/// Rows of commits that are read at once. One entry removes no more.
+const PAGE: usize = 1024;
 /// Bytes of them.
 const PAGE_BYTES: usize = 4 << 20;
-/// The most write-sets that one entry removes.
-const REMOVED: usize = 64;
+/// What a row takes in the manager's memory beside its key and value, in bytes, about.
+const BESIDE: usize = 128;
 
 /// What the manager knows. Good for one term: in it nobody else commits.
 #[derive(Debug, Default)]
@@ -32,6 +34,16 @@ pub(crate) struct KnownCommits {
     /// The term that it is of; zero: none.
     term: Term,
     books: Books,
+    counts: TermCounts,
+    /// Of a partition that is told of commits: its term, and up to where marks of flushes are gone.
+    marks_removed: (Term, Position),
+}
+
+/// What became of commits in this term, for people.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TermCounts {
+    pub committed: u64,
+    pub refused: u64,
 }
 
 /// What all entries so far come to.
@@ -42,20 +54,57 @@ pub(crate) struct Books {
     heads: BTreeMap<PartitionId, Head>,
     /// Nothing at or below it is kept.
     truncated: Position,
+    /// The commits that are kept, oldest first.
+    kept: VecDeque<Stamp>,
+    /// Bytes of them, about.
+    kept_bytes: usize,
+}
+
+/// A commit that is kept, in few bytes.
+#[derive(Clone, Copy, Debug)]
+struct Stamp {
+    at: Position,
+    wall_ms: u64,
+    bytes: u32,
+}
+
+impl Stamp {
+    fn of(at: Position, wall_ms: u64, kept: &[KeptWrites]) -> Stamp {
+        let ops = kept.iter().flat_map(|writes| &writes.parts).flat_map(|part| &part.ops);
+        let bytes: usize = ops.map(|op| op.key().len() + op.row().map_or(0, Bytes::len) + BESIDE).sum();
+        Stamp { at, wall_ms, bytes: u32::try_from(bytes).unwrap_or(u32::MAX) }
+    }
 }
 
 impl KnownCommits {
     /// The books as of everything executed. They are read when they are asked for first in a term.
     pub fn books(&mut self, engine: &dyn Engine, term: Term) -> Result<&mut Books, EngineError> {
         if self.term != term {
-            *self = KnownCommits { term, books: Books::read(engine)? };
+            // What was forgotten in a term goes on counting.
+            let counts = if self.term == Term::default() { self.counts } else { TermCounts::default() };
+            *self = KnownCommits { term, books: Books::read(engine)?, counts, ..KnownCommits::default() };
         }
         Ok(&mut self.books)
     }
 
+    /// Up to where the marks of flushes were removed in this term; zero: nothing is known.
+    pub fn marks_removed(&self, term: Term) -> Position {
+        if self.marks_removed.0 == term { self.marks_removed.1 } else { Position::ZERO }
+    }
+
+    /// They were removed up to here, by an entry of this term.
+    pub fn note_marks_removed(&mut self, term: Term, upto: Position) {
+        self.marks_removed = (term, upto);
+    }
+
+    /// What became of commits in this term.
+    pub fn counts(&mut self) -> &mut TermCounts {
+        &mut self.counts
+    }
+
     /// What was written into the books was not logged: they are read again.
     pub fn forget(&mut self) {
-        *self = KnownCommits::default();
+        *self = KnownCommits { counts: self.counts, ..KnownCommits::default() };
     }
 }
 
@@ -71,11 +120,14 @@ impl Books {
             let rows = commits_above(engine, from, ReadAt::Applied)?;
             let Some(last) = rows.last() else { return Ok(books) };
             from = last.at;
-            rows.iter().for_each(|commit| books.note(commit.at, &commit.kept));
+            rows.iter().for_each(|commit| books.note((commit.at, commit.wall_ms), &commit.kept));
         }
     }
 
-    fn note(&mut self, at: Position, kept: &[KeptWrites]) {
+    fn note(&mut self, (at, wall_ms): (Position, u64), kept: &[KeptWrites]) {
+        let stamp = Stamp::of(at, wall_ms, kept);
+        self.kept.push_back(stamp);
+        self.kept_bytes += stamp.bytes as usize;
         for (table, key) in kept.iter().flat_map(|writes| keys_of(&writes.parts)) {
             // A key of its own: the request's bytes are not held by it.
             let newest = self.keys.entry((table, Bytes::copy_from_slice(key))).or_default();
@@ -117,18 +169,19 @@ impl Books {
             head.newest = at;
             mutations.push(stored(writes.partition, *head));
         }
-        self.note(at, &kept);
+        self.note((at, wall_ms), &kept);
         (mutations, kept.iter().map(|writes| (writes.partition, writes.previous)).collect())
     }
 
-    /// Partitions have secured so much: what changes by it. Write-sets that every partition has secured, and
-    /// that are older than `keep`, are removed, a few at a time.
+    /// Partitions have secured so much: what changes by it, and how many write-sets are removed: those that
+    /// every partition has secured and that are old, a page at a time. Who asks again until none was removed
+    /// has removed them all (PR-290).
     pub fn secure(
         &mut self,
         (engine, rules): (&dyn Engine, Rules),
-        (wall_ms, keep): (u64, Micros),
+        (wall_ms, keep): (u64, Keep),
         partitions: &[(PartitionId, Position)],
-    ) -> Result<Vec<Mutation>, EngineError> {
+    ) -> Result<(Vec<Mutation>, u32), EngineError> {
         let mut mutations = Vec::new();
         for (partition, secured) in partitions {
             // What a partition claims beyond what it was ever told is no news of this log.
@@ -140,9 +193,12 @@ impl Books {
                 mutations.push(stored(*partition, *head));
             }
         }
-        let removed = self.removable(engine, rules, wall_ms.saturating_sub(keep.as_millis()))?;
+        let removed = self.removable(engine, rules, (wall_ms, keep))?;
         for commit in &removed {
             self.truncated = commit.at;
+            if let Some(stamp) = self.kept.pop_front_if(|stamp| stamp.at == commit.at) {
+                self.kept_bytes -= stamp.bytes as usize;
+            }
             for (table, key) in commit.kept.iter().flat_map(|writes| keys_of(&writes.parts)) {
                 let key = (table, key.clone());
                 if self.keys.get(&key) == Some(&commit.at) {
@@ -156,24 +212,31 @@ impl Books {
             let value = Bytes::copy_from_slice(&encode_timestamp(self.truncated));
             mutations.push(Mutation { key: truncated_key(), value: Some(value) });
         }
-        Ok(mutations)
+        Ok((mutations, removed.len() as u32))
     }
 
-    /// Commits that every partition has secured, made before this time, oldest first.
+    /// Commits that every partition has secured, and that are old, oldest first. They are old once they were
+    /// kept as long as is wanted, or if there are more than is wanted.
     fn removable(
         &self,
         engine: &dyn Engine,
         rules: Rules,
-        before_ms: u64,
+        (wall_ms, keep): (u64, Keep),
     ) -> Result<Vec<Commit>, EngineError> {
         let upto = self.secured_by_all(rules);
-        if upto <= self.truncated {
+        let before_ms = wall_ms.saturating_sub(keep.time.as_millis());
+        let mut beyond = self.kept_bytes.saturating_sub(keep.bytes);
+        let is_old = |stamp: &&Stamp| {
+            let old = stamp.at <= upto && (stamp.wall_ms <= before_ms || beyond > 0);
+            beyond = beyond.saturating_sub(stamp.bytes as usize);
+            old
+        };
+        let old = self.kept.iter().take(PAGE).take_while(is_old).count();
+        if old == 0 {
             return Ok(Vec::new());
         }
         let mut commits = commits_above(engine, self.truncated, ReadAt::Applied)?;
-        commits.truncate(REMOVED);
-        let kept = commits.iter().position(|commit| commit.at > upto || commit.wall_ms > before_ms);
-        commits.truncate(kept.unwrap_or(commits.len()));
+        commits.truncate(old);
         Ok(commits)
     }
 
@@ -186,7 +249,16 @@ impl Books {
     }
 }
 
-/// A commit that is kept.
+/// How much is kept of what every partition has secured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keep {
+    /// So long.
+    pub time: Micros,
+    /// So many bytes, about, even if that is not so long.
+    pub bytes: usize,
+}
+
+/// A commit that is kept, with its rows.
 struct Commit {
     at: Position,
     wall_ms: u64,
@@ -310,11 +382,17 @@ mod tests {
         engine: FakeEngine,
         known: KnownCommits,
         lsn: u64,
+        keep_bytes: usize,
     }
 
     impl World {
         fn new() -> World {
-            World { engine: FakeEngine::new(), known: KnownCommits::default(), lsn: 0 }
+            World {
+                engine: FakeEngine::new(),
+                known: KnownCommits::default(),
+                lsn: 0,
+                keep_bytes: usize::MAX,
+            }
         }
 
         fn execute(&mut self, mutations: &[Mutation]) -> Position {
@@ -341,12 +419,15 @@ mod tests {
             Some(previous.into_iter().map(|(_, previous)| previous).collect())
         }
 
-        fn secure(&mut self, wall_ms: u64, secured: &[(PartitionId, u64)]) {
+        /// How many write-sets were removed.
+        fn secure(&mut self, wall_ms: u64, secured: &[(PartitionId, u64)]) -> u32 {
             let secured: Vec<_> = secured.iter().map(|(partition, lsn)| (*partition, at(*lsn))).collect();
             let books = self.known.books(&self.engine, TERM).expect("no error");
-            let keep = (wall_ms, Micros::from_millis(1_000));
-            let mutations = books.secure((&self.engine, Rules::ALL), keep, &secured).expect("no error");
+            let keep = (wall_ms, Keep { time: Micros::from_millis(1_000), bytes: self.keep_bytes });
+            let secured = books.secure((&self.engine, Rules::ALL), keep, &secured);
+            let (mutations, removed) = secured.expect("no error");
             self.execute(&mutations);
+            removed
         }
 
         fn chain(&self, partition: PartitionId, after: u64) -> Result<Vec<u64>, String> {
@@ -416,5 +497,101 @@ mod tests {
         world.secure(1_000_000, &[(OTHER, 1)]);
         assert_eq!(world.chain(OTHER, 1), Ok(Vec::new()));
         assert!(world.chain(OTHER, 0).is_err());
+    }
+
+    #[test]
+    fn pr290_everything_old_is_removed_and_not_a_little_of_it() {
+        let mut world = World::new();
+        (0..3_000).for_each(|_| drop(world.commit(5_000, &[(ONE, "a")]).expect("committed")));
+        let removed: Vec<u32> = std::iter::once(world.secure(u64::MAX, &[(ONE, 3_000)]))
+            .chain(std::iter::from_fn(|| Some(world.secure(u64::MAX, &[])).filter(|removed| *removed > 0)))
+            .collect();
+        assert_eq!(removed.iter().sum::<u32>(), 3_000);
+        assert!(removed.len() <= 3, "{removed:?}");
+        let books = world.known.books(&world.engine, TERM).expect("no error");
+        assert_eq!((books.kept.len(), books.kept_bytes, books.keys.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn pr290_what_is_young_goes_where_there_is_too_much_of_it() {
+        let mut world = World::new();
+        world.lsn = 1;
+        (0..100).for_each(|_| drop(world.commit(5_000, &[(ONE, "a")]).expect("committed")));
+        assert_eq!(world.secure(0, &[(ONE, 101)]), 0, "young");
+        world.keep_bytes = 50 * (BESIDE + "a".len() + "row".len());
+        assert_eq!(world.secure(0, &[]), 50);
+        assert_eq!(world.chain(ONE, 101), Ok(Vec::new()));
+        world.commit(5_000, &[(OTHER, "b")]).expect("committed");
+        let last = world.lsn;
+        world.keep_bytes = 0;
+        assert_eq!(world.secure(0, &[]), 0, "what is not secured stays, and all behind it");
+        assert_eq!(world.chain(OTHER, 0).map(|chain| chain.len()), Ok(1));
+        assert_eq!(world.secure(0, &[(OTHER, last)]), 51);
+    }
+
+    #[test]
+    fn pr293_a_partition_that_knows_more_than_the_manager_goes_on_when_an_operator_says_so() {
+        let mut world = World::new();
+        for key in ["a", "b"] {
+            world.commit(10, &[(ONE, key)]).expect("committed");
+        }
+        // It has a commit of an older term, which the manager has lost.
+        let lost = Position::new(Term(2), Lsn(900));
+        let mend = |world: &mut World, partition, has, upto| {
+            let books = world.known.books(&world.engine, TERM).expect("no error");
+            let mended = books.mend(&world.engine, 5, (partition, has, upto)).expect("no error");
+            mended.map(|mutations| {
+                world.execute(&mutations);
+            })
+        };
+        assert_eq!(mend(&mut world, ONE, at(2), at(2)), Ok(()), "nothing is to be mended");
+        let refused = mend(&mut world, ONE, lost, lost);
+        assert_eq!(refused, Ok(()));
+        let chained = chain(&world.engine, (ONE, lost, Position::ZERO), ReadAt::Applied).expect("no error");
+        let Ok(CommitAnswer::Chain { flushes, .. }) = chained else { panic!("{chained:?}") };
+        assert_eq!(flushes.iter().map(|flush| flush.previous).collect::<Vec<_>>(), [lost, at(1)]);
+        let other = Position::new(Term(2), Lsn(800));
+        assert_eq!(mend(&mut world, OTHER, other, other), Ok(()));
+        assert_eq!(world.commit(10, &[(OTHER, "z")]), Some(vec![other]), "the next one names it");
+        let kept = world.known.kept(&world.engine, 9, &[at(1), at(90)]).expect("no error");
+        assert_eq!((kept.commits, kept.counts), (3, vec![(1, Some(1_000)), (3, None)]));
+        assert_eq!(kept.given_up, [(ONE, lost, lost, 5), (OTHER, other, other, 5)]);
+    }
+
+    #[test]
+    fn pr293_what_is_gone_is_given_up_by_name() {
+        let mut world = World::new();
+        for key in ["a", "b", "c"] {
+            world.commit(10, &[(ONE, key)]).expect("committed");
+        }
+        world.secure(u64::MAX, &[(ONE, 2)]);
+        let books = world.known.books(&world.engine, TERM).expect("no error");
+        let same = books.mend(&world.engine, 5, (ONE, at(1), at(1))).expect("no error");
+        assert!(same.is_err_and(|why| why.contains("up to 3:2 are not kept") || why.contains("not kept")));
+        let given = books.mend(&world.engine, 5, (ONE, at(1), at(2))).expect("no error");
+        assert_eq!(given.map(|mutations| mutations.len()), Ok(1), "it is noted");
+    }
+
+    #[test]
+    fn what_is_not_secured_for_long_is_worth_a_word() {
+        let mut world = World::new();
+        world.commit(10, &[(ONE, "a"), (OTHER, "b")]).expect("committed");
+        assert_eq!(world.known.alarm(TERM, 9_999), "");
+        let alarm = world.known.alarm(TERM, 12_000);
+        assert!(alarm.starts_with("1 commits are not secured, the oldest for 12 s"), "{alarm}");
+        world.secure(0, &[(ONE, 1), (OTHER, 1)]);
+        assert_eq!(world.known.alarm(TERM, 12_000), "");
+    }
+
+    #[test]
+    fn what_partitions_do_not_secure_fills_no_memory_without_end() {
+        let mut world = World::new();
+        world.commit(10, &[(ONE, "a"), (OTHER, "b")]).expect("committed");
+        let full =
+            |world: &mut World, most| world.known.books(&world.engine, TERM).expect("no error").is_full(most);
+        assert_eq!(full(&mut world, 1_000), None);
+        assert!(full(&mut world, 100).is_some_and(|why| why.contains("64 has not secured")));
+        world.secure(0, &[(ONE, 1), (OTHER, 1)]);
+        assert_eq!(full(&mut world, 100), None, "what is secured can be removed");
     }
 }

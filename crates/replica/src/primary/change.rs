@@ -178,7 +178,7 @@ impl Primary {
         let left = members - silent.len();
         let shortest = silent.iter().map(|member| self.silence(ctx, *member)).min().unwrap_or(Micros::ZERO);
         // Where backups ask for a seal later, the primary waits longer too.
-        let alone = view.record.policy.rests_on().is_primary();
+        let alone = view.record.rests_alone();
         let later = if alone { ctx.settings.suspect_alone } else { Micros::ZERO };
         if 2 * left <= members && shortest < ctx.settings.evict_lone + later {
             return false;

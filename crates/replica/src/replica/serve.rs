@@ -85,6 +85,13 @@ impl Replica {
             Op::Manager(ManagerOp::Secured { partitions }) => {
                 return self.writing(ctx).map(|mut writing| writing.secured(request, partitions)).transpose();
             }
+            Op::Manager(ManagerOp::Kept { upto }) => {
+                return self.writing(ctx).map(|mut writing| writing.kept(upto)).transpose();
+            }
+            Op::Manager(ManagerOp::Mend { partition, has, upto }) => {
+                let mended = (*partition, *has, *upto);
+                return self.writing(ctx).map(|mut writing| writing.mend(request, mended)).transpose();
+            }
             Op::Flush(flush) => {
                 return self.writing(ctx).map(|mut writing| writing.flush(request, flush)).transpose();
             }

@@ -33,6 +33,9 @@ impl Replica {
             ..ReplicaStatus::default()
         };
         if let Role::Leader(leader) = &self.role {
+            if status.waits.is_empty() {
+                status.waits = self.features.commits.alarm(leader.term, now.wall_ms);
+            }
             let end = self.data.log.end().lsn;
             for (member, progress) in &leader.members {
                 let oldest = progress.flight.oldest().unwrap_or(now.mono);

@@ -2,12 +2,12 @@
 //! in the partitions under it.
 
 use crate::answer::{AckCondition, Answer};
+use crate::features::commits::Keep;
 use crate::rows::hash_row;
 use crate::serve::write::{Writing, refused};
 use bytes::Bytes;
 use types::commits::{
-    decode_timestamp, encode_timestamp, flush_key, flush_range, flushes_above, newest_flush_key,
-    timestamp_of_flush,
+    decode_timestamp, encode_timestamp, flush_key, flushes_above, newest_flush_key, timestamp_of_flush,
 };
 use types::database::{catalog_key, standing_of};
 use types::engine::{Engine, EngineError, Row};
@@ -32,10 +32,14 @@ impl Writing<'_> {
             return self.repeat_commit(answer);
         }
         let books = self.commits.books(self.data.engine.as_ref(), self.term)?;
+        if let Some(why) = books.is_full(self.settings.commits_most_bytes) {
+            return Ok(Answer::only(Status::NotYet(why)));
+        }
         // What a failover lost of the commits may have been in the snapshot.
         let gone = |at: &Position| *at > Position::ZERO && !self.data.on_history(*at);
         let lost = asked.snapshots().iter().any(gone);
         if lost || books.conflicts(self.rules, asked) {
+            self.commits.counts().refused += 1;
             return self.log_evaluated(request, hash, refused(Outcome::Changed));
         }
         let at = self.data.next_header(self.term, Kind::Rows, self.now.wall_ms).at;
@@ -45,7 +49,40 @@ impl Writing<'_> {
         let mut answer = logged.inspect_err(|_| self.commits.forget())?;
         assert_eq!(answer.entry, Some(at), "PR-250: a commit's timestamp is the position of its entry");
         answer.body = Body::Commit(CommitAnswer::Committed(previous));
+        self.commits.counts().committed += 1;
         Ok(answer)
+    }
+
+    /// [`wire::ManagerOp::Kept`].
+    pub fn kept(&mut self, upto: &[Position]) -> Result<Answer, EngineError> {
+        let engine = self.data.engine.as_ref();
+        self.commits.books(engine, self.term)?;
+        let kept = self.commits.kept(engine, self.now.wall_ms, upto)?;
+        let end = self.data.log.end().lsn;
+        Ok(Answer::new(Status::Ok, Body::Commit(CommitAnswer::Kept(kept))).covered(end, AckCondition::Seen))
+    }
+
+    /// [`wire::ManagerOp::Mend`].
+    pub fn mend(
+        &mut self,
+        request: &Request,
+        mended: (PartitionId, Position, Position),
+    ) -> Result<Answer, EngineError> {
+        if let Some(status) = self.refuses() {
+            return Ok(Answer::only(status));
+        }
+        let engine = self.data.engine.as_ref();
+        let books = self.commits.books(engine, self.term)?;
+        let mutations = match books.mend(engine, self.now.wall_ms, mended)? {
+            Ok(mutations) => mutations,
+            Err(why) => return Ok(Answer::only(Status::TooOld(why))),
+        };
+        if mutations.is_empty() {
+            let end = self.data.log.end().lsn;
+            return Ok(Answer::new(Status::Ok, Body::Affected(0)).covered(end, AckCondition::Seen));
+        }
+        let logged = self.log_evaluated(request, 0, (Outcome::Done, 1, mutations));
+        logged.inspect_err(|_| self.commits.forget())
     }
 
     /// The answer to a commit that was asked for before says the same as the first one did.
@@ -75,13 +112,14 @@ impl Writing<'_> {
         }
         let engine = self.data.engine.as_ref();
         let books = self.commits.books(engine, self.term)?;
-        let times = (self.now.wall_ms, self.settings.commits_kept);
-        let mutations = books.secure((engine, self.rules), times, partitions)?;
+        let keep = Keep { time: self.settings.commits_kept, bytes: self.settings.commits_kept_bytes };
+        let (mutations, removed) =
+            books.secure((engine, self.rules), (self.now.wall_ms, keep), partitions)?;
         if mutations.is_empty() {
             let end = self.data.log.end().lsn;
             return Ok(Answer::new(Status::Ok, Body::None).covered(end, AckCondition::Seen));
         }
-        let logged = self.log_evaluated(request, 0, (Outcome::Done, 0, mutations));
+        let logged = self.log_evaluated(request, 0, (Outcome::Done, removed, mutations));
         logged.inspect_err(|_| self.commits.forget())
     }
 
@@ -105,10 +143,12 @@ impl Writing<'_> {
             false => (rows, false),
         };
         let affected = u32::try_from(mutations.len()).unwrap_or(u32::MAX);
-        mutations.extend(marks(engine, flush)?);
+        let (marks, removed) = marks(engine, flush, self.commits.marks_removed(self.term))?;
+        mutations.extend(marks);
         let effects =
             Effects { request_hash: 0, confirmed: 0, outcome: Outcome::Done as u8, affected, mutations };
         let at = self.log_effects(request, effects)?;
+        self.commits.note_marks_removed(self.term, removed);
         if defines {
             self.catalog.changed_at(at);
         }
@@ -141,13 +181,19 @@ fn is_being_removed(engine: &dyn Engine, table: TableId) -> Result<bool, EngineE
 }
 
 /// What says that a flush is here. Marks that no snapshot needs any more go: those from below the lowest
-/// state that can be read, but for the last of them.
-fn marks(engine: &dyn Engine, flush: &Flush) -> Result<Vec<Mutation>, EngineError> {
-    let (from, to) = flush_range();
+/// state that can be read, but for the last of them. Those up to `removed` are gone: an engine would go over
+/// what is left of each of them again and again (PR-294). Gives also up to where they are gone now.
+fn marks(
+    engine: &dyn Engine,
+    flush: &Flush,
+    removed: Position,
+) -> Result<(Vec<Mutation>, Position), EngineError> {
+    let (from, to) = flushes_above(removed);
     let oldest = engine.scan(&from, &to, ReadAt::Applied, MARKERS, usize::MAX)?;
     let floor = engine.read_floor();
     let behind = |pair: &[Row]| pair[1].lsn <= floor;
     let unneeded = oldest.windows(2).take_while(|pair| behind(pair)).count();
+    let last = unneeded.checked_sub(1).and_then(|last| timestamp_of_flush(&oldest[last].key));
     let mut mutations: Vec<Mutation> =
         oldest.into_iter().take(unneeded).map(|row| Mutation { key: row.key, value: None }).collect();
     let stored = |key: Bytes, at: Position| Mutation {
@@ -156,7 +202,7 @@ fn marks(engine: &dyn Engine, flush: &Flush) -> Result<Vec<Mutation>, EngineErro
     };
     mutations.push(stored(flush_key(flush.commit), flush.previous));
     mutations.push(stored(newest_flush_key(), flush.commit));
-    Ok(mutations)
+    Ok((mutations, last.unwrap_or(removed)))
 }
 
 /// The newest commit that is in this state of a partition; zero: none is.
@@ -255,7 +301,7 @@ mod tests {
             let part = TablePart { table: TABLE, schema: 1, ops: vec![put], seen: Vec::new() };
             let flush = Flush { commit: commit(*lsn), previous, parts: vec![part] };
             let mut mutations = rows_of(&engine, &flush.parts).expect("no error");
-            mutations.extend(marks(&engine, &flush).expect("no error"));
+            mutations.extend(marks(&engine, &flush, Position::ZERO).expect("no error").0);
             engine.execute(entry_at(number as u64 + 1), &mutations);
             previous = flush.commit;
         }
@@ -277,6 +323,21 @@ mod tests {
         assert_eq!(shown(&engine, 20, 20), Ok(Lsn(3)));
         assert_eq!(shown(&engine, 90, 20), Ok(Lsn(3)), "no commit between has a part here");
         assert_eq!(shown(&engine, 90, 30), Err(Status::Behind(commit(20))), "one is to come");
+    }
+
+    #[test]
+    fn pr294_marks_that_are_gone_are_not_gone_over_again() {
+        let mut engine = partition(&[5, 8, 20]);
+        engine.raise_read_floor(Lsn(3));
+        let flush = Flush { commit: commit(30), previous: commit(20), parts: Vec::new() };
+        let removed = |(mutations, upto): (Vec<Mutation>, Position)| {
+            let gone = mutations.iter().filter(|mutation| mutation.value.is_none());
+            (gone.filter_map(|mutation| timestamp_of_flush(&mutation.key)).collect::<Vec<_>>(), upto)
+        };
+        let first = removed(marks(&engine, &flush, Position::ZERO).expect("no error"));
+        assert_eq!(first, (vec![commit(5), commit(8)], commit(8)), "the last one stays");
+        let second = removed(marks(&engine, &flush, commit(8)).expect("no error"));
+        assert_eq!(second, (Vec::new(), commit(8)));
     }
 
     #[test]

@@ -54,7 +54,7 @@ impl Goal {
 /// One configuration of an experiment, measured: one JSON object.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Point {
-    /// `gleambook`.
+    /// `gleambook` or `txn`.
     pub bench: &'static str,
     /// The experiment, as `--only` names it.
     pub name: &'static str,

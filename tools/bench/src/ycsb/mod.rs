@@ -1,7 +1,7 @@
 //! `bench ycsb`: policies against each other on one running cluster, and a durable table against the log
 //! alone; YCSB's own workloads; and the figures of the document on H-Store's replication ([`sweep`]).
 
-mod arrivals;
+pub(crate) mod arrivals;
 pub mod letters;
 mod load;
 pub mod store;

@@ -1,0 +1,151 @@
+//! What the transaction manager keeps, for people; and an operator's last word on a partition whose commits
+//! do not follow each other any more.
+
+use super::{Books, Commit, KnownCommits, Stamp, commits_above, damaged, encode_write_set, stored};
+use types::commits::GivenUp;
+use types::engine::{Engine, EngineError};
+use types::system::commit_row;
+use types::{KeySpace, Micros, Mutation, PartitionId, Position, ReadAt, Term};
+use wire::commit::KeptCommits;
+
+/// So many commits that some partition has not secured, or the oldest of them so old, are worth a word.
+const MANY: usize = 100_000;
+const OLD: Micros = Micros::from_millis(10_000);
+
+impl KnownCommits {
+    /// What is worth an operator's attention, in a sentence; empty: nothing, or nobody has committed in this
+    /// term. `now_ms` is the wall clock's.
+    pub fn alarm(&self, term: Term, now_ms: u64) -> String {
+        let known = (self.term == term).then_some(&self.books);
+        known.and_then(|books| books.alarm(now_ms)).unwrap_or_default()
+    }
+
+    /// [`wire::ManagerOp::Kept`]. The books must have been read.
+    pub fn kept(
+        &self,
+        engine: &dyn Engine,
+        now_ms: u64,
+        upto: &[Position],
+    ) -> Result<KeptCommits, EngineError> {
+        let books = &self.books;
+        let (from, to) = GivenUp::range();
+        let rows = engine.scan(&from, &to, ReadAt::Applied, usize::MAX, usize::MAX)?;
+        let given_up = rows.iter().map(|row| {
+            let (partition, of) =
+                GivenUp::decode(&row.key, &row.value).ok_or_else(|| damaged("what was given up"))?;
+            Ok((partition, of.from, of.upto, of.wall_ms))
+        });
+        Ok(KeptCommits {
+            counts: upto.iter().map(|at| books.count(*at)).collect(),
+            commits: books.kept.len() as u64,
+            bytes: books.kept_bytes as u64,
+            oldest_ms: books.kept.front().map(|stamp| stamp.wall_ms),
+            now_ms,
+            committed: self.counts.committed,
+            refused: self.counts.refused,
+            given_up: given_up.collect::<Result<_, EngineError>>()?,
+        })
+    }
+}
+
+impl Books {
+    /// How many are kept up to this one, and when the next one was made.
+    fn count(&self, upto: Position) -> (u64, Option<u64>) {
+        let count = self.kept.partition_point(|stamp| stamp.at <= upto);
+        (count as u64, self.kept.get(count).map(|stamp| stamp.wall_ms))
+    }
+
+    /// Why nothing more is committed, if so: partitions that secure nothing would fill the memory of the
+    /// node.
+    pub fn is_full(&self, most: usize) -> Option<String> {
+        let lagging = self.heads.iter().filter(|(_, head)| head.lags());
+        let (back, _) = lagging.min_by_key(|(_, head)| head.secured)?;
+        (self.kept_bytes >= most).then(|| {
+            format!(
+                "{} commits of {} bytes are kept, and partition {back} has not secured them",
+                self.kept.len(),
+                self.kept_bytes
+            )
+        })
+    }
+
+    fn alarm(&self, now_ms: u64) -> Option<String> {
+        let (back, head) =
+            self.heads.iter().filter(|(_, head)| head.lags()).min_by_key(|(_, head)| head.secured)?;
+        let secured = self.kept.partition_point(|stamp| stamp.at <= head.secured);
+        let oldest: &Stamp = self.kept.get(secured)?;
+        let (count, age) = (self.kept.len() - secured, now_ms.saturating_sub(oldest.wall_ms));
+        (count >= MANY || age >= OLD.as_millis()).then(|| {
+            format!(
+                "{count} commits are not secured, the oldest for {} s: partition {back} holds them back",
+                age / 1_000
+            )
+        })
+    }
+
+    /// [`wire::ManagerOp::Mend`]. The error is a sentence: commits between are gone that nobody gives up.
+    pub fn mend(
+        &mut self,
+        engine: &dyn Engine,
+        wall_ms: u64,
+        (partition, has, upto): (PartitionId, Position, Position),
+    ) -> Result<Result<Vec<Mutation>, String>, EngineError> {
+        let note =
+            |given_up: GivenUp| Mutation { key: given_up.key(partition), value: Some(given_up.encode()) };
+        let noted = note(GivenUp { from: has, upto, wall_ms });
+        if upto > has {
+            return Ok(Ok(vec![noted]));
+        }
+        let head = self.heads.get(&partition).copied().unwrap_or_default();
+        let gone = |previous| {
+            format!(
+                "partition {partition} has commits up to {has}, and those up to {previous} are not kept any more"
+            )
+        };
+        let next = match first_of(engine, partition, has)? {
+            Some((_, previous)) if previous == has => return Ok(Ok(Vec::new())),
+            Some((_, previous)) if previous > has => return Ok(Err(gone(previous))),
+            Some((next, _)) => next,
+            None if head.newest > has => return Ok(Err(gone(head.newest))),
+            None if head.newest == has => return Ok(Ok(Vec::new())),
+            None => {
+                let head = self.heads.entry(partition).or_default();
+                head.newest = has;
+                return Ok(Ok(vec![stored(partition, *head), noted]));
+            }
+        };
+        Ok(Ok(vec![linked(next, (partition, has)), noted]))
+    }
+}
+
+/// The first commit behind this one with a part in the partition, and the one that it names.
+fn first_of(
+    engine: &dyn Engine,
+    partition: PartitionId,
+    has: Position,
+) -> Result<Option<(Commit, Position)>, EngineError> {
+    let mut from = has;
+    loop {
+        let commits = commits_above(engine, from, ReadAt::Applied)?;
+        let Some(last) = commits.last() else { return Ok(None) };
+        from = last.at;
+        let named = commits.into_iter().find_map(|commit| {
+            let previous = commit.kept.iter().find(|writes| writes.partition == partition)?.previous;
+            Some((commit, previous))
+        });
+        if named.is_some() {
+            return Ok(named);
+        }
+    }
+}
+
+/// The same commit, behind another one in this partition.
+fn linked(mut commit: Commit, (partition, previous): (PartitionId, Position)) -> Mutation {
+    for writes in commit.kept.iter_mut().filter(|writes| writes.partition == partition) {
+        writes.previous = previous;
+    }
+    let rows = commit.kept.iter().flat_map(|writes| &writes.parts).map(|part| part.ops.len()).sum();
+    let counts = (commit.kept.len(), rows);
+    let (key, row) = commit_row(commit.at, commit.wall_ms, counts, &encode_write_set(&commit.kept));
+    Mutation { key: KeySpace::Bare.row_key(&key), value: Some(row) }
+}

@@ -1,0 +1,188 @@
+//! What the transaction manager commits, if nothing else is done: write-sets of one row, 64 in flight, on one
+//! server with a durable log. Beside it the same rows are put into a table. The recovery manager makes a pass
+//! an hour meanwhile, so the partitions are told of nothing.
+
+use super::store::{Store, start};
+use super::{Goal, Run, Shape, figures_of, rates};
+use crate::cluster::{Shared, WAIT_LIMIT};
+use crate::error::BenchError;
+use crate::generate::key;
+use crate::stats::Spread;
+use crate::subject::{Counters, Load, Sources, Subject, Way, interleave, note};
+use client::{Call, LaneId, Outcome, Table};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+use types::Position;
+use types::data::Value as Datum;
+use types::random::Random;
+use wire::commit::PartitionWrites;
+use wire::control::CreateTable;
+use wire::{Body, CommitAnswer, CommitRequest, ManagerOp, RowOp};
+
+const SHAPE: Shape = Shape {
+    name: "manager",
+    title: "the transaction manager alone",
+    across: "in flight",
+    unit: "write-sets/s",
+    columns: &[
+        ("p50_ms", "p50 ms"),
+        ("p99_ms", "p99 ms"),
+        ("cpu_us_per_txn", "CPU us each"),
+        ("txn_per_fsync", "each fsync"),
+        ("throughput_ratio", "over puts"),
+    ],
+};
+const GOAL: f64 = 50_000.0;
+/// Keys are drawn of so many: two commits of one are rare.
+const KEYS: u64 = 1 << 33;
+/// Bytes that a row has beside its key and its value.
+const BESIDE: usize = 40;
+
+pub(super) fn measure(run: &mut Run) -> Result<(), BenchError> {
+    let options = run.options;
+    let shared = start(options, 1, &[("controller.recovery_ms", "3600000")])?;
+    let small = super::TxnOptions { rows: Some(100), factor: Some(1), ..options.clone() };
+    let store = Store::create(&small, &shared, 1, "async")?;
+    let puts = {
+        let request = CreateTable {
+            factor: Some(1),
+            ..CreateTable::new("bench_puts", store.table.schema().clone(), "local")
+        };
+        shared.borrow_mut().client().create_table(&request)?
+    };
+    let mut commits = Alone::new(run, &shared, store.table.clone(), Some(store));
+    let mut puts = Alone::new(run, &shared, puts, None);
+    let series = interleave(&mut [&mut commits, &mut puts], options.common.plan(), run.progress)?;
+    let ratio = Spread::of_ratios(&rates(&series[0]), &rates(&series[1]));
+    for (at, kind) in ["commits", "puts"].into_iter().enumerate() {
+        let mut figures = figures_of(&series[at]);
+        figures["write_set_bytes"] = options.write_set_bytes.into();
+        figures["settings"] = series[at].settings.clone().into();
+        if at == 0 {
+            figures["throughput_ratio"] = ratio.as_ref().map_or(Value::Null, |ratio| ratio.median.into());
+        }
+        let place = (options.flying.to_string(), kind.to_string());
+        let mut point = run.point(&SHAPE, place, &rates(&series[at]), figures);
+        if at == 0 {
+            let median = point.value.as_ref().map_or(0.0, |value| value.median);
+            point.goals.push(Goal::at_least("write-sets a second", median, GOAL));
+        }
+        run.done(point);
+    }
+    run.finish(&SHAPE);
+    Ok(())
+}
+
+/// Commits of one row each, or puts.
+struct Alone {
+    shared: Shared,
+    table: Table,
+    /// None: rows are put.
+    store: Option<Store>,
+    random: Random,
+    value: Vec<u8>,
+    flying: u32,
+    /// The newest commit that is known.
+    newest: Position,
+}
+
+impl Alone {
+    fn new(run: &Run, shared: &Shared, table: Table, store: Option<Store>) -> Alone {
+        let options = run.options;
+        let value = vec![b'x'; options.write_set_bytes.saturating_sub(BESIDE)];
+        let random = Random::new(options.common.seed);
+        let (shared, flying, newest) = (shared.clone(), options.flying, Position::ZERO);
+        Alone { shared, table, store, random, value, flying, newest }
+    }
+
+    fn call(&mut self) -> Result<Call, BenchError> {
+        let row = types::data::Row::new(vec![
+            Datum::Text(key(self.random.below(KEYS))),
+            Datum::Bytes(self.value.clone()),
+        ]);
+        let Some(store) = &self.store else { return Ok(self.table.put(&row)?) };
+        let (key, row) = self.table.encode(&row)?;
+        let partition = self.table.partition_of(&key)?;
+        let parts = vec![self.table.part(vec![RowOp::Put { key, row }])];
+        let writes = vec![PartitionWrites { partition, parts }];
+        Ok(store.manager.call(ManagerOp::Commit(CommitRequest { snapshot: self.newest, writes })))
+    }
+
+    fn check(&mut self, outcome: &Outcome) -> Result<(), BenchError> {
+        match outcome {
+            Outcome::Ok(answer) => match &answer.body {
+                Body::Commit(CommitAnswer::Committed(_)) => {
+                    self.newest = self.newest.max(answer.position());
+                    Ok(())
+                }
+                Body::Affected(1) => Ok(()),
+                other => Err(BenchError::Wrong(format!("a write was answered with {other:?}"))),
+            },
+            // One key of many twice, while the first was on its way.
+            Outcome::Refused(wire::Outcome::Changed, _) => Ok(()),
+            other => Err(BenchError::Wrong(format!("a write ended with {other:?}"))),
+        }
+    }
+}
+
+impl Subject for Alone {
+    fn label(&self) -> String {
+        let what = if self.store.is_some() { "commits of one row" } else { "puts" };
+        format!("understudy {what}, durable, one copy")
+    }
+
+    fn settings(&self) -> String {
+        format!(
+            "one server and one log on disk; {} lanes of one client on one thread; partitions are told of nothing",
+            self.flying
+        )
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        self.shared.borrow().processes()
+    }
+
+    fn sources(&self) -> Sources {
+        self.shared.borrow().sources()
+    }
+
+    fn way(&self) -> Way {
+        Way::ONE_LOG
+    }
+
+    fn counters(&mut self) -> Result<Counters, BenchError> {
+        self.shared.borrow_mut().counters()
+    }
+
+    fn run(&mut self, time: Duration) -> Result<Load, BenchError> {
+        let shared = self.shared.clone();
+        let mut ours = shared.borrow_mut();
+        let mut load = Load::empty();
+        let begun = Instant::now();
+        for lane in 0..self.flying {
+            let call = self.call()?;
+            ours.client().submit(LaneId(lane), call);
+        }
+        let mut open = self.flying;
+        while open > 0 {
+            let completed = ours.client().poll(WAIT_LIMIT)?;
+            if completed.is_empty() {
+                return Err(BenchError::Wrong("no answer within thirty seconds under load".into()));
+            }
+            let over = begun.elapsed() >= time;
+            for completed in completed {
+                self.check(&completed.outcome)?;
+                note(&mut load.latencies, Duration::from_micros(completed.latency_us));
+                load.ops += 1;
+                if over {
+                    open -= 1;
+                } else {
+                    let call = self.call()?;
+                    ours.client().submit(completed.lane, call);
+                }
+            }
+        }
+        load.elapsed = begun.elapsed();
+        Ok(load)
+    }
+}
