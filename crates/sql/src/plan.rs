@@ -406,11 +406,17 @@ fn altering(catalog: &Catalog, statement: &Statement) -> Result<Option<Work>, Fa
             if let Some(key) = alter::added_key(change)? {
                 return Ok(Some(Work::AddKey(key)));
             }
+            if altering::is_ownership(catalog, change)? {
+                return Ok(Some(Work::AlterTable(None)));
+            }
             match alter::changed_constraints(catalog, change)? {
                 Some(change) => Work::Constrain(Some(change), "ALTER TABLE"),
                 None if catalog.is_within(&table_name(&change.name)?) => Work::Alter(altering::read(change)?),
                 None => Work::AlterTable(alter::plan(catalog, change)?),
             }
+        }
+        Statement::AlterSchema(change) if altering::is_schemas_ownership(change)? => {
+            Work::Constrain(None, "ALTER SCHEMA")
         }
         Statement::CreateIndex(index) if catalog.is_within(&table_name(&index.table_name)?) => {
             Work::Constrain(Some(indexes::create_within(catalog, index)?), "CREATE INDEX")

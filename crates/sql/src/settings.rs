@@ -42,6 +42,7 @@ const KNOWN: &[(&str, &str, bool)] = &[
     ("server_version_num", "150000", false),
     ("standard_conforming_strings", "on", true),
     ("statement_timeout", "0", false),
+    ("synchronize_seqscans", "on", false),
     ("synchronous_commit", "on", false),
     ("idle_in_transaction_session_timeout", "5min", false),
     ("timezone", "UTC", true),
@@ -341,10 +342,10 @@ fn accepted(name: &str, value: &str) -> Result<Option<String>, Failure> {
         "intervalstyle" => lower == "postgres",
         "bytea_output" => lower == "hex",
         // What pg_dump sets says nothing here.
-        "check_function_bodies" | "row_security" => truth(&lower).is_some(),
+        "check_function_bodies" | "row_security" | "synchronize_seqscans" => truth(&lower).is_some(),
         "xmloption" => ["content", "document"].contains(&lower.as_str()),
         "default_tablespace" => ["", "pg_default"].contains(&lower.as_str()),
-        "default_table_access_method" => ["heap", "lsm"].contains(&lower.as_str()),
+        "default_table_access_method" => ["heap", "lsm", "memory"].contains(&lower.as_str()),
         "standard_conforming_strings" => ["on", "true"].contains(&lower.as_str()),
         "search_path" => lower
             .split(',')

@@ -326,7 +326,7 @@ impl Ty {
 
     /// True if its values can be compared with each other for equality.
     pub fn equates(self) -> bool {
-        !matches!(self, Json | Inet | NodeTree | Float4Array | Float8Array | JsonArray | AclArray)
+        !matches!(self, Json | Inet | NodeTree | Float4Array | Float8Array | JsonArray)
     }
 
     /// True if its values have an order, which is the engine's.

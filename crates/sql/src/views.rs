@@ -132,13 +132,14 @@ fn named(query: &Query) -> BTreeSet<String> {
     found
 }
 
+/// The names of what a view reads from, those of its own parts among them.
+pub fn names(view: &TableRecord) -> BTreeSet<String> {
+    text(view).and_then(|text| query_of(text).ok()).map(|query| named(&query)).unwrap_or_default()
+}
+
 /// The views that show this relation.
 fn showing<'a>(catalog: &'a Catalog, name: &str) -> Vec<&'a Arc<TableRecord>> {
-    let shows = |other: &&Arc<TableRecord>| {
-        let parsed = text(other).and_then(|text| query_of(text).ok());
-        parsed.is_some_and(|query| named(&query).contains(name))
-    };
-    catalog.others().filter(shows).collect()
+    catalog.others().filter(|other| names(other).contains(name)).collect()
 }
 
 /// The error of a relation that is to go, and a view shows it that stays.

@@ -4,9 +4,9 @@
 //! [`log()`] (the write-ahead log against a bare thread), [`ycsb()`] (policies against each other),
 //! [`compare()`] (against Redis and PostgreSQL), [`sql()`] (the SQL gateway beside PostgreSQL),
 //! [`tpcc()`] (TPC-C's tables and transactions on both), [`calls()`] (procedures), [`txn()`] (transactions
-//! over partitions) and [`gleambook()`] (the experiments of the AsterixDB replication document). A [`Line`] is
-//! one comparison and one JSON object. How rounds are made and counted is in [`subject`], who decides why a
-//! goal was missed in `explain.rs`.
+//! over partitions) and [`gleambook()`] (the experiments of the AsterixDB replication document). A [`Line`]
+//! is one comparison and one JSON object. How rounds are made and counted is in [`subject`], who decides why
+//! a goal was missed in `explain.rs`.
 
 pub mod appends;
 mod calls;

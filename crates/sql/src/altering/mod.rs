@@ -15,12 +15,13 @@ pub mod apply;
 pub mod carry;
 
 use crate::bind::{folded, table_name};
+use crate::catalog::Catalog;
 use crate::columns;
 use crate::constraints::define::{self, Declared};
 use pg::Failure;
 use sqlparser::ast::{
-    AlterColumnOperation, AlterTable, AlterTableOperation, ColumnDef, DropBehavior, Expr, Ident, Owner,
-    RenameTableNameKind,
+    AlterColumnOperation, AlterSchema, AlterSchemaOperation, AlterTable, AlterTableOperation, ColumnDef,
+    DropBehavior, Expr, Ident, Owner, RenameTableNameKind,
 };
 use types::data::{Column, Identity, Rules};
 
@@ -112,6 +113,36 @@ pub fn read(alter: &AlterTable) -> Result<Altering, Failure> {
         }
     }
     Ok(Altering { table: table_name(&alter.name)?, if_exists: alter.if_exists, steps })
+}
+
+/// True for an ALTER TABLE that gives a sequence or a view to the one role, as `pg_dump` writes it: nothing
+/// is to be done.
+pub fn is_ownership(catalog: &Catalog, alter: &AlterTable) -> Result<bool, Failure> {
+    if catalog.other(&table_name(&alter.name)?).is_none_or(|other| other.schema.procedure().is_some()) {
+        return Ok(false);
+    }
+    for operation in &alter.operations {
+        match operation {
+            AlterTableOperation::OwnerTo { new_owner } => owner(new_owner)?,
+            _ => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+/// True for an ALTER SCHEMA that gives `public` to the one role: nothing is to be done.
+pub fn is_schemas_ownership(alter: &AlterSchema) -> Result<bool, Failure> {
+    let schema = crate::bind::parts(&alter.name)?;
+    if schema != ["public"] {
+        return Ok(false);
+    }
+    for operation in &alter.operations {
+        match operation {
+            AlterSchemaOperation::OwnerTo { owner: new_owner } => owner(new_owner)?,
+            _ => return Ok(false),
+        }
+    }
+    Ok(true)
 }
 
 /// There is one role.

@@ -7,7 +7,7 @@ use sqlparser::ast::{AccessExpr, BinaryOperator, Expr, Ident, Query, Subscript};
 use types::data::Value;
 
 /// The functions of this module.
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 10] = [
     "array_to_string",
     "array_length",
     "array_upper",
@@ -16,6 +16,7 @@ const NAMES: [&str; 9] = [
     "cardinality",
     "array_cat",
     "array_append",
+    "array_remove",
     "array_position",
 ];
 
@@ -153,6 +154,13 @@ impl Binder<'_> {
     }
 
     fn element(&mut self, typed: Typed, index: &Expr) -> Result<Typed, Failure> {
+        if typed.ty == Some(Ty::Name) {
+            // A name is an array of letters, counted from 0.
+            let index = self.expr(index)?;
+            let index = self.becoming(index, Ty::Int4)?;
+            let (name, index) = (self.text(&typed), self.text(&index));
+            return Ok(Typed::engine(format!("substr({name}, {index} + 1, 1)"), Ty::Char));
+        }
         if typed.ty.is_none_or(|ty| ty.element().is_none()) {
             let of = typed.ty.map_or("unknown", Ty::name);
             let message = format!("cannot subscript type {of} because it does not support subscripting");
@@ -225,6 +233,17 @@ impl Binder<'_> {
                 let element = self.becoming(given.remove(0), ty.element().expect("it is an array"))?;
                 let added = format!("array_({number}, {})", self.text(&element));
                 Ok(Typed::engine(format!("cat_({text}, {added}, {number})"), ty))
+            }
+            ("array_remove", 1) => {
+                let element = self.becoming(given.remove(0), ty.element().expect("it is an array"))?;
+                let (element, first) = (self.text(&element), ty.first_index() - 1);
+                let members = format!(
+                    "SELECT elem_({text}, {number}, k + {first}) AS e FROM rows_(coalesce(len_({text}, {number}), 0))"
+                );
+                let rest = format!(
+                    "SELECT coalesce(gather_(e, {number}), '{{}}') FROM ({members}) WHERE e IS NOT {element}"
+                );
+                Ok(Typed::engine(format!("(CASE WHEN {text} IS NOT NULL THEN ({rest}) END)"), ty))
             }
             ("array_position", 1) => {
                 Err(Failure::unsupported("function array_position", "use = ANY (array)"))

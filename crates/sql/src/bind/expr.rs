@@ -1,6 +1,6 @@
 //! Expressions.
 
-use super::{Binder, Comparison, Form, Quick, Relation, Slot, Typed, Visible, What, folded};
+use super::{Binder, Comparison, Form, Quick, Relation, Scope, Slot, Typed, Visible, What, folded};
 use crate::ty::{Ty, common};
 use pg::{Failure, code};
 use sqlparser::ast::{BinaryOperator, CaseWhen, Expr, Ident, UnaryOperator, Value as Literal};
@@ -151,6 +151,9 @@ impl Binder<'_> {
                 }
                 found = Some((Some(at), column.clone()));
             }
+        }
+        if found.is_none() && name == "tableoid" {
+            return catalog_number(scope, table);
         }
         Ok(found)
     }
@@ -487,4 +490,18 @@ fn custom(path: &[String]) -> Option<BinaryOperator> {
 pub(super) fn unknown(expr: &Expr) -> Failure {
     let text: String = expr.to_string().chars().take(80).collect();
     Failure::unsupported(format!("the expression {text}"), "docs/sql.md lists what is understood")
+}
+
+/// The column `tableoid` of a system table: its number, and null where an outer join has no row of it.
+fn catalog_number(scope: &Scope, table: Option<&str>) -> Result<Option<(Option<usize>, Visible)>, Failure> {
+    let named = |relation: &&Relation| table.is_none_or(|table| table == relation.name);
+    let mut numbered =
+        scope.relations.iter().filter(named).filter_map(|relation| Some((relation, relation.number?)));
+    let Some((relation, number)) = numbered.next() else { return Ok(None) };
+    if numbered.next().is_some() {
+        return Err(Failure::new("42702", "column reference \"tableoid\" is ambiguous"));
+    }
+    // The first column of a catalog is never null.
+    let text = format!("(CASE WHEN {}.c0 IS NOT NULL THEN {number} END)", relation.alias);
+    Ok(Some((None, Visible { name: "tableoid".into(), ty: Ty::Oid, what: What::Text(text) })))
 }

@@ -312,6 +312,7 @@ impl Binder<'_> {
             name: alias.map_or_else(|| table.name.clone(), |alias| folded(&alias.name)),
             alias: engine.clone(),
             columns: columns.collect(),
+            number: None,
             of: Some(Use { source, number }),
         };
         self.add(relation, alias)?;
@@ -333,7 +334,8 @@ impl Binder<'_> {
         let columns = columns.collect();
         let schema = if alias.is_none() { table.schema } else { "" };
         let name = alias.map_or_else(|| table.name.into(), |alias| folded(&alias.name));
-        self.add(Relation { schema, name, alias: engine.clone(), columns, of: None }, alias)?;
+        let number = (table.kind == "r").then_some(table.oid);
+        self.add(Relation { schema, name, alias: engine.clone(), columns, number, of: None }, alias)?;
         Ok(format!("{} AS {engine}", mark(system::FIRST + system)))
     }
 
@@ -352,7 +354,7 @@ impl Binder<'_> {
         });
         let name = alias.map_or_else(|| name.to_string(), |alias| folded(&alias.name));
         let columns = columns.collect();
-        let relation = Relation { schema: "", name, alias: engine.clone(), columns, of: None };
+        let relation = Relation { schema: "", name, alias: engine.clone(), columns, number: None, of: None };
         self.add(relation, alias)?;
         Ok(engine)
     }

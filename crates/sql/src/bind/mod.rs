@@ -198,6 +198,8 @@ struct Relation {
     /// The engine's name.
     alias: String,
     columns: Vec<Visible>,
+    /// The number of a system table among the catalogs: its column `tableoid`, which only its name finds.
+    number: Option<u32>,
     of: Option<Use>,
 }
 

@@ -40,8 +40,15 @@ impl Sets {
 
 /// True for functions of this module.
 pub(super) fn gives_rows(name: &str) -> bool {
-    ["unnest", "generate_series", "generate_subscripts", "_pg_expandarray", "pg_partition_ancestors"]
-        .contains(&name)
+    [
+        "unnest",
+        "generate_series",
+        "generate_subscripts",
+        "_pg_expandarray",
+        "pg_options_to_table",
+        "pg_partition_ancestors",
+    ]
+    .contains(&name)
 }
 
 impl Binder<'_> {
@@ -81,6 +88,13 @@ impl Binder<'_> {
                 let whole = Some((format!("('(' || {element} || ',' || @k || ')')"), Ty::Member));
                 let columns = vec![("x", element, ty), ("n", "@k".into(), Ty::Int4)];
                 Ok(Call { count, columns, whole })
+            }
+            ("pg_options_to_table", Some(options), None, None, None) => {
+                let (count, option, _) = self.members(options)?;
+                let name = format!("substr({option}, 1, instr({option}, '=') - 1)");
+                let value = format!("substr({option}, instr({option}, '=') + 1)");
+                let columns = vec![("option_name", name, Ty::Text), ("option_value", value, Ty::Text)];
+                Ok(Call { count, columns, whole: None })
             }
             ("generate_series", Some(from), Some(to), step, None) => self.series(from, to, step),
             ("pg_partition_ancestors", Some(_), None, None, None) => {
@@ -187,7 +201,7 @@ impl Binder<'_> {
             columns[0].name = folded(&alias.name);
         }
         let name = alias.map_or_else(|| name.to_string(), |alias| folded(&alias.name));
-        let relation = Relation { schema: "", name, alias: engine.clone(), columns, of: None };
+        let relation = Relation { schema: "", name, alias: engine.clone(), columns, number: None, of: None };
         self.add(relation, alias)?;
         Ok(format!("rows_({}) AS {engine}", call.count))
     }

@@ -167,6 +167,7 @@ impl Binder<'_> {
                 name: (*name).to_string(),
                 alias: alias.clone(),
                 columns: columns.collect(),
+                number: None,
                 of: Some(Use { source: 0, number: 0 }),
             });
         }

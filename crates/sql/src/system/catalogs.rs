@@ -6,7 +6,7 @@ use super::relations::{
     BTREE, DATABASE, LSM, MEMORY, OWNER, Of, PG_CATALOG, Relation, constraint_oid, database_oid, default_oid,
     key_oid, schema_name, schema_oid, table_oid,
 };
-use super::{Filling, array, int, routines, text, truth, types};
+use super::{Filling, array, dependencies, int, routines, text, truth, types};
 use crate::settings;
 use crate::ty::Ty;
 use ::types::data::{Identity, Value};
@@ -38,7 +38,10 @@ pub fn fill(name: &str, facts: &Facts, filling: &mut Filling) {
         "pg_tables" => tables(facts, filling),
         "pg_indexes" => index_lines(facts, filling),
         "pg_views" => views(facts, filling),
-        "pg_depend" => dependencies(facts, filling),
+        "pg_depend" => dependencies::fill(facts, filling),
+        "pg_description" => dependencies::fill_descriptions(filling),
+        "pg_extension" => dependencies::fill_extensions(filling),
+        "pg_rewrite" => dependencies::fill_rules(facts, filling),
         "pg_sequence" => sequence_rows(facts, filling),
         "pg_sequences" => sequences(facts, filling),
         "pg_stat_activity" => sessions(facts, filling),
@@ -49,7 +52,15 @@ pub fn fill(name: &str, facts: &Facts, filling: &mut Filling) {
 fn namespaces(filling: &mut Filling) {
     for name in ["pg_catalog", "public", "information_schema", "understudy"] {
         let oid = schema_oid(name).unwrap_or_default();
-        filling.row(&[("oid", int(oid)), ("nspname", text(name)), ("nspowner", int(OWNER))]);
+        let rights = match name {
+            // Everybody may use it.
+            "public" => {
+                array(Ty::AclArray, [format!("{0}=UC/{0}", crate::USER), format!("=U/{}", crate::USER)])
+            }
+            _ => Value::Null,
+        };
+        let row = [("oid", int(oid)), ("nspname", text(name)), ("nspowner", int(OWNER)), ("nspacl", rights)];
+        filling.row(&row);
     }
 }
 
@@ -87,6 +98,10 @@ fn classes(facts: &Facts, filling: &mut Filling) {
 /// What WITH said when the table was created.
 fn options(relation: &Relation) -> Value {
     let Of::Table(table) = &relation.of else { return Value::Null };
+    if table.database().is_some() {
+        // These are the database's.
+        return Value::Null;
+    }
     let engine = format!("{:?}", table.engine).to_lowercase();
     let log = format!("{:?}", table.log).to_lowercase();
     let options = [
@@ -358,25 +373,6 @@ fn index_lines(facts: &Facts, filling: &mut Filling) {
             ("indexname", text(&*relation.name)),
             ("indexdef", text(super::functions::index_definition(relation, table))),
         ]);
-    }
-}
-
-/// Sequences go with columns.
-fn dependencies(facts: &Facts, filling: &mut Filling) {
-    const PG_CLASS: i64 = 1259;
-    for table in facts.catalog.all() {
-        for (at, column) in table.schema.columns().iter().enumerate() {
-            let Some(sequence) = column.rules.sequence else { continue };
-            filling.row(&[
-                ("classid", Value::Int(PG_CLASS)),
-                ("objid", int(super::relations::oid_of(::types::TableId(sequence)))),
-                ("objsubid", int(0)),
-                ("refclassid", Value::Int(PG_CLASS)),
-                ("refobjid", int(table_oid(table))),
-                ("refobjsubid", int(at + 1)),
-                ("deptype", text(if column.rules.identity.is_some() { "i" } else { "a" })),
-            ]);
-        }
     }
 }
 

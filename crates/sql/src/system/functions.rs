@@ -284,8 +284,41 @@ fn session(all: &mut Vec<Asking>) {
     });
 }
 
+/// What everybody may do with an object of this kind of which nobody has said anything, as PostgreSQL's
+/// documentation has it (table 5.2).
+fn default_rights(kind: &str) -> Option<Vec<String>> {
+    let (all, owner) = match kind {
+        "r" => ("", "arwdDxt"),
+        "s" => ("", "rwU"),
+        "n" => ("", "UC"),
+        "d" => ("Tc", "CTc"),
+        "f" => ("X", "X"),
+        "T" | "l" => ("U", "U"),
+        "L" => ("", "rw"),
+        "t" => ("", "C"),
+        "F" | "S" => ("", "U"),
+        "p" => ("", "sA"),
+        "c" => return Some(Vec::new()),
+        _ => return None,
+    };
+    let user = crate::USER;
+    let mut rights = Vec::new();
+    if !all.is_empty() {
+        rights.push(format!("={all}/{user}"));
+    }
+    rights.push(format!("{user}={owner}/{user}"));
+    Some(rights)
+}
+
 /// What the one user may do: everything with tables, but not write those of the cluster.
 fn rights(all: &mut Vec<Asking>) {
+    add(all, "acldefault", &[Char, Oid], AclArray, |_, a| match default_rights(words(&a[0])) {
+        Some(rights) => Ok(super::array(AclArray, rights)),
+        None => {
+            let message = format!("unrecognized objtype abbreviation: {}", words(&a[0]));
+            Err(Failure::new("XX000", message))
+        }
+    });
     for (name, arguments) in [
         ("has_table_privilege", &[Oid, Text][..]),
         ("has_any_column_privilege", &[Oid, Text]),

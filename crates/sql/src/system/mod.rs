@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | what a statement knows of the cluster, its session and the catalog | [`facts`] |
 //! | the cluster's own views, and `pg_stat_replication` | [`cluster`] |
-//! | what relations there are, their numbers, names and columns | [`relations`], [`names`], [`attributes`] |
+//! | what relations there are, their numbers, names and columns; what belongs to what | [`relations`], [`names`], [`attributes`]; `dependencies` |
 //! | PostgreSQL's catalogs and types; `information_schema`; procedures in both | [`catalogs`], [`types`], [`standard`], `routines` |
 //! | functions that look at all that | [`functions`] |
 //! | the sessions of this node | [`sessions`] |
@@ -19,6 +19,7 @@ pub mod catalogs;
 pub mod cluster;
 pub mod constraints;
 mod counting;
+mod dependencies;
 pub mod facts;
 pub mod functions;
 pub mod names;

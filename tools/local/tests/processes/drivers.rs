@@ -24,7 +24,8 @@ pub fn runs(program: &str, argument: &str) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-fn with_cluster(test: impl FnOnce(&str)) {
+/// A cluster of three nodes, by its URL.
+pub fn with_cluster(test: impl FnOnce(&str)) {
     let dir = tempfile::tempdir().expect("a directory");
     let cluster = Cluster::start(ClusterOptions::new(dir.path())).expect("starts");
     test(&cluster.sql_url().expect("a password"));
@@ -37,7 +38,7 @@ pub fn with_database(url: &str, database: &str) -> String {
 }
 
 /// Runs a program to its end; what it printed.
-fn run(command: &mut Command) -> String {
+pub fn run(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).env_remove("PGPASSWORD").output().expect("it runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, complaint) = (text(&output.stdout), text(&output.stderr));

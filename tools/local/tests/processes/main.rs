@@ -10,6 +10,7 @@ mod copy;
 mod demos;
 mod differential;
 mod drivers;
+mod dumps;
 mod failback;
 mod faults;
 mod logic;
@@ -50,6 +51,7 @@ const TESTS: &[Test] = &[
     ("node_postgres_works", drivers::node),
     ("pgbench_works_with_scripts_of_its_own", drivers::pgbench),
     ("pgbenchs_own_bank_in_a_database", drivers::pgbench_bank),
+    ("pg_dump_of_a_database_is_restored_by_psql", dumps::restored),
     ("pgbenchs_bank_loses_nothing_with_its_primary", bank::survives),
     ("pgbenchs_bank_over_partitions_loses_nothing_with_a_primary", bank::survives_over_partitions),
     ("statements_are_answered_as_by_postgresql", differential::run),
