@@ -48,8 +48,8 @@ impl World {
             let few = record.in_sync.len() < usize::from(record.policy.min_in_sync);
             record.policy.below == Below::Strict && few
         };
-        // The primary does not ask for a record that is made anew. Until it hears of it, it goes by the members
-        // that it knows, and all of these have what it acknowledges.
+        // The primary does not ask for a record that is made anew. Until it hears of it, it goes by the
+        // members that it knows, and all of these have what it acknowledges.
         let known = asked_here.and_then(|replica| replica.record());
         let unheard = |known: &&PartitionRecord| record.cause == Cause::Rebuilt && known.epoch < record.epoch;
         let counted = known.filter(unheard).unwrap_or(&record);
