@@ -26,6 +26,7 @@ impl World {
         }
         let process = self.machine(node).process.as_ref();
         let asked_here = process.and_then(|process| process.host.replica(asked.partition));
+        let known = asked_here.and_then(|replica| replica.record()).cloned();
         let committed = asked_here.map_or(Lsn::ZERO, |replica| replica.marks().committed());
         if reply.lsn > committed {
             let sentence =
@@ -50,10 +51,9 @@ impl World {
         };
         // The primary does not ask for a record that is made anew. Until it hears of it, it goes by the
         // members that it knows, and all of these have what it acknowledges.
-        let known = asked_here.and_then(|replica| replica.record());
-        let unheard = |known: &&PartitionRecord| record.cause == Cause::Rebuilt && known.epoch < record.epoch;
-        let counted = known.filter(unheard).unwrap_or(&record);
-        if too_few(counted) && !told_again(&too_few) {
+        let unheard = |known: &PartitionRecord| record.cause == Cause::Rebuilt && known.epoch < record.epoch;
+        let counted = known.filter(unheard).unwrap_or_else(|| record.clone());
+        if too_few(&counted) && !told_again(&too_few) {
             let sentence =
                 format!("{} {at} is acknowledged with {} members", counted.id, counted.in_sync.len());
             return self.checks.fault("I1", self.now(), format!("PR-21: {sentence}"));
