@@ -123,7 +123,8 @@ impl World {
             && self.faults.forced.are_told()
             && (1..=self.plan.nodes).all(tells)
             && self.checks.epochs.records().all(on_disk)
-            && self.checks.epochs.newest_heard().all(on_disk);
+            && self.checks.epochs.newest_heard().all(on_disk)
+            && self.knows_every_disk();
         if !may {
             return false;
         }
@@ -144,6 +145,21 @@ impl World {
         let wait = self.faults.own().between(50_000, 1_500_000);
         self.after(wait, Event::Rebuild);
         true
+    }
+
+    /// True if each disk that the nodes know of is there. Who was lost with its disk, and came on another one
+    /// to an old controller alone, is missing for the others: an operator must accept that, or it stays so.
+    fn knows_every_disk(&self) -> bool {
+        let asked = self.machines.iter().filter(|machine| !self.is_removed(machine.id));
+        let report = |machine: &Machine| {
+            let member = machine.starts.last()?;
+            Some(KeptRecords { member, cluster: Some(ClusterId(7)), ..machine.kept.report() })
+        };
+        let reports: Vec<KeptRecords> = asked.filter_map(report).collect();
+        let generation = Generation::beyond(newest_generation(&reports), self.now() / 1000);
+        let wall_ms = self.now() / 1000;
+        let order = Order { generation, accept_missing: false, wall_ms, seed: 0, rules: self.settings.rules };
+        !matches!(rebuild(&reports, &order), Err(Refusal::Missing(_)))
     }
 
     /// True if a node could stay away for a while: what it has is on its disk, or others have it.
