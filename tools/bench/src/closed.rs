@@ -1,10 +1,16 @@
-//! A closed loop: clients that ask again as soon as they have their answer.
+//! A closed loop: clients that ask again as soon as they have their answer; and waiting for answers where
+//! something else is due soon.
 
 use crate::cluster::WAIT_LIMIT;
 use crate::error::BenchError;
 use crate::subject::{Load, note};
-use client::{Call, Client, LaneId, Outcome};
+use client::{Call, Client, Completed, LaneId, Outcome};
 use std::time::{Duration, Instant};
+
+/// A shorter time is not waited for in the kernel, which counts in milliseconds.
+const SHORT: Duration = Duration::from_millis(1);
+/// What is slept instead.
+const NAP: Duration = Duration::from_micros(50);
 
 /// What is asked, and what counts as an answer.
 pub(crate) trait Asking {
@@ -47,4 +53,16 @@ pub(crate) fn drive(
     }
     load.elapsed = begun.elapsed();
     Ok(load)
+}
+
+/// What comes within this time, or a little more than nothing if it is short.
+pub(crate) fn answers(client: &mut Client, within: Duration) -> Result<Vec<Completed>, BenchError> {
+    if within >= SHORT {
+        return Ok(client.poll(Duration::from_millis(within.as_millis() as u64))?);
+    }
+    let completed = client.poll(Duration::ZERO)?;
+    if completed.is_empty() {
+        std::thread::sleep(within.min(NAP));
+    }
+    Ok(completed)
 }

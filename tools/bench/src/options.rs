@@ -5,7 +5,7 @@ use crate::generate::Workload;
 use crate::subject::RoundPlan;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -74,6 +74,12 @@ impl Common {
     /// True if the line of this name is wanted.
     pub fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| name.starts_with(only.as_str()))
+    }
+
+    /// Ends the bench if somebody asked for it.
+    pub fn goes_on(&self) -> Result<(), BenchError> {
+        let stop = self.stop.as_ref();
+        if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) { Err(BenchError::Stopped) } else { Ok(()) }
     }
 
     /// True if any of these lines is wanted.

@@ -1,8 +1,10 @@
-//! Lines drawn as bars: one SVG file for a bench, plain text without a library.
+//! Lines drawn as bars: one SVG file for a bench, plain text without a library. And what other figures share,
+//! which a library draws.
 
 use crate::error::{BenchError, During};
 use crate::options::Common;
 use crate::report::{Line, Side};
+use plotters::prelude::RGBColor;
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 860.0;
@@ -13,12 +15,36 @@ const TOP: f64 = 44.0;
 /// The longest bar; the rest is for its figure.
 const SPAN: f64 = WIDTH - 2.0 * LEFT - 190.0;
 
+/// Width and height of a panel of a figure, in points.
+pub(crate) const PANEL: (u32, u32) = (820, 380);
+/// What series are drawn in, one after the other.
+pub(crate) const COLOURS: [RGBColor; 6] = [
+    RGBColor(31, 111, 235),
+    RGBColor(235, 140, 31),
+    RGBColor(60, 150, 90),
+    RGBColor(160, 80, 180),
+    RGBColor(120, 130, 145),
+    RGBColor(200, 60, 60),
+];
+
+/// Puts a figure into the folder that the options name, if they name one. It is drawn only then.
+pub(crate) fn put(
+    common: &Common,
+    file: &str,
+    draw: impl FnOnce() -> Result<String, String>,
+) -> Result<(), BenchError> {
+    let Some(folder) = &common.plot else { return Ok(()) };
+    let path = folder.join(file);
+    let written = draw().map_err(std::io::Error::other).and_then(|svg| {
+        std::fs::create_dir_all(folder)?;
+        std::fs::write(&path, svg)
+    });
+    written.during(&format!("{} cannot be written", path.display()))
+}
+
 /// Draws the lines into the folder that the options name, if they name one.
 pub(crate) fn write(common: &Common, bench: &str, lines: &[Line]) -> Result<(), BenchError> {
-    let Some(folder) = &common.plot else { return Ok(()) };
-    let path = folder.join(format!("bench-{bench}.svg"));
-    let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, draw(bench, lines)));
-    written.during(&format!("{} cannot be written", path.display()))
+    put(common, &format!("bench-{bench}.svg"), || Ok(draw(bench, lines)))
 }
 
 /// Two bars for each line: ours and what it is compared with. A thin mark spans the slowest and the fastest

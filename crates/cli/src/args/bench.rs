@@ -37,13 +37,14 @@ pub enum BenchCommand {
 /// What every bench takes.
 #[derive(Args, Clone, Debug)]
 pub struct CommonArgs {
-    /// Only lines whose names begin so.
+    /// Only lines, or experiments, whose names begin so.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub only: Vec<String>,
-    /// Length of one round. [default: 3; of `ycsb --sweep`: 1]
+    /// Length of one round. [default: 3; of `txn` and `gleambook`: 2; of `ycsb --sweep`: 1]
     #[arg(long)]
     pub seconds: Option<f64>,
-    /// Rounds of each side; fewer than five make a weak ratio. [default: 5; of `ycsb --sweep`: 3]
+    /// Rounds of each side; fewer than five make a weak ratio. [default: 5; of `txn` and `ycsb --sweep`: 3;
+    /// of `gleambook`: 2]
     #[arg(long)]
     pub rounds: Option<u32>,
     /// Where temporary files go: its disk is part of what is measured. (--dir is a dev cluster's.)
@@ -271,12 +272,12 @@ pub struct CallsArgs {
 
 A transaction is ten row operations, half of which write. Experiments: persistence (response time over throughput, lazy and
 synchronous), interval (of the recovery manager's passes), failure (throughput and response time over time while a server is
-killed) and manager (commits alone). Behind a failure what was acknowledged is compared with the rows on every replica; with
+killed, four rounds long) and manager (commits alone). Behind a failure what was acknowledged is compared with the rows on every replica; with
 --check behind every experiment.")]
 pub struct TxnArgs {
-    /// Only these experiments.
-    #[arg(long, value_delimiter = ',', value_name = "NAME")]
-    pub only: Vec<String>,
+    /// What every bench takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
     /// Rows of the table. [default: 50000; with --paper: 500000]
     #[arg(long)]
     pub rows: Option<u64>,
@@ -319,21 +320,6 @@ pub struct TxnArgs {
     /// Rows and times as in the document.
     #[arg(long)]
     pub paper: bool,
-    /// Rounds of each side.
-    #[arg(long, default_value_t = 3)]
-    pub rounds: u32,
-    /// Length of one round; a failure has four of them.
-    #[arg(long, default_value_t = 2.0)]
-    pub seconds: f64,
-    /// Where temporary files go: its disk is part of what is measured. (--dir is a dev cluster's.)
-    #[arg(long, value_name = "DIR")]
-    pub work_dir: Option<PathBuf>,
-    /// Also draw each experiment as an SVG file there.
-    #[arg(long, value_name = "DIR")]
-    pub plot: Option<PathBuf>,
-    /// Decides rows and values.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
 }
 
 /// How TPC-C's transactions are asked for.
@@ -357,11 +343,11 @@ fn fault(text: &str) -> Result<local::demo::Fault, String> {
 
 Each configuration is one JSON object with --json; otherwise each experiment is a table, with increases in percent beside times. Three
 nodes share this machine, and sizes of data sets and memory components have the document's proportions to --records, so increases
-compare with the document's and times do not.")]
+compare with the document's and times do not. Data sets below the largest have half as many rounds.")]
 pub struct GleambookArgs {
-    /// Only these experiments.
-    #[arg(long, value_delimiter = ',', value_name = "NAME")]
-    pub only: Vec<String>,
+    /// What every bench takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
     /// Records of the largest data set, 384 bytes each.
     #[arg(long, default_value_t = bench::gleambook::RECORDS)]
     pub records: u64,
@@ -377,21 +363,6 @@ pub struct GleambookArgs {
     /// What backups do, where an experiment does not compare both.
     #[arg(long, value_enum, default_value_t = super::cluster::StandbyArg::Cold)]
     pub standby: super::cluster::StandbyArg,
-    /// Rounds of each configuration where times are compared; half as many below the largest data set.
-    #[arg(long, default_value_t = 2)]
-    pub rounds: u32,
-    /// Length of a round of queries.
-    #[arg(long, default_value_t = 2.0)]
-    pub seconds: f64,
-    /// Where temporary files go: its disk is part of what is measured. (--dir is a dev cluster's.)
-    #[arg(long, value_name = "DIR")]
-    pub work_dir: Option<PathBuf>,
-    /// Also draw each experiment as an SVG file there.
-    #[arg(long, value_name = "DIR")]
-    pub plot: Option<PathBuf>,
-    /// Decides the records.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
 }
 
 /// How keys are drawn.

@@ -49,15 +49,7 @@ fn lines(command: BenchCommand, context: &mut Context) -> Result<(), Failure> {
 /// Prints points as objects, or experiments as tables.
 fn gleambook(args: GleambookArgs, context: &mut Context) -> Result<(), Failure> {
     let options = GleambookOptions {
-        common: Common {
-            only: args.only,
-            seconds: args.seconds,
-            rounds: args.rounds,
-            dir: args.work_dir,
-            plot: args.plot,
-            seed: args.seed,
-            stop: Some(crate::interrupt::stop_flag()),
-        },
+        common: common_or(args.common, 2.0, 2),
         records: args.records,
         sizes: args.sizes,
         partitions: args.partitions,
@@ -88,15 +80,7 @@ fn tell(told: Progress, context: &mut Context) {
 /// Prints points as objects, or experiments as tables.
 fn txn(args: TxnArgs, context: &mut Context) -> Result<(), Failure> {
     let options = TxnOptions {
-        common: Common {
-            only: args.only,
-            seconds: args.seconds,
-            rounds: args.rounds,
-            dir: args.work_dir,
-            plot: args.plot,
-            seed: args.seed,
-            stop: Some(crate::interrupt::stop_flag()),
-        },
+        common: common_or(args.common, 2.0, 3),
         rows: args.rows,
         value_bytes: args.value_bytes,
         clients: args.clients,
@@ -122,10 +106,15 @@ fn failure(error: &BenchError) -> Failure {
 }
 
 fn common(args: CommonArgs) -> Common {
+    common_or(args, 3.0, 5)
+}
+
+/// The same, where rounds are others unless options say how long and how many.
+fn common_or(args: CommonArgs, seconds: f64, rounds: u32) -> Common {
     Common {
         only: args.only,
-        seconds: args.seconds.unwrap_or(3.0),
-        rounds: args.rounds.unwrap_or(5),
+        seconds: args.seconds.unwrap_or(seconds),
+        rounds: args.rounds.unwrap_or(rounds),
         dir: args.work_dir,
         plot: args.plot,
         seed: args.seed,

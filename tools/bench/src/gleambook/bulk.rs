@@ -110,7 +110,7 @@ fn once(
     file: &Path,
     folder: &Path,
 ) -> Result<Once, BenchError> {
-    run.go_on()?;
+    run.options.common.goes_on()?;
     let table = stage.table(config.factor, run.options.partitions, run.options.standby)?;
     stage.copies(&table, config.factor.into(), Duration::from_secs(10))?;
     let (before, reaped, begun) = (stage.counts()?, procfs::reaped_cpu_us(), Instant::now());

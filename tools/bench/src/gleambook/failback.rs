@@ -76,7 +76,7 @@ struct Back {
 }
 
 fn fail_back(run: &mut Run, case: Case) -> Result<Back, BenchError> {
-    run.go_on()?;
+    run.options.common.goes_on()?;
     let (common, target) = (&run.options.common, &run.options.target);
     let settings =
         [("failback.full", if case.full { "true" } else { "false" }), ("controller.balance_after_ms", "200")];

@@ -150,7 +150,7 @@ pub(super) fn wall_ms() -> f64 {
 
 /// What one round of a case is: a cluster of its own, ingestion, the fault, and the records that tell of it.
 fn fail(run: &mut Run, case: Case) -> Result<Failed, BenchError> {
-    run.go_on()?;
+    run.options.common.goes_on()?;
     let (common, target) = (&run.options.common, &run.options.target);
     let memory = case.memory.map(|memory| memory.of_partition);
     let mut stage = BenchCluster::start(common, target, NODES, memory, &[])?;

@@ -1,34 +1,19 @@
 //! Figures in the shape of the document's: groups of bars, times above and increases in percent below.
 
 use super::point::{Point, Shape};
-use crate::error::{BenchError, During};
+use crate::error::BenchError;
 use crate::options::Common;
+use crate::plot::{COLOURS, PANEL, put};
 use crate::stats::Spread;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-const SIZE: (u32, u32) = (820, 380);
-const COLOURS: [RGBColor; 6] = [
-    RGBColor(31, 111, 235),
-    RGBColor(235, 140, 31),
-    RGBColor(60, 150, 90),
-    RGBColor(160, 80, 180),
-    RGBColor(120, 130, 145),
-    RGBColor(200, 60, 60),
-];
 /// What of a group's width its bars take together.
 const FILLED: f64 = 0.8;
 
 /// Writes an experiment's figure into the folder that the options name, if they name one.
 pub(super) fn write(common: &Common, shape: &Shape, points: &[Point]) -> Result<(), BenchError> {
-    let Some(folder) = &common.plot else { return Ok(()) };
-    let path = folder.join(format!("gleambook-{}.svg", shape.name));
-    let svg = draw(shape, points).map_err(std::io::Error::other);
-    let written = svg.and_then(|svg| {
-        std::fs::create_dir_all(folder)?;
-        std::fs::write(&path, svg)
-    });
-    written.during(&format!("{} cannot be written", path.display()))
+    put(common, &format!("gleambook-{}.svg", shape.name), || draw(shape, points))
 }
 
 /// One panel's bars.
@@ -87,7 +72,7 @@ fn draw(shape: &Shape, points: &[Point]) -> Result<String, String> {
     }
     let mut svg = String::new();
     {
-        let size = (SIZE.0, SIZE.1 * panels.len() as u32);
+        let size = (PANEL.0, PANEL.1 * panels.len() as u32);
         let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         root.fill(&WHITE).map_err(|error| error.to_string())?;
         for (area, panel) in root.split_evenly((panels.len(), 1)).iter().zip(&panels) {

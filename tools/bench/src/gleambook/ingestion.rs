@@ -119,7 +119,7 @@ impl Config {
 
 impl Run<'_> {
     fn ingest_once(&mut self, stage: &mut BenchCluster, config: &Config) -> Result<Once, BenchError> {
-        self.go_on()?;
+        self.options.common.goes_on()?;
         let table = stage.table(config.factor, self.options.partitions, config.standby)?;
         stage.copies(&table, config.factor.into(), Duration::from_secs(10))?;
         stage.forget_peak();

@@ -37,7 +37,6 @@ use crate::report::Machine;
 use crate::stats::Spread;
 use serde_json::{Map, Value};
 use std::io::Write;
-use std::sync::atomic::Ordering;
 use types::policy::Standby;
 use users::Users;
 
@@ -186,12 +185,6 @@ impl Run<'_> {
     /// Progress is a courtesy: a closed standard error does not stop the bench.
     fn say(&mut self, text: &str) {
         let _ = writeln!(self.progress, "{text}");
-    }
-
-    /// Ends the bench if somebody asked for it.
-    fn go_on(&self) -> Result<(), BenchError> {
-        let stop = self.options.common.stop.as_ref();
-        if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) { Err(BenchError::Stopped) } else { Ok(()) }
     }
 
     fn point(&self, shape: &Shape, at: String, series: String, value: &[f64], figures: Value) -> Point {

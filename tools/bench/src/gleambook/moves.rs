@@ -173,7 +173,7 @@ fn write_all(
 
 /// `moves`: on a cluster with one node more than there are copies.
 pub(super) fn moves(run: &mut Run) -> Result<(), BenchError> {
-    run.go_on()?;
+    run.options.common.goes_on()?;
     let nodes = NODES + 1;
     let memory = run.options.memory(LARGE);
     let (common, target) = (&run.options.common, &run.options.target);

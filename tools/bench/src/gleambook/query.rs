@@ -131,7 +131,7 @@ pub(super) fn by_factor(run: &mut Run) -> Result<(), BenchError> {
     let mut stage = BenchCluster::start(common, target, NODES, Some(memory.of_partition), &[])?;
     let mut pairs = Vec::new();
     for factor in FACTORS {
-        run.go_on()?;
+        run.options.common.goes_on()?;
         let (partitions, standby) = (run.options.partitions, run.options.standby);
         let counted = stage.table(factor, partitions, standby)?;
         let written = stage.table(factor, partitions, standby)?;
@@ -144,7 +144,7 @@ pub(super) fn by_factor(run: &mut Run) -> Result<(), BenchError> {
     let time = Duration::from_secs_f64(run.options.common.seconds);
     for _ in 0..run.options.common.rounds {
         for pair in &mut pairs {
-            run.go_on()?;
+            run.options.common.goes_on()?;
             stage.settle()?;
             let before = stage.counts()?;
             let round = round(&mut stage, pair, &run.users, &query, time)?;

@@ -3,6 +3,7 @@
 use super::ledger::Ledger;
 use super::store::Store;
 use super::watch::Watch;
+use crate::closed;
 use crate::cluster::{Ours, Shared, WAIT_LIMIT};
 use crate::error::BenchError;
 use crate::subject::{Counters, Load, Sources, Subject, Way, note};
@@ -24,9 +25,6 @@ use wire::{Body, CommitAnswer, CommitRequest, ManagerOp, Op, Outcome as Refusal,
 const LIMIT: Micros = Micros::from_millis(20_000);
 /// Nothing else is waited for longer than this at a time, so that what is due is done.
 const TURN: Duration = Duration::from_millis(20);
-/// A shorter time is not waited for in the kernel, which counts in milliseconds, and what is slept instead.
-const SHORT: Duration = Duration::from_millis(1);
-const NAP: Duration = Duration::from_micros(50);
 
 /// A database that several subjects use in turn.
 pub(super) type SharedStore = Rc<RefCell<Store>>;
@@ -429,7 +427,7 @@ impl Transactions {
         let next = round.offered.rest(now).filter(|_| !round.idle.is_empty());
         let paused = round.pauses.iter().map(|(until, ..)| until.saturating_duration_since(now)).min();
         let rest = next.into_iter().chain(paused).min().unwrap_or(TURN).min(TURN);
-        for completed in answers(client, rest)? {
+        for completed in closed::answers(client, rest)? {
             *heard = Instant::now();
             if let Some(watch) = &mut self.watch
                 && watch.take(client, &self.store.borrow(), &completed, round.begun)?
@@ -469,18 +467,6 @@ fn commit(store: &Store, open: &Open) -> Result<CommitRequest, BenchError> {
 
 fn unfit(body: &Body) -> BenchError {
     BenchError::Wrong(format!("a call of a transaction was answered with {body:?}"))
-}
-
-/// What comes within this time, or a little more than nothing if it is short.
-fn answers(client: &mut Client, within: Duration) -> Result<Vec<Completed>, BenchError> {
-    if within >= SHORT {
-        return Ok(client.poll(Duration::from_millis(within.as_millis() as u64))?);
-    }
-    let completed = client.poll(Duration::ZERO)?;
-    if completed.is_empty() {
-        std::thread::sleep(within.min(NAP));
-    }
-    Ok(completed)
 }
 
 impl Subject for Transactions {

@@ -109,7 +109,7 @@ pub(super) fn measure(run: &mut Run) -> Result<(), BenchError> {
     {
         let mut rounds = Vec::new();
         for _ in 0..options.common.rounds {
-            run.goes_on()?;
+            run.options.common.goes_on()?;
             transactions.set_clients(clients, Arrivals::Open(rate));
             rounds.push(fail(run, (&shared, &store), &mut transactions, with_manager)?);
         }

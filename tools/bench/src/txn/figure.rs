@@ -1,18 +1,9 @@
 //! Figures with lines: one quantity over another, or over time.
 
-use crate::error::{BenchError, During};
+use crate::error::BenchError;
 use crate::options::Common;
+use crate::plot::{COLOURS, PANEL, put};
 use plotters::prelude::*;
-
-const SIZE: (u32, u32) = (820, 380);
-const COLOURS: [RGBColor; 6] = [
-    RGBColor(31, 111, 235),
-    RGBColor(235, 140, 31),
-    RGBColor(60, 150, 90),
-    RGBColor(160, 80, 180),
-    RGBColor(120, 130, 145),
-    RGBColor(200, 60, 60),
-];
 
 /// One panel of a figure.
 #[derive(Clone, Debug)]
@@ -28,19 +19,13 @@ pub(super) struct Panel {
 
 /// Writes a figure into the folder that the options name, if they name one.
 pub(super) fn write(common: &Common, name: &str, panels: &[Panel]) -> Result<(), BenchError> {
-    let Some(folder) = &common.plot else { return Ok(()) };
-    let path = folder.join(format!("txn-{name}.svg"));
-    let written = draw(panels).map_err(std::io::Error::other).and_then(|svg| {
-        std::fs::create_dir_all(folder)?;
-        std::fs::write(&path, svg)
-    });
-    written.during(&format!("{} cannot be written", path.display()))
+    put(common, &format!("txn-{name}.svg"), || draw(panels))
 }
 
 fn draw(panels: &[Panel]) -> Result<String, String> {
     let mut svg = String::new();
     {
-        let size = (SIZE.0, SIZE.1 * panels.len().max(1) as u32);
+        let size = (PANEL.0, PANEL.1 * panels.len().max(1) as u32);
         let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         root.fill(&WHITE).map_err(|error| error.to_string())?;
         for (area, panel) in root.split_evenly((panels.len().max(1), 1)).iter().zip(panels) {

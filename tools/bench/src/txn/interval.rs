@@ -39,7 +39,7 @@ pub(super) fn measure(run: &mut Run) -> Result<(), BenchError> {
     let (base_cluster, mut base) = cluster(run, NEVER_MS, 1)?;
     let (mut throughput, mut response) = (Vec::new(), Vec::new());
     for interval in run.options.intervals() {
-        run.goes_on()?;
+        run.options.common.goes_on()?;
         let (shared, mut ours) = cluster(run, interval, 2)?;
         let series = interleave(&mut [&mut ours, &mut base], run.options.common.plan(), run.progress)?;
         let median = |figures: &[f64]| crate::stats::median(figures).unwrap_or(0.0);

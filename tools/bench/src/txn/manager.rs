@@ -4,14 +4,15 @@
 
 use super::store::{Store, start};
 use super::{Goal, Run, Shape, figures_of, rates};
-use crate::cluster::{Shared, WAIT_LIMIT};
+use crate::closed::{self, Asking};
+use crate::cluster::Shared;
 use crate::error::BenchError;
 use crate::generate::key;
 use crate::stats::Spread;
-use crate::subject::{Counters, Load, Sources, Subject, Way, interleave, note};
-use client::{Call, LaneId, Outcome, Table};
+use crate::subject::{Counters, Load, Sources, Subject, Way, interleave};
+use client::{Call, Outcome, Table};
 use serde_json::Value;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use types::Position;
 use types::data::Value as Datum;
 use types::random::Random;
@@ -94,7 +95,9 @@ impl Alone {
         let (shared, flying, newest) = (shared.clone(), options.flying, Position::ZERO);
         Alone { shared, table, store, random, value, flying, newest }
     }
+}
 
+impl Asking for Alone {
     fn call(&mut self) -> Result<Call, BenchError> {
         let row = types::data::Row::new(vec![
             Datum::Text(key(self.random.below(KEYS))),
@@ -157,32 +160,6 @@ impl Subject for Alone {
     fn run(&mut self, time: Duration) -> Result<Load, BenchError> {
         let shared = self.shared.clone();
         let mut ours = shared.borrow_mut();
-        let mut load = Load::empty();
-        let begun = Instant::now();
-        for lane in 0..self.flying {
-            let call = self.call()?;
-            ours.client().submit(LaneId(lane), call);
-        }
-        let mut open = self.flying;
-        while open > 0 {
-            let completed = ours.client().poll(WAIT_LIMIT)?;
-            if completed.is_empty() {
-                return Err(BenchError::Wrong("no answer within thirty seconds under load".into()));
-            }
-            let over = begun.elapsed() >= time;
-            for completed in completed {
-                self.check(&completed.outcome)?;
-                note(&mut load.latencies, Duration::from_micros(completed.latency_us));
-                load.ops += 1;
-                if over {
-                    open -= 1;
-                } else {
-                    let call = self.call()?;
-                    ours.client().submit(completed.lane, call);
-                }
-            }
-        }
-        load.elapsed = begun.elapsed();
-        Ok(load)
+        closed::drive(ours.client(), self.flying, time, self)
     }
 }

@@ -31,7 +31,6 @@ use crate::subject::Series;
 use clients::Mix;
 use serde_json::{Value, json};
 use std::io::Write;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Experiments, in the order in which they run.
@@ -186,12 +185,6 @@ impl Run<'_> {
         let _ = writeln!(self.progress, "{text}");
     }
 
-    /// Ends the bench if somebody asked for it.
-    fn goes_on(&self) -> Result<(), BenchError> {
-        let stop = self.options.common.stop.as_ref();
-        if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) { Err(BenchError::Stopped) } else { Ok(()) }
-    }
-
     fn point(&self, shape: &Shape, (at, series): (String, String), value: &[f64], figures: Value) -> Point {
         let mut all = self.options.in_json();
         let (Value::Object(own), Value::Object(settings)) = (figures, &mut all) else {
@@ -271,7 +264,7 @@ pub fn txn(
         ("manager", manager::measure),
     ] {
         if options.common.wants(name) {
-            run.goes_on()?;
+            run.options.common.goes_on()?;
             run.say(&format!("txn: {name}"));
             experiment(&mut run)?;
         }

@@ -3,17 +3,13 @@
 use super::arrivals::{Arrivals, Offered};
 use super::letters::{Mix, Operation, Operations};
 use super::store::{Asking, Store};
+use crate::closed;
 use crate::cluster::{Shared, TableKind, WAIT_LIMIT};
 use crate::error::BenchError;
 use crate::generate::{Distribution, Workload};
 use crate::subject::{Counters, Load, Sources, Subject, Way, note};
 use client::{Client, Completed, LaneId};
 use std::time::{Duration, Instant};
-
-/// A shorter time is not waited for in the kernel, which counts in milliseconds.
-const SHORT: Duration = Duration::from_millis(1);
-/// What is slept instead.
-const NAP: Duration = Duration::from_micros(50);
 
 /// An operation that a client has begun.
 struct Flying {
@@ -156,7 +152,7 @@ impl OperationsUnderLoad {
                 heard = now;
             }
             let rest = offered.rest(now).filter(|_| !clients.idle.is_empty());
-            for completed in answers(client, rest.unwrap_or(WAIT_LIMIT))? {
+            for completed in closed::answers(client, rest.unwrap_or(WAIT_LIMIT))? {
                 self.answered(client, &mut clients, &completed, &mut load)?;
                 heard = Instant::now();
             }
@@ -167,18 +163,6 @@ impl OperationsUnderLoad {
         load.elapsed = begun.elapsed();
         Ok(load)
     }
-}
-
-/// What comes within this time, or a little more than nothing if it is short.
-fn answers(client: &mut Client, within: Duration) -> Result<Vec<Completed>, BenchError> {
-    if within >= SHORT {
-        return Ok(client.poll(Duration::from_millis(within.as_millis() as u64))?);
-    }
-    let completed = client.poll(Duration::ZERO)?;
-    if completed.is_empty() {
-        std::thread::sleep(within.min(NAP));
-    }
-    Ok(completed)
 }
 
 impl Subject for OperationsUnderLoad {
