@@ -3,7 +3,7 @@
 //! | what | where |
 //! | --- | --- |
 //! | a session: transactions, parameters, carrying out plans | [`session`] |
-//! | from a text to a plan, and the cache of plans; what a plan is to do | [`plan`], [`work`] |
+//! | from a text to a plan, and the cache of plans; what a plan is to do | [`plan`], `plain`; [`work`] |
 //! | names, types, and the translation into the evaluating engine's language | [`bind`] |
 //! | functions and operators on values | [`eval`] |
 //! | the evaluating engine: SQLite over the cluster's tables | [`engine`], [`evaluate`] |
@@ -48,6 +48,7 @@ pub mod fault;
 pub mod follow;
 pub mod indexes;
 pub mod numbering;
+mod plain;
 pub mod plan;
 pub mod procedures;
 pub mod range;

@@ -12,6 +12,7 @@ use crate::ddl;
 use crate::explain::{self, Explained};
 use crate::indexes;
 use crate::numbering::{self, Counting, SequenceStatement};
+use crate::plain;
 use crate::procedures::{self, ProcedureStatement};
 use crate::settings::{self, variable_name};
 use crate::ty::Ty;
@@ -139,7 +140,7 @@ fn parse(text: &str) -> Result<Vec<Said>, Failure> {
     let tokens = Tokenizer::new(&dialect, text).tokenize_with_location();
     let tokens = tokens.map_err(|error| syntax(error.to_string()))?;
     check_chains(tokens.iter().map(|token| &token.token))?;
-    let tokens = numbering::in_order(&tokens).unwrap_or(tokens);
+    let tokens = plain::plain(numbering::in_order(&tokens).unwrap_or(tokens));
     let excludes = tokens.iter().any(|token| is_word(&token.token, Keyword::EXCLUDE));
     let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH).with_tokens_with_locations(tokens);
     statements(&mut parser).map_err(|error| match error {

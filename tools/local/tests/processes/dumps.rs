@@ -2,6 +2,7 @@
 
 use super::drivers::{run, runs, with_cluster, with_database};
 use super::sql::rows;
+use std::path::Path;
 use std::process::Command;
 
 /// Views whose names stand before what they show, sequences of columns and on their own, constraints of each
@@ -22,10 +23,16 @@ const DATABASE: &str = "
     SELECT nextval('tickets');";
 
 /// What pg_dump writes, without the words that are others each time.
-fn dump(url: &str) -> String {
-    let text = run(Command::new("pg_dump").arg(url));
+fn dump(url: &str, options: &[&str]) -> String {
+    let text = run(Command::new("pg_dump").args(options).arg(url));
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("\\restrict")).collect();
     lines.into_iter().filter(|line| !line.starts_with("\\unrestrict")).collect::<Vec<_>>().join("\n")
+}
+
+fn restore(url: &str, dir: &Path, dump: &str) {
+    let path = dir.join("dump.sql");
+    std::fs::write(&path, dump).expect("written");
+    run(Command::new("psql").args([url, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-f"]).arg(&path));
 }
 
 pub fn restored() {
@@ -37,19 +44,24 @@ pub fn restored() {
         rows(url, "CREATE DATABASE two");
         let (one, two) = (with_database(url, "one"), with_database(url, "two"));
         rows(&one, DATABASE);
-        let written = dump(&one);
+        let written = dump(&one, &[]);
         assert!(!written.contains("EXTENSION") && !written.contains("SCHEMA understudy"), "{written}");
         let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("dump.sql");
-        std::fs::write(&path, &written).expect("written");
-        let mut restore = Command::new("psql");
-        restore.args([&two, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-f"]).arg(&path);
-        run(&mut restore);
-        assert_eq!(dump(&two), written);
+        restore(&two, dir.path(), &written);
+        assert_eq!(dump(&two, &[]), written);
         for table in ["town", "pet", "plain", "heavy"] {
             let query = format!("SELECT * FROM {table} ORDER BY 1");
             assert_eq!(rows(&two, &query), rows(&one, &query), "{table}");
         }
+        rows(url, "CREATE DATABASE three");
+        let three = with_database(url, "three");
+        restore(&three, dir.path(), &dump(&one, &["--inserts", "-t", "town", "-t", "plain"]));
+        for table in ["town", "plain"] {
+            let query = format!("SELECT * FROM {table} ORDER BY 1");
+            assert_eq!(rows(&three, &query), rows(&one, &query), "{table}");
+        }
+        let town = dump(&one, &["-t", "town"]);
+        assert!(town.contains("CREATE TABLE public.town") && !town.contains("public.pet"), "{town}");
         // Numbers go on behind those that were given out.
         assert_eq!(rows(&two, "SELECT nextval('tickets')"), "6");
         let made = "INSERT INTO pet (town, weight) VALUES (1, 7) RETURNING id, numbered";

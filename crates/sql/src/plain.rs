@@ -1,0 +1,89 @@
+//! What tools write and the parser does not know, in words that it knows: `FROM ONLY t`, as no table here has
+//! heirs, and `OPERATOR(pg_catalog.=) ANY (...)`.
+
+use sqlparser::keywords::{Keyword, RESERVED_FOR_TABLE_ALIAS};
+use sqlparser::tokenizer::{Token, TokenWithSpan};
+
+/// The same statement without them.
+pub fn plain(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    if !tokens.iter().any(|token| is_word(token, Keyword::ONLY) || is_word(token, Keyword::OPERATOR)) {
+        return tokens;
+    }
+    let tokens: Vec<TokenWithSpan> =
+        tokens.into_iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).collect();
+    let mut found: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
+    let mut rest = &tokens[..];
+    while let [first, after @ ..] = rest {
+        if is_only(found.last(), first, after.first()) {
+            rest = after;
+        } else if let Some((operator, after)) = of_any(rest) {
+            found.push(operator.clone());
+            rest = after;
+        } else {
+            found.push(first.clone());
+            rest = after;
+        }
+    }
+    found
+}
+
+fn is_word(token: &TokenWithSpan, keyword: Keyword) -> bool {
+    matches!(&token.token, Token::Word(word) if word.keyword == keyword && word.quote_style.is_none())
+}
+
+/// `FROM ONLY name` and `JOIN ONLY name`: the middle one. Without a name behind it it is one.
+fn is_only(before: Option<&TokenWithSpan>, this: &TokenWithSpan, after: Option<&TokenWithSpan>) -> bool {
+    let reads =
+        |token: &TokenWithSpan| [Keyword::FROM, Keyword::JOIN].iter().any(|word| is_word(token, *word));
+    let names = |token: &TokenWithSpan| match &token.token {
+        Token::Word(word) if word.quote_style.is_some() => true,
+        Token::Word(word) => word.keyword != Keyword::AS && !RESERVED_FOR_TABLE_ALIAS.contains(&word.keyword),
+        _ => false,
+    };
+    is_word(this, Keyword::ONLY) && before.is_some_and(reads) && after.is_some_and(names)
+}
+
+/// `OPERATOR ( pg_catalog . op ) ANY`, or ALL: the operator, and what is behind it.
+fn of_any(tokens: &[TokenWithSpan]) -> Option<(&TokenWithSpan, &[TokenWithSpan])> {
+    let [word, open, schema, dot, operator, close, rest @ ..] = tokens else { return None };
+    let is_catalog =
+        matches!(&schema.token, Token::Word(word) if word.value.eq_ignore_ascii_case("pg_catalog"));
+    let follows = rest.first().is_some_and(|next| {
+        [Keyword::ANY, Keyword::ALL, Keyword::SOME].iter().any(|word| is_word(next, *word))
+    });
+    let fits = is_word(word, Keyword::OPERATOR)
+        && open.token == Token::LParen
+        && is_catalog
+        && dot.token == Token::Period
+        && close.token == Token::RParen;
+    (fits && follows).then_some((operator, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sqlparser::dialect::PostgreSqlDialect;
+    use sqlparser::tokenizer::Tokenizer;
+
+    #[test]
+    fn what_the_parser_does_not_know_is_said_in_other_words() {
+        for (text, expected) in [
+            ("SELECT a FROM ONLY public.t", "SELECT a FROM public . t"),
+            ("SELECT a FROM ONLY \"T\" JOIN only u ON true", "SELECT a FROM \"T\" JOIN u ON true"),
+            ("SELECT only FROM only WHERE true", "SELECT only FROM only WHERE true"),
+            ("SELECT a FROM ONLY name", "SELECT a FROM name"),
+            ("SELECT o.a FROM only AS o", "SELECT o . a FROM only AS o"),
+            ("SELECT 1 OPERATOR(pg_catalog.=) ANY ('{1}')", "SELECT 1 = ANY ( '{1}' )"),
+            ("SELECT 1 OPERATOR(pg_catalog.+) 2", "SELECT 1 OPERATOR ( pg_catalog . + ) 2"),
+            ("SELECT 'FROM ONLY t'", "SELECT 'FROM ONLY t'"),
+        ] {
+            let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location();
+            let said: Vec<String> = plain(tokens.expect("tokens"))
+                .iter()
+                .filter(|token| !matches!(token.token, Token::Whitespace(_)))
+                .map(|token| token.token.to_string())
+                .collect();
+            assert_eq!(said.join(" "), expected);
+        }
+    }
+}
