@@ -137,6 +137,27 @@ fn calls_are_measured_compiled_in_and_in_the_language_for_users() {
     assert_eq!(ran.err.matches("the numbers add up to the").count(), 2, "{}", ran.err);
 }
 
+/// Tables in a database, and pgbench against both sides: the bench itself refuses sums that differ.
+#[test]
+fn databases_are_measured_beside_bare_tables_and_postgresql() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let place = dir.path().to_str().expect("UTF-8");
+    let words = "bench databases --json --records 100 --tables 3 --scale 1 --clients 4 --seconds 0.5 --rounds 1 --work-dir";
+    let ran = run(dir.path(), &words.split(' ').chain([place]).collect::<Vec<_>>());
+    assert_eq!(ran.status, 0, "{ran:?}");
+    let lines: Vec<Value> =
+        ran.out.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    assert_eq!(names(&lines), bench::DATABASE_LINES);
+    for line in lines.iter().filter(|line| line["skipped"].is_null()) {
+        assert!(line["ratio"]["median"].as_f64().is_some_and(|ratio| ratio > 0.0), "{line}");
+    }
+    let bank = lines.iter().find(|line| line["name"] == "pgbench-tpcb-vs-postgres").expect("a line");
+    if bank["skipped"].is_null() {
+        assert!(bank["workload"]["done_ours"]["transactions"].as_u64() > Some(0), "{bank}");
+        assert_eq!(bank["workload"]["done_ours"]["failed"], 0, "{bank}");
+    }
+}
+
 /// TPC-C with a few rows, in one partition and in two: its conditions are checked by the bench itself.
 #[test]
 fn tpcc_is_measured_beside_postgresql() {

@@ -15,6 +15,8 @@ pub struct Catalog {
     tables: BTreeMap<String, Arc<TableRecord>>,
     /// Sequences and views.
     others: BTreeMap<String, Arc<TableRecord>>,
+    /// Schemas besides `public`, by their names in the catalog, which end with a point.
+    schemas: BTreeMap<String, Arc<TableRecord>>,
     /// What of a database's tables is under way.
     pub under_way: UnderWay,
     /// How many leading columns of primary keys choose the partition; 0: all tables lie in one.
@@ -55,9 +57,38 @@ impl Catalog {
         self.others.get(name)
     }
 
+    /// A schema besides `public` by its name.
+    pub fn schema(&self, name: &str) -> Option<&Arc<TableRecord>> {
+        self.schemas.get(&format!("{name}."))
+    }
+
+    /// All schemas besides `public`, with their names.
+    pub fn schemas(&self) -> impl Iterator<Item = (&str, &Arc<TableRecord>)> {
+        self.schemas.iter().map(|(name, schema)| (name.strip_suffix('.').unwrap_or(name), schema))
+    }
+
+    /// The schema that a relation of this name lies in, and its name there; without a schema: `public`.
+    pub fn placed<'a>(&self, name: &'a str) -> (Option<&'a str>, &'a str) {
+        match name.split_once('.') {
+            Some((schema, own)) if !own.is_empty() && self.schema(schema).is_some() => (Some(schema), own),
+            _ => (None, name),
+        }
+    }
+
+    /// The relations and procedures of a schema, with their names in the catalog.
+    pub fn in_schema(&self, name: &str) -> impl Iterator<Item = &Arc<TableRecord>> {
+        let begin = format!("{name}.");
+        self.tables.values().chain(self.others.values()).filter(move |one| one.name.starts_with(&begin))
+    }
+
     /// All sequences and views, by their names.
     pub fn others(&self) -> impl Iterator<Item = &Arc<TableRecord>> {
         self.others.values()
+    }
+
+    /// All that is no table: sequences, views, procedures and schemas.
+    pub fn definitions(&self) -> impl Iterator<Item = &Arc<TableRecord>> {
+        self.others.values().chain(self.schemas.values())
     }
 
     /// A sequence by its id.
@@ -87,9 +118,11 @@ impl Catalog {
     pub fn is_like(&self, tables: &BTreeMap<String, Arc<TableRecord>>) -> bool {
         let known = |(name, table): (&String, &Arc<TableRecord>)| {
             let own = self.tables.get(name).or_else(|| self.others.get(name));
+            let own = own.or_else(|| self.schemas.get(name));
             own.is_some_and(|own| Arc::ptr_eq(own, table) || own == table)
         };
-        self.tables.len() + self.others.len() == tables.len() && tables.iter().all(known)
+        let count = self.tables.len() + self.others.len() + self.schemas.len();
+        count == tables.len() && tables.iter().all(known)
     }
 
     /// From the records themselves, of tables that have partitions for themselves.
@@ -99,9 +132,12 @@ impl Catalog {
 
     /// The tables of a database.
     pub fn of_database(name: &str, revision: u64, tables: BTreeMap<String, Arc<TableRecord>>) -> Catalog {
-        let (others, tables) = tables.into_iter().partition(|(_, table)| table.schema.kind().is_some());
+        let (others, tables): (BTreeMap<_, _>, _) =
+            tables.into_iter().partition(|(_, table)| table.schema.kind().is_some());
+        let is_schema = |table: &TableRecord| table.schema.kind() == Some(&Kind::Schema);
+        let (schemas, others) = others.into_iter().partition(|(_, other)| is_schema(other));
         let under_way = UnderWay::default();
-        Catalog { revision, database: name.into(), tables, others, under_way, spread_by: 0 }
+        Catalog { revision, database: name.into(), tables, others, schemas, under_way, spread_by: 0 }
     }
 
     /// The same of a database that is spread by so many columns.
@@ -121,7 +157,8 @@ impl Catalog {
         gone: impl Fn(TableId) -> bool,
         more: impl Iterator<Item = &'a Arc<TableRecord>>,
     ) -> Catalog {
-        let kept = self.tables.iter().chain(&self.others).filter(|(_, table)| !gone(table.id));
+        let kept = self.tables.iter().chain(&self.others).chain(&self.schemas);
+        let kept = kept.filter(|(_, table)| !gone(table.id));
         let mut tables: BTreeMap<_, _> = kept.map(|(name, table)| (name.clone(), table.clone())).collect();
         tables.extend(more.map(|table| (table.name.clone(), table.clone())));
         let seen = Catalog::of_database(&self.database, revision, tables).with(self.under_way.clone());
@@ -148,7 +185,8 @@ impl Catalog {
 
     /// These tables and those of another catalog. Of two with one name these have it.
     pub fn beside(&self, revision: u64, other: &Catalog) -> Catalog {
-        let all = other.tables.iter().chain(&other.others).chain(&self.tables).chain(&self.others);
+        let all = other.tables.iter().chain(&other.others).chain(&other.schemas);
+        let all = all.chain(&self.tables).chain(&self.others).chain(&self.schemas);
         let tables = all.map(|(name, table)| (name.clone(), table.clone())).collect();
         Catalog::of_database(&self.database, revision, tables).with(other.under_way.clone())
     }
@@ -157,10 +195,11 @@ impl Catalog {
     pub fn is_same(&self, other: &Catalog) -> bool {
         let known = |name: &str, table: &Arc<TableRecord>| {
             let own = other.tables.get(name).or_else(|| other.others.get(name));
+            let own = own.or_else(|| other.schemas.get(name));
             own.is_some_and(|own| Arc::ptr_eq(own, table) || own == table)
         };
-        let mut all = self.tables.iter().chain(&self.others);
-        let count = |catalog: &Catalog| (catalog.tables.len(), catalog.others.len());
+        let mut all = self.tables.iter().chain(&self.others).chain(&self.schemas);
+        let count = |catalog: &Catalog| (catalog.tables.len(), catalog.others.len(), catalog.schemas.len());
         count(self) == count(other) && all.all(|(name, table)| known(name, table))
     }
 

@@ -1,6 +1,6 @@
 //! CREATE INDEX and DROP INDEX.
 
-use crate::bind::{folded, table_name};
+use crate::bind::{folded, index_name, table_name};
 use crate::catalog::Catalog;
 use crate::constraining::{self, Constraining};
 use crate::ddl::on_a_client;
@@ -50,8 +50,8 @@ pub fn create(catalog: &Catalog, create: &CreateIndex) -> Result<Change, Failure
     }
     let columns = create.columns.iter().map(plain).collect::<Result<Vec<_>, _>>()?;
     let name = match &create.name {
-        Some(name) => table_name(name)?,
-        None => free_name(catalog, &format!("{of}_{}_idx", columns.join("_"))),
+        Some(name) => index_name(name)?,
+        None => free_name(catalog, &format!("{}_{}_idx", catalog.placed(&of).1, columns.join("_"))),
     };
     let mut change = Change { tag: "CREATE INDEX", requests: Vec::new() };
     if catalog.has_relation(&name) {
@@ -133,7 +133,7 @@ fn refuse(create: &CreateIndex) -> Result<(), Failure> {
 /// True if these are indexes of tables that have partitions for themselves.
 pub fn are_bare(catalog: &Catalog, names: &[ObjectName]) -> Result<bool, Failure> {
     let bare = |name: &ObjectName| {
-        let name = table_name(name)?;
+        let name = index_name(name)?;
         let key = name.strip_suffix("_pkey").and_then(|of| catalog.table(of));
         let table = holder(catalog, &name).or_else(|| key.map(AsRef::as_ref));
         Ok(table.map_or(!catalog.is_of_database(), |table| table.database().is_none()))
@@ -150,7 +150,7 @@ pub fn are_bare(catalog: &Catalog, names: &[ObjectName]) -> Result<bool, Failure
 pub fn drop(catalog: &Catalog, names: &[ObjectName], if_exists: bool) -> Result<Change, Failure> {
     let mut change = Change { tag: "DROP INDEX", requests: Vec::new() };
     for name in names {
-        let name = table_name(name)?;
+        let name = index_name(name)?;
         match holder(catalog, &name) {
             Some(table) => {
                 let drop_index = Some(name);

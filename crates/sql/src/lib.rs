@@ -10,7 +10,7 @@
 //! | COPY | [`copy`] |
 //! | PREPARE, EXECUTE and cursors in SQL | [`cursors`] |
 //! | procedures: made, called at primaries, and within transactions | [`procedures`], [`calls`] |
-//! | sequences, views | [`numbering`], [`views`] |
+//! | sequences, views, schemas | [`numbering`], [`views`], [`schemas`] |
 //! | columns with bounds and defaults, rows that fit them, numbers for rows | [`columns`], [`rows`], [`sequences`] |
 //! | constraints of a database's tables: changed, kept, what follows from them | [`constraints`], [`constraining`], [`follow`], [`early`] |
 //! | ALTER TABLE, outside of databases and in them; a table's rows under another key | [`alter`], [`altering`], [`refill`] |
@@ -55,6 +55,7 @@ pub mod range;
 pub mod read;
 pub mod refill;
 pub mod rows;
+pub mod schemas;
 pub mod sequences;
 pub mod session;
 pub mod settings;

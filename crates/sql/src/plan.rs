@@ -2,7 +2,7 @@
 
 use crate::alter;
 use crate::altering::{self, Altering};
-use crate::bind::{Binder, Bound, Change, Insertion, folded, table_name};
+use crate::bind::{Binder, Bound, Change, Insertion, folded, new_name, table_name};
 use crate::catalog::Catalog;
 use crate::constraining;
 use crate::copy::{self, CopyStatement};
@@ -14,6 +14,7 @@ use crate::indexes;
 use crate::numbering::{self, Counting, SequenceStatement};
 use crate::plain;
 use crate::procedures::{self, ProcedureStatement};
+use crate::schemas;
 use crate::settings::{self, variable_name};
 use crate::ty::Ty;
 use crate::upkeep::{self, Upkeep};
@@ -416,7 +417,7 @@ fn altering(catalog: &Catalog, statement: &Statement) -> Result<Option<Work>, Fa
                 None => Work::AlterTable(alter::plan(catalog, change)?),
             }
         }
-        Statement::AlterSchema(change) if altering::is_schemas_ownership(change)? => {
+        Statement::AlterSchema(change) if altering::is_schemas_ownership(catalog, change)? => {
             Work::Constrain(None, "ALTER SCHEMA")
         }
         Statement::CreateIndex(index) if catalog.is_within(&table_name(&index.table_name)?) => {
@@ -442,6 +443,11 @@ fn utility(catalog: &Catalog, statement: &Statement) -> Result<Work, Failure> {
     Ok(match statement {
         Statement::CreateTable(create) => {
             // What is wrong with it is said when it is planned.
+            let name = new_name(catalog, &create.name)?;
+            if catalog.placed(&name).0.is_some() && ddl::is_apart(create) {
+                let hint = "it lies in the schema public: leave the schema out";
+                return Err(Failure::unsupported("a table with partitions for itself in a schema", hint));
+            }
             ddl::check(create, within && !(catalog.has_both() && ddl::is_apart(create)))?;
             Work::CreateTable(Box::new(create.clone()))
         }
@@ -457,6 +463,12 @@ fn utility(catalog: &Catalog, statement: &Statement) -> Result<Work, Failure> {
             Work::DropTables { names, if_exists: *if_exists, cascade: *cascade }
         }
         Statement::Truncate(truncate) if within => truncated(catalog, truncate)?,
+        Statement::CreateSchema { .. } | Statement::Drop { object_type: ObjectType::Schema, .. } => {
+            match schemas::read(catalog, statement)? {
+                Some(statement) => Work::Schema(statement),
+                None => return Err(refused(statement)),
+            }
+        }
         Statement::StartTransaction { modes, statements, exception: None, begin, .. }
             if statements.is_empty() =>
         {
@@ -528,8 +540,8 @@ fn refused(statement: &Statement) -> Failure {
             "DELETE rows, drop the table and create it again, or make it in a database",
         ),
         Statement::CreateSchema { .. } => (
-            "CREATE SCHEMA".to_string(),
-            "there is one schema, public: make a database (CREATE DATABASE), or begin the tables' names with the schema's",
+            "this form of CREATE SCHEMA".to_string(),
+            "write CREATE SCHEMA [IF NOT EXISTS] name, and what is to be in it behind that",
         ),
         Statement::CreateRole(_)
         | Statement::AlterRole { .. }

@@ -1,7 +1,7 @@
 //! CREATE PROCEDURE, DROP PROCEDURE and CALL: programs in the catalog of a database, which run where its rows
 //! are.
 
-use crate::bind::{Binder, Bound, folded, table_name};
+use crate::bind::{Binder, Bound, folded, parts, table_name};
 use crate::catalog::Catalog;
 use crate::columns;
 use crate::ty::Ty;
@@ -138,6 +138,11 @@ impl ProcedureStatement {
 impl Created {
     /// Its name.
     pub fn name(&self) -> Result<String, Failure> {
+        match parts(&self.name)?.as_slice() {
+            [_] => {}
+            [schema, _] if schema == "public" => {}
+            _ => return Err(Failure::unsupported("a procedure in a schema", "make it in public")),
+        }
         table_name(&self.name)
     }
 

@@ -5,6 +5,7 @@ mod counting;
 mod cursors;
 mod define;
 mod procedures;
+mod schemas;
 mod utility;
 mod waiting;
 mod within;

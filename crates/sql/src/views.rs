@@ -1,6 +1,6 @@
 //! CREATE VIEW and DROP VIEW: a query under a name, in the catalog of a database.
 
-use crate::bind::{Binder, folded, query_of, table_name};
+use crate::bind::{Binder, folded, new_name, query_of, table_name};
 use crate::catalog::Catalog;
 use crate::constraints::violation;
 use crate::numbering::kinded;
@@ -104,7 +104,7 @@ impl ViewStatement {
             }
             shown.push(kept(name, *ty));
         }
-        let name = table_name(name)?;
+        let name = new_name(catalog, name)?;
         Ok(kinded(id, &name, shown, Kind::View(query.to_string())))
     }
 }

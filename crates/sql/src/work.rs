@@ -11,6 +11,7 @@ use crate::explain::Explained;
 use crate::indexes;
 use crate::numbering::{Counting, SequenceStatement};
 use crate::procedures::{self, ProcedureStatement};
+use crate::schemas::SchemaStatement;
 use crate::txn::Modes;
 use crate::upkeep::Upkeep;
 use crate::views::ViewStatement;
@@ -43,6 +44,8 @@ pub enum Work {
     AddIdentity(Altering, Counting),
     /// Make or drop views.
     View(ViewStatement),
+    /// Make or drop schemas.
+    Schema(SchemaStatement),
     /// Make or drop procedures.
     Procedure(ProcedureStatement),
     /// Call a procedure.
@@ -198,6 +201,7 @@ impl Work {
         let tables = tables || matches!(self, Work::Truncate { .. } | Work::AddKey(_) | Work::Constrain(..));
         tables
             || matches!(self, Work::Sequence(_) | Work::View(_) | Work::Procedure(_) | Work::AddIdentity(..))
+            || matches!(self, Work::Schema(_))
             || self.is_about_databases()
             || matches!(self, Work::Indexes(_))
     }
@@ -208,6 +212,7 @@ impl Work {
             Work::CreateTable(create) => !ddl::is_apart(create),
             Work::Sequence(statement) => matches!(statement, SequenceStatement::Create { .. }),
             Work::View(statement) => matches!(statement, ViewStatement::Create { .. }),
+            Work::Schema(statement) => matches!(statement, SchemaStatement::Create { .. }),
             Work::Procedure(statement) => matches!(statement, ProcedureStatement::Create(_)),
             _ => false,
         }
@@ -235,6 +240,7 @@ impl Work {
             Work::DropTables { .. } => "DROP TABLE",
             Work::Sequence(statement) => statement.tag(),
             Work::View(statement) => statement.tag(),
+            Work::Schema(statement) => statement.tag(),
             Work::Procedure(statement) => statement.tag(),
             Work::Call(_) => "CALL",
             Work::CreateDatabase(_) => "CREATE DATABASE",

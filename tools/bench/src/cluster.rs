@@ -170,10 +170,15 @@ impl Ours {
         Schema::new(columns, &["k"], 1, false).expect("the key is one of the columns")
     }
 
-    /// What is to be made for a bench. Other runs may have left tables in a cluster that is not ours.
-    fn request(&mut self, kind: &TableKind, request: impl Fn(&str, &str) -> CreateTable) -> CreateTable {
+    /// A name for what is made. Other runs may have left tables in a cluster that is not ours.
+    pub(crate) fn fresh_name(&mut self) -> String {
         self.tables += 1;
-        let name = format!("bench_{}_{}", std::process::id(), self.tables);
+        format!("bench_{}_{}", std::process::id(), self.tables)
+    }
+
+    /// What is to be made for a bench.
+    fn request(&mut self, kind: &TableKind, request: impl Fn(&str, &str) -> CreateTable) -> CreateTable {
+        let name = self.fresh_name();
         CreateTable {
             engine: kind.engine,
             log: kind.log,
@@ -339,6 +344,8 @@ pub(crate) fn row(record: u64, value: &[u8]) -> Row {
 pub struct TableUnderLoad {
     shared: Shared,
     table: Table,
+    /// Where it lies, if it has no partition of its own.
+    place: &'static str,
     kind: TableKind,
     steps: Steps,
     update_percent: u8,
@@ -355,15 +362,44 @@ impl TableUnderLoad {
         clients: u32,
     ) -> Result<TableUnderLoad, BenchError> {
         let table = shared.borrow_mut().table(kind, workload)?;
-        Ok(TableUnderLoad {
+        Ok(TableUnderLoad::of(shared, (table, ""), kind, workload, clients))
+    }
+
+    /// The same in a database of one partition, which has so many tables, all others empty.
+    pub fn inside(
+        shared: &Shared,
+        kind: &TableKind,
+        workload: &Workload,
+        clients: u32,
+        tables: u32,
+    ) -> Result<TableUnderLoad, BenchError> {
+        let mut ours = shared.borrow_mut();
+        let (database, table) = ours.database(kind, workload)?;
+        for number in 1..tables {
+            ours.client.create_table_in(&database, &format!("other_{number}"), Ours::columns())?;
+        }
+        drop(ours);
+        let place = if tables > 1 { ", among many tables of a database" } else { ", in a database" };
+        Ok(TableUnderLoad::of(shared, (table, place), kind, workload, clients))
+    }
+
+    fn of(
+        shared: &Shared,
+        (table, place): (Table, &'static str),
+        kind: &TableKind,
+        workload: &Workload,
+        clients: u32,
+    ) -> TableUnderLoad {
+        TableUnderLoad {
             shared: shared.clone(),
             table,
+            place,
             kind: kind.clone(),
             steps: Steps::new(workload),
             update_percent: workload.update_percent,
             value_bytes: workload.value_bytes,
             clients,
-        })
+        }
     }
 
     /// The table's name.
@@ -426,7 +462,7 @@ impl Subject for TableUnderLoad {
             100 => "put".into(),
             percent => format!("{percent} % put, the rest get"),
         };
-        format!("understudy {}, {what}", self.kind.in_words())
+        format!("understudy {}{}, {what}", self.kind.in_words(), self.place)
     }
 
     fn settings(&self) -> String {

@@ -1,8 +1,9 @@
 //! Layer 6: workloads, comparisons, figures.
 //!
-//! Eight benches, each a function that takes its options, a writer for progress and a receiver for lines:
+//! Nine benches, each a function that takes its options, a writer for progress and a receiver for lines:
 //! [`log()`] (the write-ahead log against a bare thread), [`ycsb()`] (policies against each other),
 //! [`compare()`] (against Redis and PostgreSQL), [`sql()`] (the SQL gateway beside PostgreSQL),
+//! [`databases()`] (tables in a database, and pgbench beside PostgreSQL),
 //! [`tpcc()`] (TPC-C's tables and transactions on both), [`calls()`] (procedures), [`txn()`] (transactions
 //! over partitions) and [`gleambook()`] (the experiments of the AsterixDB replication document). A [`Line`]
 //! is one comparison and one JSON object. How rounds are made and counted is in [`subject`], who decides why
@@ -14,6 +15,7 @@ mod client_pool;
 mod closed;
 pub mod cluster;
 mod compare;
+mod databases;
 pub mod error;
 mod explain;
 pub mod generate;
@@ -36,6 +38,7 @@ pub use appends::{LOG_LINES, LogOptions, log};
 pub use calls::{CALL_LINES, CallsOptions, calls};
 pub use cluster::Target;
 pub use compare::{CompareOptions, Peer, compare};
+pub use databases::{DATABASE_LINES, DatabasesOptions, databases};
 pub use error::BenchError;
 pub use generate::{Distribution, Workload};
 pub use gleambook::{GleambookOptions, gleambook};

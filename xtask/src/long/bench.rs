@@ -37,6 +37,18 @@ pub(super) fn tpcc(root: &Path) -> Result<Measured, String> {
     measure(root, &["bench", "tpcc", "--json"])
 }
 
+/// Tables in a database, and pgbench beside PostgreSQL; the bank over six partitions with ten million accounts.
+pub(super) fn databases(root: &Path) -> Result<Measured, String> {
+    let but_global = "put-in,get-in,get-among,pgbench-tpcb-vs,pgbench-select,pgbench-init";
+    several(
+        root,
+        &[
+            &format!("bench databases --json --only {but_global}"),
+            "bench databases --json --only pgbench-tpcb-global --scale 100",
+        ],
+    )
+}
+
 /// The H-Store document's: calls, the ladder with calls shipped, TPC-C in memory with ten terminals for each
 /// warehouse, as the specification has them.
 pub(super) fn procedures(root: &Path) -> Result<Measured, String> {
@@ -46,6 +58,11 @@ pub(super) fn procedures(root: &Path) -> Result<Measured, String> {
         "bench tpcc --by procedure --json",
         "bench tpcc --by procedure --engine memory --clients 20 --json",
     ];
+    several(root, &all)
+}
+
+/// One bench after the other.
+fn several(root: &Path, all: &[&str]) -> Result<Measured, String> {
     let mut both = Measured { text: String::new(), wrong: Vec::new() };
     for words in all {
         let measured = measure(root, &words.split(' ').collect::<Vec<_>>())?;

@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 /// missed.
 type Part = (&'static str, &'static str, fn(&Path) -> Result<Measured, String>);
 
-const PARTS: [Part; 16] = [
+const PARTS: [Part; 17] = [
     ("sim", "Simulator", sim::seeds),
     ("plants", "Planted bugs", sim::plants),
     ("crash", "Power losses and failing calls", crash::all),
@@ -33,6 +33,7 @@ const PARTS: [Part; 16] = [
     ("postgres", "Beside PostgreSQL", bench::postgres),
     ("sql", "SQL beside PostgreSQL", bench::sql),
     ("tpcc", "TPC-C beside PostgreSQL", bench::tpcc),
+    ("databases", "Databases, and pgbench beside PostgreSQL", bench::databases),
     ("procedures", "Procedures", bench::procedures),
     ("gleambook", "The AsterixDB document's experiments", gleambook::all),
 ];

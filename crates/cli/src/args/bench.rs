@@ -27,6 +27,8 @@ pub enum BenchCommand {
     Tpcc(TpccArgs),
     /// Calls of a procedure that reads and writes one row: compiled in, and in the language for users.
     Calls(CallsArgs),
+    /// Tables in a database, and pgbench unchanged, on us and on PostgreSQL.
+    Databases(DatabasesArgs),
     /// Transactions over partitions, lazy and synchronous persistence, and a server that fails.
     Txn(TxnArgs),
     /// The experiments of the AsterixDB replication document: ingestion, queries, failover, failback; and
@@ -260,6 +262,40 @@ pub struct CallsArgs {
     /// What backups are sent of a call.
     #[arg(long, value_enum, default_value_t = super::cluster::ShipArg::Effects)]
     pub ship: super::cluster::ShipArg,
+}
+
+/// `understudy bench databases`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  understudy bench databases
+  understudy bench databases --only pgbench-tpcb,pgbench-select --seconds 10
+  understudy bench databases --only pgbench-tpcb-global --scale 100 --policy async
+
+A table in a database beside one with a partition of its own, a table among many, and pgbench as PostgreSQL has it (-i, its own
+transaction, -S) beside PostgreSQL with two synchronous standbys. Rounds with pgbench last whole seconds. Behind them the sums of
+accounts, tellers, branches and history must be equal, and all replicas must have the same rows; aborts of a transaction are in the line.")]
+pub struct DatabasesArgs {
+    /// What every bench takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Records of a table that is not pgbench's.
+    #[arg(long, default_value_t = 10_000)]
+    pub records: u64,
+    /// Bytes of a record's value.
+    #[arg(long, default_value_t = 1_024)]
+    pub value_bytes: usize,
+    /// Clients, pgbench's too, each of which waits for its answer.
+    #[arg(long, default_value_t = 10)]
+    pub clients: u32,
+    /// pgbench's scale: 100,000 accounts each.
+    #[arg(long, default_value_t = 10)]
+    pub scale: u32,
+    /// Tables of the database that has many.
+    #[arg(long, default_value_t = 1_000)]
+    pub tables: u32,
+    /// Policy of our databases.
+    #[arg(long, default_value = "durable")]
+    pub policy: String,
 }
 
 /// `understudy bench txn`.

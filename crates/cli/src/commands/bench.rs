@@ -1,16 +1,16 @@
 //! `bench`.
 
 use crate::args::bench::{
-    BenchCommand, CallsArgs, CommonArgs, CompareArgs, GleambookArgs, LoadArgs, LogArgs, SqlArgs, TpccArgs,
-    TpccByArg, TxnArgs, YcsbArgs,
+    BenchCommand, CallsArgs, CommonArgs, CompareArgs, DatabasesArgs, GleambookArgs, LoadArgs, LogArgs,
+    SqlArgs, TpccArgs, TpccByArg, TxnArgs, YcsbArgs,
 };
 use crate::args::cluster::{EngineArg, LogArg};
 use crate::connect::Context;
 use bench::cluster::TableKind;
 use bench::gleambook::Progress;
 use bench::{
-    BenchError, CallsOptions, Common, CompareOptions, CustomTable, GleambookOptions, Line, LoadSize,
-    LogOptions, Offer, SqlOptions, Sweep, TpccOptions, TxnOptions, YcsbOptions,
+    BenchError, CallsOptions, Common, CompareOptions, CustomTable, DatabasesOptions, GleambookOptions, Line,
+    LoadSize, LogOptions, Offer, SqlOptions, Sweep, TpccOptions, TxnOptions, YcsbOptions,
 };
 use ops::Failure;
 use std::io::stderr;
@@ -38,6 +38,7 @@ fn lines(command: BenchCommand, context: &mut Context) -> Result<(), Failure> {
         BenchCommand::Sql(args) => bench::sql(&sql(args), &mut stderr(), &mut emit),
         BenchCommand::Tpcc(args) => bench::tpcc(&tpcc(args), &mut stderr(), &mut emit),
         BenchCommand::Calls(args) => bench::calls(&calls(args), &mut stderr(), &mut emit),
+        BenchCommand::Databases(args) => bench::databases(&databases(args), &mut stderr(), &mut emit),
         BenchCommand::Compare(args) => bench::compare(&compare(args), &mut stderr(), &mut emit),
         BenchCommand::Gleambook(_) | BenchCommand::Txn(_) => {
             unreachable!("they have no lines and were taken above")
@@ -197,6 +198,18 @@ fn calls(args: CallsArgs) -> CallsOptions {
         clients: args.clients,
         kind,
         ..CallsOptions::default()
+    }
+}
+
+fn databases(args: DatabasesArgs) -> DatabasesOptions {
+    let (records, value_bytes, clients) = (args.records, args.value_bytes, args.clients);
+    DatabasesOptions {
+        common: common(args.common),
+        load: LoadSize { records, value_bytes, clients, partitions: 1 },
+        scale: args.scale,
+        tables: args.tables,
+        policy: args.policy,
+        ..DatabasesOptions::default()
     }
 }
 

@@ -14,7 +14,7 @@
 pub mod apply;
 pub mod carry;
 
-use crate::bind::{folded, table_name};
+use crate::bind::{folded, parts, table_name};
 use crate::catalog::Catalog;
 use crate::columns;
 use crate::constraints::define::{self, Declared};
@@ -96,7 +96,12 @@ pub fn read(alter: &AlterTable) -> Result<Altering, Failure> {
                 steps.push(Step::Rename(folded(old_column_name), folded(new_column_name)));
             }
             AlterTableOperation::RenameTable { table_name: RenameTableNameKind::To(name) } => {
-                steps.push(Step::RenameTable(table_name(name)?));
+                // It stays in its schema.
+                let renamed = match (parts(&alter.name)?.as_slice(), parts(name)?.as_slice()) {
+                    ([schema, _], [own]) if schema != "public" => format!("{schema}.{own}"),
+                    _ => table_name(name)?,
+                };
+                steps.push(Step::RenameTable(renamed));
             }
             AlterTableOperation::RenameConstraint { old_name, new_name } => {
                 steps.push(Step::RenameConstraint(folded(old_name), folded(new_name)));
@@ -130,11 +135,11 @@ pub fn is_ownership(catalog: &Catalog, alter: &AlterTable) -> Result<bool, Failu
     Ok(true)
 }
 
-/// True for an ALTER SCHEMA that gives `public` to the one role: nothing is to be done.
-pub fn is_schemas_ownership(alter: &AlterSchema) -> Result<bool, Failure> {
-    let schema = crate::bind::parts(&alter.name)?;
-    if schema != ["public"] {
-        return Ok(false);
+/// True for an ALTER SCHEMA that gives a schema to the one role: nothing is to be done.
+pub fn is_schemas_ownership(catalog: &Catalog, alter: &AlterSchema) -> Result<bool, Failure> {
+    let schema = crate::bind::parts(&alter.name)?.concat();
+    if schema != "public" && catalog.schema(&schema).is_none() {
+        return Err(crate::schemas::missing(&schema));
     }
     for operation in &alter.operations {
         match operation {
@@ -146,7 +151,7 @@ pub fn is_schemas_ownership(alter: &AlterSchema) -> Result<bool, Failure> {
 }
 
 /// There is one role.
-fn owner(owner: &Owner) -> Result<(), Failure> {
+pub fn owner(owner: &Owner) -> Result<(), Failure> {
     match owner {
         Owner::Ident(name) if folded(name) != crate::USER => {
             Err(Failure::new("42704", format!("role \"{}\" does not exist", folded(name))))

@@ -3,13 +3,13 @@
 use super::{
     Binder, Comparison, Relation, Source, Typed, Use, Visible, What, folded, no_table, parts, table_name,
 };
+use crate::engine::{MOST_COLUMNS, packed_width};
 use crate::system;
 use crate::ty::Ty;
 use pg::{Failure, code};
-use sqlparser::ast::Query;
 use sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, Join, JoinConstraint, JoinOperator, TableAlias, TableFactor,
-    TableFunctionArgs, TableWithJoins,
+    Expr, FunctionArg, FunctionArgExpr, Join, JoinConstraint, JoinOperator, ObjectName, Query, TableAlias,
+    TableFactor, TableFunctionArgs, TableWithJoins,
 };
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
@@ -38,14 +38,55 @@ enum Side {
     Full,
 }
 
+impl Side {
+    /// True if every row of the left side stays with what it is joined to.
+    fn keeps_left(self) -> bool {
+        matches!(self, Side::Inner | Side::Left)
+    }
+}
+
+/// Which rows stay, and the condition.
+fn side(join: &Join) -> Result<(Side, &JoinConstraint), Failure> {
+    use JoinOperator as Op;
+    Ok(match &join.join_operator {
+        Op::Join(constraint) | Op::Inner(constraint) => (Side::Inner, constraint),
+        Op::Left(constraint) | Op::LeftOuter(constraint) => (Side::Left, constraint),
+        Op::Right(constraint) | Op::RightOuter(constraint) => (Side::Right, constraint),
+        Op::FullOuter(constraint) => (Side::Full, constraint),
+        Op::CrossJoin(constraint) => (Side::Inner, constraint),
+        _ => {
+            return Err(Failure::unsupported(
+                "this kind of join",
+                "use JOIN, LEFT JOIN, RIGHT JOIN or FULL JOIN",
+            ));
+        }
+    })
+}
+
+/// True for what may see what stands beside it.
+fn sees_others(factor: &TableFactor) -> bool {
+    match factor {
+        TableFactor::Derived { lateral, .. } => *lateral,
+        TableFactor::Table { args, .. } => args.is_some(),
+        TableFactor::Function { .. } | TableFactor::UNNEST { .. } => true,
+        _ => false,
+    }
+}
+
 impl Binder<'_> {
     /// The engine's text of a FROM. Its relations are added to the scope.
     pub(super) fn from(&mut self, from: &[TableWithJoins]) -> Result<String, Failure> {
         let mut texts = Vec::new();
         for one in from {
             let text = self.joined_tables(one)?;
-            // The engine would read a comma as a join like the others, from the left.
-            texts.push(if one.joins.is_empty() { text } else { format!("({text})") });
+            // The engine would read a comma as a join like the others, from the left. That comes to the same for
+            // inner and left joins, and without parentheses what is in them can see what stands before.
+            let bare = one.joins.iter().all(|join| side(join).is_ok_and(|(side, _)| side.keeps_left()));
+            let sees = std::iter::once(&one.relation).chain(one.joins.iter().map(|join| &join.relation));
+            texts.push(match one.joins.is_empty() || bare && sees.into_iter().any(sees_others) {
+                true => text,
+                false => format!("({text})"),
+            });
         }
         Ok(texts.join(" JOIN "))
     }
@@ -60,20 +101,18 @@ impl Binder<'_> {
     }
 
     fn join(&mut self, first: usize, left: &str, join: &Join) -> Result<String, Failure> {
-        use JoinOperator as Op;
-        let (side, constraint) = match &join.join_operator {
-            Op::Join(constraint) | Op::Inner(constraint) => (Side::Inner, constraint),
-            Op::Left(constraint) | Op::LeftOuter(constraint) => (Side::Left, constraint),
-            Op::Right(constraint) | Op::RightOuter(constraint) => (Side::Right, constraint),
-            Op::FullOuter(constraint) => (Side::Full, constraint),
-            Op::CrossJoin(constraint) => (Side::Inner, constraint),
-            _ => {
-                return Err(Failure::unsupported(
-                    "this kind of join",
-                    "use JOIN, LEFT JOIN, RIGHT JOIN or FULL JOIN",
-                ));
-            }
+        let (side, constraint) = side(join)?;
+        let asked = |factor: &TableFactor| {
+            let (TableFactor::Derived { lateral, .. } | TableFactor::Function { lateral, .. }) = factor
+            else {
+                return false;
+            };
+            *lateral
         };
+        if asked(&join.relation) && !side.keeps_left() {
+            return Err(Failure::new("42P10", "invalid reference to FROM-clause entry")
+                .detail("The combining JOIN type must be INNER or LEFT for a LATERAL reference."));
+        }
         let middle = self.scope().relations.len();
         let right = self.factor(&join.relation)?;
         let on = match constraint {
@@ -91,7 +130,7 @@ impl Binder<'_> {
                 let names = columns.iter().map(parts).collect::<Result<Vec<_>, _>>()?;
                 self.using(first, middle, side, &names.concat())?
             }
-            JoinConstraint::None if matches!(join.join_operator, Op::CrossJoin(_)) => {
+            JoinConstraint::None if matches!(join.join_operator, JoinOperator::CrossJoin(_)) => {
                 // The engine's CROSS JOIN would fix the order in which tables are read.
                 return Ok(format!("{left} JOIN {right}"));
             }
@@ -204,18 +243,13 @@ impl Binder<'_> {
                 }
                 self.relation(&table_name(name)?, alias.as_ref())
             }
-            TableFactor::Table { name, alias, args: Some(arguments), with_ordinality, .. } => {
-                let parts = parts(name)?;
-                match parts.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-                    [name] | ["pg_catalog" | "information_schema", name] if super::sets::gives_rows(name) => {
-                        self.set_in_from(name, arguments, alias.as_ref(), *with_ordinality)
-                    }
-                    _ => Err(Failure::unsupported(
-                        format!("function {name} in FROM"),
-                        "docs/sql.md lists those that give rows",
-                    )),
-                }
-            }
+            TableFactor::Table {
+                name,
+                alias,
+                args: Some(TableFunctionArgs { args, settings: None }),
+                with_ordinality,
+                ..
+            } => self.function_in_from(name, args, alias.as_ref(), *with_ordinality),
             TableFactor::UNNEST {
                 alias,
                 array_exprs,
@@ -224,8 +258,7 @@ impl Binder<'_> {
                 with_ordinality,
             } => {
                 let plain = |expr: &Expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr.clone()));
-                let args = array_exprs.iter().map(plain).collect();
-                let arguments = TableFunctionArgs { args, settings: None };
+                let arguments: Vec<FunctionArg> = array_exprs.iter().map(plain).collect();
                 self.set_in_from("unnest", &arguments, alias.as_ref(), *with_ordinality)
             }
             TableFactor::Derived { lateral: false, subquery, alias, sample: None } => {
@@ -237,14 +270,57 @@ impl Binder<'_> {
             TableFactor::NestedJoin { table_with_joins, alias: None } => {
                 Ok(format!("({})", self.joined_tables(table_with_joins)?))
             }
-            TableFactor::Derived { lateral: true, .. } => {
-                Err(Failure::unsupported("LATERAL", "use a join or a subquery in an expression"))
+            TableFactor::Derived { lateral: true, subquery, alias, sample: None } => {
+                self.lateral(subquery, alias.as_ref())
+            }
+            // A function in FROM sees what stands beside it, with LATERAL and without.
+            TableFactor::Function { name, args, alias, with_ordinality, .. } => {
+                self.function_in_from(name, args, alias.as_ref(), *with_ordinality)
             }
             other => {
                 let text: String = other.to_string().chars().take(60).collect();
                 Err(Failure::unsupported(format!("{text} in FROM"), "name a table or a subquery"))
             }
         }
+    }
+
+    /// A function that gives rows.
+    fn function_in_from(
+        &mut self,
+        name: &ObjectName,
+        arguments: &[FunctionArg],
+        alias: Option<&TableAlias>,
+        numbered: bool,
+    ) -> Result<String, Failure> {
+        let parts = parts(name)?;
+        match parts.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            [name] | ["pg_catalog" | "information_schema", name] if super::sets::gives_rows(name) => {
+                self.set_in_from(name, arguments, alias, numbered)
+            }
+            _ => Err(Failure::unsupported(
+                format!("function {name} in FROM"),
+                "docs/sql.md lists those that give rows",
+            )),
+        }
+    }
+
+    /// A subquery that sees what stands before it: all its rows for one row there are one value, and that is
+    /// a table's argument.
+    fn lateral(&mut self, subquery: &Query, alias: Option<&TableAlias>) -> Result<String, Failure> {
+        let (text, columns) = self.subquery(subquery)?;
+        if columns.len() > MOST_COLUMNS {
+            let message = format!("a LATERAL subquery has at most {MOST_COLUMNS} columns");
+            return Err(Failure::new("54011", message));
+        }
+        let width = packed_width(columns.len());
+        let name = alias.map_or_else(String::new, |alias| folded(&alias.name));
+        let engine = self.derived(&name, alias, &columns)?;
+        // A SELECT of nothing gives rows all the same.
+        let values = match columns.len() {
+            0 => "NULL".into(),
+            many => (0..many).map(|at| format!("o{at}")).collect::<Vec<_>>().join(", "),
+        };
+        Ok(format!("unpack{width}_((SELECT pack_({values}) FROM ({text}))) AS {engine}"))
     }
 
     /// A table, a view or a sequence.
@@ -275,7 +351,7 @@ impl Binder<'_> {
         for ((name, _), at) in columns.iter_mut().zip(other.schema.visible()) {
             name.clone_from(&other.schema.columns()[at].name);
         }
-        let engine = self.derived(&other.name, alias, &columns)?;
+        let engine = self.derived(self.catalog.placed(&other.name).1, alias, &columns)?;
         Ok(format!("({text}) AS {engine}"))
     }
 
@@ -307,9 +383,11 @@ impl Binder<'_> {
             let column = &table.schema.columns()[at];
             Visible { name: column.name.clone(), ty: Ty::of_column(column), what: What::Column(at) }
         });
+        let (schema, own) = self.catalog.placed(&table.name);
+        let schema = if alias.is_none() { schema.unwrap_or("public") } else { "" };
         let relation = Relation {
-            schema: if alias.is_none() { "public" } else { "" },
-            name: alias.map_or_else(|| table.name.clone(), |alias| folded(&alias.name)),
+            schema: schema.to_string().into(),
+            name: alias.map_or_else(|| own.to_string(), |alias| folded(&alias.name)),
             alias: engine.clone(),
             columns: columns.collect(),
             number: None,
@@ -335,7 +413,9 @@ impl Binder<'_> {
         let schema = if alias.is_none() { table.schema } else { "" };
         let name = alias.map_or_else(|| table.name.into(), |alias| folded(&alias.name));
         let number = (table.kind == "r").then_some(table.oid);
-        self.add(Relation { schema, name, alias: engine.clone(), columns, number, of: None }, alias)?;
+        let relation =
+            Relation { schema: schema.into(), name, alias: engine.clone(), columns, number, of: None };
+        self.add(relation, alias)?;
         Ok(format!("{} AS {engine}", mark(system::FIRST + system)))
     }
 
@@ -354,8 +434,8 @@ impl Binder<'_> {
         });
         let name = alias.map_or_else(|| name.to_string(), |alias| folded(&alias.name));
         let columns = columns.collect();
-        let relation = Relation { schema: "", name, alias: engine.clone(), columns, number: None, of: None };
-        self.add(relation, alias)?;
+        let (schema, number, of) = ("".into(), None, None);
+        self.add(Relation { schema, name, alias: engine.clone(), columns, number, of }, alias)?;
         Ok(engine)
     }
 

@@ -26,6 +26,7 @@ use crate::catalog::Catalog;
 use crate::ty::Ty;
 use pg::{Failure, code};
 use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use types::TableRecord;
@@ -192,7 +193,7 @@ enum What {
 #[derive(Clone, Debug)]
 struct Relation {
     /// The schema that may stand before its name; none if it has an alias.
-    schema: &'static str,
+    schema: Cow<'static, str>,
     /// The name by which its columns can be qualified.
     name: String,
     /// The engine's name.
@@ -361,7 +362,31 @@ pub fn parts(name: &ObjectName) -> Result<Vec<String>, Failure> {
     name.0.iter().map(part).collect()
 }
 
-/// A table's name, which may be qualified by the one schema that there is.
+/// The name in the catalog of what is to be made under this name: its schema must be there.
+pub fn new_name(catalog: &Catalog, name: &ObjectName) -> Result<String, Failure> {
+    let found = table_name(name)?;
+    match parts(name)?.as_slice() {
+        [schema, _] if schema != "public" && catalog.schema(schema).is_none() => {
+            Err(Failure::new("3F000", format!("schema \"{schema}\" does not exist")))
+        }
+        // The catalog would show it in that schema.
+        [own] if catalog.placed(own).0.is_some() => {
+            Err(Failure::unsupported(format!("the name \"{own}\""), "it begins with the name of a schema"))
+        }
+        _ => Ok(found),
+    }
+}
+
+/// An index's name, which may be qualified by its table's schema. No two in a database have one name.
+pub fn index_name(name: &ObjectName) -> Result<String, Failure> {
+    let found = table_name(name)?;
+    Ok(match parts(name)?.as_slice() {
+        [_, own] => own.clone(),
+        _ => found,
+    })
+}
+
+/// A table's name in the catalog: what is not in `public` has its schema, and a point, before it.
 pub fn table_name(name: &ObjectName) -> Result<String, Failure> {
     let parts = parts(name)?;
     match parts.as_slice() {
@@ -370,9 +395,8 @@ pub fn table_name(name: &ObjectName) -> Result<String, Failure> {
         [schema, _] if ["pg_catalog", "information_schema"].contains(&schema.as_str()) => Err(
             Failure::unsupported(format!("{name}"), "`understudy table list` shows tables and their columns"),
         ),
-        [schema, _] => Err(Failure::new("3F000", format!("schema \"{schema}\" does not exist"))
-            .hint("every table is in the schema public")),
-        _ => Err(Failure::unsupported(format!("the name {name}"), "name a table, or public and a table")),
+        [schema, table] => Ok(format!("{schema}.{table}")),
+        _ => Err(Failure::unsupported(format!("the name {name}"), "name a table, or its schema and it")),
     }
 }
 

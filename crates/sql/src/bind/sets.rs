@@ -7,7 +7,7 @@
 use super::{Binder, Relation, Typed, Visible, What, folded};
 use crate::ty::Ty;
 use pg::Failure;
-use sqlparser::ast::{Expr, FunctionArg, FunctionArgExpr, TableAlias, TableFunctionArgs};
+use sqlparser::ast::{Expr, FunctionArg, FunctionArgExpr, TableAlias};
 
 /// A call of such a function.
 struct Call {
@@ -166,15 +166,12 @@ impl Binder<'_> {
     pub(super) fn set_in_from(
         &mut self,
         name: &str,
-        arguments: &TableFunctionArgs,
+        arguments: &[FunctionArg],
         alias: Option<&TableAlias>,
         numbered: bool,
     ) -> Result<String, Failure> {
-        if arguments.settings.is_some() {
-            return Err(Failure::unsupported(format!("this call of {name}"), "give plain arguments"));
-        }
         let mut given = Vec::new();
-        for argument in &arguments.args {
+        for argument in arguments {
             let FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) = argument else {
                 return Err(Failure::unsupported(format!("this call of {name}"), "give plain arguments"));
             };
@@ -201,7 +198,8 @@ impl Binder<'_> {
             columns[0].name = folded(&alias.name);
         }
         let name = alias.map_or_else(|| name.to_string(), |alias| folded(&alias.name));
-        let relation = Relation { schema: "", name, alias: engine.clone(), columns, number: None, of: None };
+        let relation =
+            Relation { schema: "".into(), name, alias: engine.clone(), columns, number: None, of: None };
         self.add(relation, alias)?;
         Ok(format!("rows_({}) AS {engine}", call.count))
     }

@@ -119,7 +119,8 @@ impl Binder<'_> {
             None => (Vec::new(), (Rows::Slots(vec![Vec::new()]), self.params)),
             Some(query) => (columns, self.new_rows(query, &wanted, &defaults)?),
         };
-        let name = insert.table_alias.as_ref().map_or_else(|| table.name.clone(), |name| folded(&name.alias));
+        let own = || catalog.placed(&table.name).1.to_string();
+        let name = insert.table_alias.as_ref().map_or_else(own, |name| folded(&name.alias));
         let (conflict, arbiters, params) =
             conflict(catalog, &table, &name, &columns, insert.on.as_ref(), params)?;
         let told = Binder::new(catalog, &params);
@@ -163,7 +164,7 @@ impl Binder<'_> {
                 Visible { name: column.name.clone(), ty: Ty::of_column(column), what }
             });
             scope.relations.push(Relation {
-                schema: "",
+                schema: "".into(),
                 name: (*name).to_string(),
                 alias: alias.clone(),
                 columns: columns.collect(),
@@ -448,7 +449,7 @@ fn conflict(
         Some(OnInsert::OnConflict(on)) => on,
         Some(_) => return Err(Failure::unsupported("ON DUPLICATE KEY", "use ON CONFLICT")),
     };
-    let arbiters = arbiters(table, on.conflict_target.as_ref())?;
+    let arbiters = arbiters(catalog, table, on.conflict_target.as_ref())?;
     let update = match &on.action {
         OnConflictAction::DoNothing => return Ok((Conflict::Keep, arbiters, params)),
         OnConflictAction::DoUpdate(update) => update,
@@ -470,7 +471,11 @@ fn conflict(
 }
 
 /// What is unique by itself: the key, and what a constraint makes so.
-fn arbiters(table: &TableRecord, target: Option<&ConflictTarget>) -> Result<Arbiters, Failure> {
+fn arbiters(
+    catalog: &Catalog,
+    table: &TableRecord,
+    target: Option<&ConflictTarget>,
+) -> Result<Arbiters, Failure> {
     let valid = |one: &&Constraint| one.unique().is_some() && one.standing == Standing::Valid;
     let unique = || table.schema.constraints().iter().filter(valid);
     let of_key = || Arbiters { key: true, unique: Vec::new() };
@@ -478,7 +483,7 @@ fn arbiters(table: &TableRecord, target: Option<&ConflictTarget>) -> Result<Arbi
         None => return Ok(Arbiters { key: true, unique: unique().map(|one| one.number).collect() }),
         Some(ConflictTarget::OnConstraint(name)) => {
             let name = parts(name)?.concat();
-            if name == format!("{}_pkey", table.name) && !table.schema.has_hidden_key() {
+            if name == format!("{}_pkey", catalog.placed(&table.name).1) && !table.schema.has_hidden_key() {
                 return Ok(of_key());
             }
             let found = unique().find(|one| one.name == name);

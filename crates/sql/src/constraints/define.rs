@@ -193,19 +193,19 @@ impl Place<'_> {
             let (demand, wanted) = match &one.what {
                 What::Check(expr) => self.check(expr)?,
                 What::Unique(columns) => {
-                    let wanted = format!("{}_{}_key", self.name, columns.join("_"));
+                    let wanted = format!("{}_{}_key", self.own(), columns.join("_"));
                     (Demand::Unique(self.within_partition("UNIQUE", self.columns(columns)?)?), wanted)
                 }
                 What::UniqueIndex(columns) => {
-                    let wanted = format!("{}_{}_idx", self.name, columns.join("_"));
+                    let wanted = format!("{}_{}_idx", self.own(), columns.join("_"));
                     (Demand::Unique(self.within_partition("UNIQUE", self.columns(columns)?)?), wanted)
                 }
                 What::Index(columns) => {
-                    let wanted = format!("{}_{}_idx", self.name, columns.join("_"));
+                    let wanted = format!("{}_{}_idx", self.own(), columns.join("_"));
                     (Demand::Index(self.columns(columns)?), wanted)
                 }
                 What::Foreign(foreign) => {
-                    let wanted = format!("{}_{}_fkey", self.name, foreign.columns.join("_"));
+                    let wanted = format!("{}_{}_fkey", self.own(), foreign.columns.join("_"));
                     // Unique constraints of the same statement may be referred to.
                     let own = self.schema.clone().with_constraints(all.clone()).map_err(invalid)?;
                     let name = one.name.as_ref().unwrap_or(&wanted);
@@ -214,7 +214,7 @@ impl Place<'_> {
             };
             let known = |name: &str| {
                 let own = all.iter().any(|known| known.is_enforced() && known.name == name);
-                own || name == format!("{}_pkey", self.name)
+                own || name == format!("{}_pkey", self.own())
             };
             let is_index = matches!(demand, Demand::Unique(_) | Demand::Index(_));
             let taken = |name: &str| known(name) || is_index && self.relation(name);
@@ -235,6 +235,11 @@ impl Place<'_> {
         Ok(all)
     }
 
+    /// The table's name without its schema.
+    fn own(&self) -> &str {
+        self.catalog.placed(self.name).1
+    }
+
     /// True if a table has this name, or an index of one.
     fn relation(&self, name: &str) -> bool {
         name == self.name || self.catalog.has_relation(name)
@@ -243,8 +248,8 @@ impl Place<'_> {
     fn check(&self, expr: &Expr) -> Result<(Demand, String), Failure> {
         let used = check::columns(&check::as_record(self.name, self.schema), expr)?;
         let wanted = match used.as_slice() {
-            [one] => format!("{}_{}_check", self.name, self.schema.columns()[*one].name),
-            _ => format!("{}_check", self.name),
+            [one] => format!("{}_{}_check", self.own(), self.schema.columns()[*one].name),
+            _ => format!("{}_check", self.own()),
         };
         Ok((Demand::Check(expr.to_string()), wanted))
     }

@@ -174,6 +174,11 @@ impl CopyInput {
         Ok(format!("COPY {}", self.stored.rows))
     }
 
+    /// True if a transaction takes back what is stored when it is rolled back.
+    pub fn is_taken_back(&self) -> bool {
+        self.into == Into::Made
+    }
+
     /// The entries that stored its rows.
     pub fn acknowledged(&self) -> &Acknowledged {
         &self.stored.acknowledged

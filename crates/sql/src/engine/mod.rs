@@ -5,8 +5,10 @@ mod arrays;
 mod counted;
 pub mod encode;
 mod functions;
+mod packed;
 mod scan;
 
+pub use packed::{MOST_COLUMNS, packed_width};
 pub use scan::{Pages, scan_width};
 
 use crate::bind::Bound;
@@ -75,6 +77,7 @@ impl Engine {
         functions::register(&connection).map_err(broken)?;
         arrays::register(&connection).map_err(broken)?;
         counted::register(&connection).map_err(broken)?;
+        packed::register(&connection).map_err(broken)?;
         scan::register(&connection).map_err(broken)?;
         connection.pragma_update(None, "query_only", true).map_err(broken)?;
         Ok(Engine { connection })

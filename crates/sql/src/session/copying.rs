@@ -17,7 +17,8 @@ use wire::RowOp;
 
 impl SqlSession {
     /// The client is to send rows. Those of a table that the transaction has made are stored as they come,
-    /// where nobody else sees them; those of another one are the transaction's like any others.
+    /// where nobody else sees them, or, in a database of several partitions, where everybody does; those of
+    /// another one are the transaction's like any others.
     pub(super) async fn copy_in(&mut self, copy: &CopyIn, values: &Values) -> Result<Outcome, Failure> {
         self.settings.check_secured(&copy.table)?;
         let handle = self.evaluator.handle.clone();
@@ -35,6 +36,11 @@ impl SqlSession {
                 open.load(&handle, &copy.table).await?;
                 Into::Made
             }
+            Some(open) if open.emptied.contains(&copy.table.id) => {
+                let what = "rows of this COPY are stored as they come and stay, as the table was made or emptied at once";
+                self.warn("01000", what);
+                Into::Table
+            }
             Some(_) if copy.table.database().is_some() => Into::Transaction,
             Some(_) => {
                 let hint = "its rows are committed as they come: send it by itself, outside of BEGIN (drivers call it autocommit)";
@@ -50,7 +56,7 @@ impl SqlSession {
         let copying = self.copying.as_mut().ok_or_else(not_begun)?;
         let tag = copying.finish().await?;
         let kept = copying.kept();
-        if let Some(open) = &mut self.open {
+        if let Some(open) = self.open.as_mut().filter(|_| copying.is_taken_back()) {
             open.copied(copying.acknowledged());
         }
         self.copying = None;

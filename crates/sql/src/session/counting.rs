@@ -2,7 +2,7 @@
 
 use super::SqlSession;
 use crate::altering::{Altering, Step, carry};
-use crate::bind::{folded, table_name};
+use crate::bind::{folded, new_name, table_name};
 use crate::catalog::Catalog;
 use crate::constraints::violation;
 use crate::database::{self, as_of};
@@ -88,13 +88,13 @@ impl SqlSession {
     pub(super) async fn remove_definitions(&mut self, ids: &BTreeSet<TableId>) -> Result<(), Failure> {
         let catalog = self.tables().await?;
         if self.is_later() {
-            for other in catalog.others().filter(|other| ids.contains(&other.id)) {
+            for other in catalog.definitions().filter(|other| ids.contains(&other.id)) {
                 self.unmake(&catalog, other)?;
             }
             return Ok(());
         }
         let make = |catalog: &Catalog| {
-            let found = catalog.others().filter(|other| ids.contains(&other.id));
+            let found = catalog.definitions().filter(|other| ids.contains(&other.id));
             let drop =
                 found.map(|other| TableChange::Drop { table: other.id, schema: other.schema.version() });
             Ok(drop.collect())
@@ -108,7 +108,8 @@ impl SqlSession {
         if_not_exists: bool,
         options: &Counting,
     ) -> Result<(), Failure> {
-        let (name, catalog) = (table_name(name)?, self.tables().await?);
+        let catalog = self.tables().await?;
+        let name = new_name(&catalog, name)?;
         if catalog.has_relation(&name) {
             if if_not_exists {
                 self.note(format!("relation \"{name}\" already exists, skipping"));

@@ -82,6 +82,7 @@ impl SqlSession {
         match work {
             Work::Sequence(statement) => return self.sequence(statement).await,
             Work::View(statement) => return self.define_view(statement).await,
+            Work::Schema(statement) => return self.define_schema(statement).await,
             Work::Procedure(statement) => return self.define_procedure(statement).await,
             Work::AddIdentity(altering, counting) => return self.add_identity(altering, counting).await,
             _ => {}
@@ -95,11 +96,15 @@ impl SqlSession {
             Work::CreateTable(create) if !(apart && ddl::is_apart(create)) => {
                 let asked = ddl::in_database(create)?;
                 let name = asked.0.clone();
-                if !database::create_table(&handle, asked, create.if_not_exists).await? {
-                    self.note(format!("relation \"{name}\" already exists, skipping"));
+                match database::create_table(&handle, asked, create.if_not_exists).await? {
+                    true => self.empty(&[name]).await?,
+                    false => self.note(format!("relation \"{name}\" already exists, skipping")),
                 }
             }
-            Work::Truncate { names, restart } => database::truncate(&handle, names, *restart).await?,
+            Work::Truncate { names, restart } => {
+                database::truncate(&handle, names, *restart).await?;
+                self.empty(names).await?;
+            }
             Work::AddKey(key) => self.add_key(key).await?,
             Work::CreateTable(create) => {
                 ddl::create(&handle, ddl::request(create)?, create.if_not_exists).await?;
@@ -134,6 +139,14 @@ impl SqlSession {
             _ => {}
         }
         Ok(Outcome::Done(work.name().into()))
+    }
+
+    /// The open transaction, if there is one, has made or emptied these tables, which was done at once.
+    async fn empty(&mut self, names: &[String]) -> Result<(), Failure> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let catalog = self.evaluator.handle.current().await?;
+        open.emptied.extend(names.iter().filter_map(|name| Some(catalog.table(name)?.id)));
+        Ok(())
     }
 
     /// Something that the client may want to know.

@@ -4,7 +4,7 @@ use super::attributes::Attribute;
 use super::facts::Facts;
 use super::relations::{
     BTREE, DATABASE, LSM, MEMORY, OWNER, Of, PG_CATALOG, Relation, constraint_oid, database_oid, default_oid,
-    key_oid, schema_name, schema_oid, table_oid,
+    key_oid, place, schemas, table_oid,
 };
 use super::{Filling, array, dependencies, int, routines, text, truth, types};
 use crate::settings;
@@ -14,7 +14,7 @@ use ::types::data::{Identity, Value};
 /// Fills one of them. What there are no objects of has no rows.
 pub fn fill(name: &str, facts: &Facts, filling: &mut Filling) {
     match name {
-        "pg_namespace" => namespaces(filling),
+        "pg_namespace" => namespaces(facts, filling),
         "pg_class" => classes(facts, filling),
         "pg_attribute" => attributes(facts, filling),
         "pg_attrdef" => defaults(facts, filling),
@@ -49,10 +49,9 @@ pub fn fill(name: &str, facts: &Facts, filling: &mut Filling) {
     }
 }
 
-fn namespaces(filling: &mut Filling) {
-    for name in ["pg_catalog", "public", "information_schema", "understudy"] {
-        let oid = schema_oid(name).unwrap_or_default();
-        let rights = match name {
+fn namespaces(facts: &Facts, filling: &mut Filling) {
+    for (oid, name) in schemas(&facts.catalog) {
+        let rights = match name.as_str() {
             // Everybody may use it.
             "public" => {
                 array(Ty::AclArray, [format!("{0}=UC/{0}", crate::USER), format!("=U/{}", crate::USER)])
@@ -213,7 +212,7 @@ fn constraints(facts: &Facts, filling: &mut Filling) {
         }
         filling.row(&[
             ("oid", int(constraint_oid(table))),
-            ("conname", text(format!("{}_pkey", table.name))),
+            ("conname", text(format!("{}_pkey", relation.name))),
             ("connamespace", int(relation.schema)),
             ("contype", text("p")),
             ("convalidated", truth(true)),
@@ -353,7 +352,7 @@ fn parameters(facts: &Facts, filling: &mut Filling) {
 fn tables(facts: &Facts, filling: &mut Filling) {
     for relation in facts.relations().values().filter(|relation| relation.kind() == "r") {
         filling.row(&[
-            ("schemaname", text(schema_name(relation.schema).unwrap_or_default())),
+            ("schemaname", text(&*relation.schema_name)),
             ("tablename", text(&*relation.name)),
             ("tableowner", text(crate::USER)),
             ("hasindexes", truth(matches!(relation.of, Of::Table(_)))),
@@ -368,8 +367,8 @@ fn index_lines(facts: &Facts, filling: &mut Filling) {
     for relation in facts.relations().values() {
         let (Of::Key(table) | Of::Index(table, _)) = &relation.of else { continue };
         filling.row(&[
-            ("schemaname", text(schema_name(relation.schema).unwrap_or_default())),
-            ("tablename", text(&*table.name)),
+            ("schemaname", text(&*relation.schema_name)),
+            ("tablename", text(facts.catalog.placed(&table.name).1)),
             ("indexname", text(&*relation.name)),
             ("indexdef", text(super::functions::index_definition(relation, table))),
         ]);
@@ -409,7 +408,7 @@ fn sequences(facts: &Facts, filling: &mut Filling) {
             _ => Value::Null,
         };
         filling.row(&[
-            ("schemaname", text("public")),
+            ("schemaname", text(&*relation.schema_name)),
             ("sequencename", text(&*relation.name)),
             ("sequenceowner", text(crate::USER)),
             ("data_type", int(number_type(sequence.bits).oid())),
@@ -427,9 +426,10 @@ fn sequences(facts: &Facts, filling: &mut Filling) {
 fn views(facts: &Facts, filling: &mut Filling) {
     for view in facts.catalog.others() {
         let Some(definition) = crate::views::text(view) else { continue };
+        let ((_, schema), own) = place(&facts.catalog, &view.name);
         filling.row(&[
-            ("schemaname", text("public")),
-            ("viewname", text(&*view.name)),
+            ("schemaname", text(schema)),
+            ("viewname", text(own)),
             ("viewowner", text(crate::USER)),
             ("definition", text(format!(" {definition};"))),
         ]);

@@ -1,7 +1,7 @@
 //! Constraints beside keys, as PostgreSQL's catalogs and the standard's have them.
 
 use super::facts::Facts;
-use super::names::quoted;
+use super::names::{quoted, written};
 use super::relations::{Relation, index_oid, key_oid, table_oid};
 use super::{Filling, array, int, text, truth};
 use crate::catalog::Catalog;
@@ -160,7 +160,7 @@ pub fn definition(catalog: &Catalog, wanted: u32) -> Option<String> {
             let mut said = format!(
                 "FOREIGN KEY ({}) REFERENCES {}({})",
                 own(&table.schema, &reference.columns),
-                quoted(&parent.name),
+                written(catalog, &parent.name),
                 own(&parent.schema, &reference.parent_columns)
             );
             for (event, action) in [("UPDATE", reference.on_update), ("DELETE", reference.on_delete)] {
@@ -203,7 +203,7 @@ pub fn referential(facts: &Facts, filling: &mut Filling) {
                 let found = of(&parent).find(|one| one.number == number);
                 found.map_or(String::new(), |one| one.name.clone())
             }
-            _ => format!("{}_pkey", parent.name),
+            _ => format!("{}_pkey", facts.catalog.placed(&parent.name).1),
         };
         let database = || text(facts.catalog.database());
         filling.row(&[

@@ -8,7 +8,7 @@ use crate::engine::Reader;
 use crate::read::{Tables, Values};
 use crate::sequences::{SequenceValues, Sequences};
 use crate::system::attributes::{Attribute, literal};
-use crate::system::names::quoted;
+use crate::system::names::written;
 use crate::system::relations::{Relation, relations};
 use crate::system::sessions::Sessions;
 use crate::txn::View;
@@ -102,7 +102,7 @@ impl Facts {
     pub fn default_of(&self, attribute: &Attribute) -> Option<String> {
         let Some(id) = attribute.sequence else { return attribute.default.clone() };
         let (name, _) = self.catalog.sequence_by_id(TableId(id))?;
-        Some(format!("nextval({}::regclass)", literal(&quoted(name))))
+        Some(format!("nextval({}::regclass)", literal(&written(&self.catalog, name))))
     }
 
     /// Does something with sequences, and waits for it. The threads of queries may.

@@ -234,8 +234,10 @@ fn constraint(facts: &Facts, oid: u32) -> Option<String> {
 
 /// The statement that would make an index.
 pub fn index_definition(relation: &Relation, table: &TableRecord) -> String {
-    let schema = schema_name(relation.schema).unwrap_or_default();
-    let (index, name) = (quoted(&relation.name), quoted(&table.name));
+    let schema = quoted(&relation.schema_name);
+    // Without its schema, which the index is in as well.
+    let own = table.name.strip_prefix(&format!("{}.", relation.schema_name)).unwrap_or(&table.name);
+    let (index, name) = (quoted(&relation.name), quoted(own));
     let names: Vec<String> = relation.attributes().iter().map(|column| quoted(&column.name)).collect();
     let unique = match &relation.of {
         Of::Key(_) => true,
@@ -340,12 +342,14 @@ fn rights(all: &mut Vec<Asking>) {
     add(all, "has_table_privilege", &[Text, Oid, Text], Bool, |facts, a| {
         Ok(allowed(relation(facts, oid(&a[1])), &a[2]))
     });
-    add(all, "has_schema_privilege", &[Text, Text], Bool, |_, a| match schema_oid(words(&a[0])) {
-        Some(_) => Ok(Value::Bool(true)),
-        None => Err(Failure::new("3F000", format!("schema \"{}\" does not exist", words(&a[0])))),
+    add(all, "has_schema_privilege", &[Text, Text], Bool, |facts, a| {
+        match schema_oid(&facts.catalog, words(&a[0])) {
+            Some(_) => Ok(Value::Bool(true)),
+            None => Err(crate::schemas::missing(words(&a[0]))),
+        }
     });
-    add(all, "has_schema_privilege", &[Oid, Text], Bool, |_, a| {
-        Ok(schema_name(oid(&a[0])).map_or(Value::Null, |_| Value::Bool(true)))
+    add(all, "has_schema_privilege", &[Oid, Text], Bool, |facts, a| {
+        Ok(schema_name(&facts.catalog, oid(&a[0])).map_or(Value::Null, |_| Value::Bool(true)))
     });
     for arguments in [&[Text, Text][..], &[Oid, Text]] {
         for name in

@@ -3,6 +3,7 @@
 use super::facts::Facts;
 use super::relations::{Relation, schema_name, schema_oid, table_oid};
 use super::types;
+use crate::catalog::Catalog;
 use crate::ty::Ty;
 use ::types::TableRecord;
 use pg::{Failure, code};
@@ -16,11 +17,11 @@ pub fn shown(facts: &Facts, ty: Ty, oid: i64) -> String {
         Ty::Regclass => relation(facts, oid).map(|relation| match relation.is_visible() {
             true => quoted(&relation.name),
             false => {
-                format!("{}.{}", schema_name(relation.schema).unwrap_or_default(), quoted(&relation.name))
+                format!("{}.{}", quoted(&relation.schema_name), quoted(&relation.name))
             }
         }),
         Ty::Regtype => types::format(oid, -1),
-        Ty::Regnamespace => schema_name(oid).map(Into::into),
+        Ty::Regnamespace => schema_name(&facts.catalog, oid).map(|name| quoted(&name)),
         Ty::Regproc => types::function_name(oid)
             .map(Into::into)
             .or_else(|| procedure(facts, |other| table_oid(other) == oid).map(|other| quoted(&other.name))),
@@ -48,6 +49,14 @@ pub fn quoted(name: &str) -> String {
     match plain && !reserved {
         true => name.into(),
         false => format!("\"{}\"", name.replace('"', "\"\"")),
+    }
+}
+
+/// A relation's name as a statement names it: with its schema, unless that is `public`.
+pub fn written(catalog: &Catalog, name: &str) -> String {
+    match catalog.placed(name) {
+        (Some(schema), own) => format!("{}.{}", quoted(schema), quoted(own)),
+        (None, own) => quoted(own),
     }
 }
 
@@ -102,13 +111,13 @@ pub fn find(facts: &Facts, ty: Ty, text: &str) -> Result<Option<i64>, Failure> {
             let named = facts.relations().values().filter(|relation| relation.name == *name);
             let mut found = named.filter(|relation| match schema {
                 None => relation.is_visible(),
-                Some(schema) => schema_name(relation.schema) == Some(schema),
+                Some(schema) => relation.schema_name == schema,
             });
             // Of two with this name PostgreSQL's own is found first.
             found.by_ref().min_by_key(|relation| relation.oid >= 16_384).map(|relation| relation.oid.into())
         }
         Ty::Regtype => types::find(text).map(i64::from),
-        Ty::Regnamespace => schema_oid(name).map(i64::from),
+        Ty::Regnamespace => schema_oid(&facts.catalog, name).map(i64::from),
         Ty::Regproc => types::function(name)
             .or_else(|| procedure(facts, |other| other.name == *name).map(table_oid))
             .map(i64::from),

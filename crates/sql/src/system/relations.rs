@@ -53,8 +53,10 @@ pub struct Relation {
     pub oid: u32,
     /// Its name.
     pub name: String,
-    /// Its schema.
+    /// Its schema's number.
     pub schema: u32,
+    /// Its schema's name.
+    pub schema_name: String,
     /// What it is.
     pub of: Of,
 }
@@ -102,22 +104,24 @@ pub fn index_oid(table: &TableRecord, index: &IndexRecord) -> u32 {
 /// All relations.
 pub fn relations(catalog: &Catalog) -> Vec<Relation> {
     let mut found = Vec::new();
+    let mut add = |oid: u32, name: &str, (schema, schema_name): (u32, &str), of: Of| {
+        let (name, schema_name) = (name.into(), schema_name.into());
+        found.push(Relation { oid, name, schema, schema_name, of });
+    };
     for table in catalog.all() {
-        let schema = if system::is_reserved(&table.name) { UNDERSTUDY } else { PUBLIC };
-        let (name, of) = (table.name.clone(), Of::Table(table.clone()));
-        found.push(Relation { oid: table_oid(table), name, schema, of });
+        let (schema, own) = place(catalog, &table.name);
+        add(table_oid(table), own, schema, Of::Table(table.clone()));
         if !table.schema.has_hidden_key() {
-            let (name, of) = (format!("{}_pkey", table.name), Of::Key(table.clone()));
-            found.push(Relation { oid: key_oid(table), name, schema, of });
+            add(key_oid(table), &format!("{own}_pkey"), schema, Of::Key(table.clone()));
         }
         for index in constraints::indexes(table) {
             let (oid, name) = (index_oid(table, &index), index.name.clone());
-            found.push(Relation { oid, name, schema, of: Of::Index(table.clone(), index) });
+            add(oid, &name, schema, Of::Index(table.clone(), index));
         }
     }
     for other in catalog.others().filter(|other| other.schema.procedure().is_none()) {
-        let (name, of) = (other.name.clone(), Of::Other(other.clone()));
-        found.push(Relation { oid: table_oid(other), name, schema: PUBLIC, of });
+        let (schema, own) = place(catalog, &other.name);
+        add(table_oid(other), own, schema, Of::Other(other.clone()));
     }
     for table in all() {
         let schema = match table.schema {
@@ -125,13 +129,34 @@ pub fn relations(catalog: &Catalog) -> Vec<Relation> {
             "information_schema" => INFORMATION_SCHEMA,
             _ => UNDERSTUDY,
         };
-        found.push(Relation { oid: table.oid, name: table.name.into(), schema, of: Of::System(table) });
+        add(table.oid, table.name, (schema, table.schema), Of::System(table));
     }
     found
 }
 
+/// The schema of a relation, by number and name, and the relation's name there.
+pub fn place<'a>(catalog: &'a Catalog, name: &'a str) -> ((u32, &'a str), &'a str) {
+    if system::is_reserved(name) {
+        return ((UNDERSTUDY, "understudy"), name);
+    }
+    let (schema, own) = catalog.placed(name);
+    let found = schema.and_then(|schema| Some((table_oid(catalog.schema(schema)?), schema)));
+    (found.unwrap_or((PUBLIC, "public")), own)
+}
+
+/// All schemas, with their numbers: those that are always there first.
+pub fn schemas(catalog: &Catalog) -> Vec<(u32, String)> {
+    let always = [PG_CATALOG, PUBLIC, INFORMATION_SCHEMA, UNDERSTUDY];
+    let always = always.iter().filter_map(|oid| Some((*oid, fixed_schema(*oid)?.to_string())));
+    always.chain(catalog.schemas().map(|(name, schema)| (table_oid(schema), name.into()))).collect()
+}
+
 /// A schema's name.
-pub fn schema_name(oid: u32) -> Option<&'static str> {
+pub fn schema_name(catalog: &Catalog, oid: u32) -> Option<String> {
+    schemas(catalog).into_iter().find(|(known, _)| *known == oid).map(|(_, name)| name)
+}
+
+fn fixed_schema(oid: u32) -> Option<&'static str> {
     Some(match oid {
         PG_CATALOG => "pg_catalog",
         PUBLIC => "public",
@@ -142,10 +167,8 @@ pub fn schema_name(oid: u32) -> Option<&'static str> {
 }
 
 /// A schema's number.
-pub fn schema_oid(name: &str) -> Option<u32> {
-    [PG_CATALOG, PUBLIC, INFORMATION_SCHEMA, UNDERSTUDY]
-        .into_iter()
-        .find(|oid| schema_name(*oid) == Some(name))
+pub fn schema_oid(catalog: &Catalog, name: &str) -> Option<u32> {
+    schemas(catalog).into_iter().find(|(_, known)| known == name).map(|(oid, _)| oid)
 }
 
 impl Relation {

@@ -2,7 +2,7 @@
 
 use super::attributes::Attribute;
 use super::facts::Facts;
-use super::relations::{Of, Relation, schema_name};
+use super::relations::{Of, Relation, place, schemas};
 use super::{Filling, all, int, text};
 use crate::ty::Ty;
 use ::types::TableRecord;
@@ -32,7 +32,7 @@ fn database(facts: &Facts) -> Value {
 }
 
 fn schema(relation: &Relation) -> Value {
-    text(schema_name(relation.schema).unwrap_or_default())
+    text(&*relation.schema_name)
 }
 
 fn yes(truth: bool) -> Value {
@@ -40,7 +40,7 @@ fn yes(truth: bool) -> Value {
 }
 
 fn schemata(facts: &Facts, filling: &mut Filling) {
-    for name in ["pg_catalog", "public", "information_schema", "understudy"] {
+    for (_, name) in schemas(&facts.catalog) {
         filling.row(&[
             ("catalog_name", database(facts)),
             ("schema_name", text(name)),
@@ -148,7 +148,7 @@ fn constraints(facts: &Facts, filling: &mut Filling) {
                 ("constraint_name", text(name)),
                 ("table_catalog", database(facts)),
                 ("table_schema", schema(relation)),
-                ("table_name", text(&*table.name)),
+                ("table_name", text(&*relation.name)),
                 ("constraint_type", text(kind)),
                 ("is_deferrable", yes(deferred.is_some())),
                 ("initially_deferred", yes(deferred == Some(true))),
@@ -156,7 +156,7 @@ fn constraints(facts: &Facts, filling: &mut Filling) {
             ]);
         };
         if !table.schema.has_hidden_key() {
-            add(format!("{}_pkey", table.name), "PRIMARY KEY", None);
+            add(format!("{}_pkey", relation.name), "PRIMARY KEY", None);
         }
         for one in super::constraints::of(table) {
             match &one.demand {
@@ -184,7 +184,8 @@ type Used = (String, Arc<TableRecord>, Vec<usize>, Option<Vec<usize>>);
 fn used(facts: &Facts, table: &Arc<TableRecord>, ordered: bool) -> Vec<Used> {
     let mut all = Vec::new();
     if !table.schema.has_hidden_key() {
-        all.push((format!("{}_pkey", table.name), table.clone(), table.schema.key().to_vec(), None));
+        let own = facts.catalog.placed(&table.name).1;
+        all.push((format!("{own}_pkey"), table.clone(), table.schema.key().to_vec(), None));
     }
     for one in super::constraints::of(table) {
         let (of, columns, places) = match &one.demand {
@@ -216,7 +217,7 @@ fn key_columns(facts: &Facts, filling: &mut Filling, ordered: bool) {
                     ("constraint_name", text(&*name)),
                     ("table_catalog", database(facts)),
                     ("table_schema", schema(relation)),
-                    ("table_name", text(&*of.name)),
+                    ("table_name", text(facts.catalog.placed(&of.name).1)),
                     ("column_name", text(&*of.schema.columns()[*column].name)),
                 ];
                 if ordered {
@@ -253,10 +254,11 @@ fn sequences(facts: &Facts, filling: &mut Filling) {
 fn views(facts: &Facts, filling: &mut Filling) {
     for view in facts.catalog.others() {
         let Some(definition) = crate::views::text(view) else { continue };
+        let ((_, schema), own) = place(&facts.catalog, &view.name);
         filling.row(&[
             ("table_catalog", database(facts)),
-            ("table_schema", text("public")),
-            ("table_name", text(&*view.name)),
+            ("table_schema", text(schema)),
+            ("table_name", text(own)),
             ("view_definition", text(format!(" {definition};"))),
             ("check_option", text("NONE")),
             ("is_updatable", yes(false)),

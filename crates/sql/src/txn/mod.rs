@@ -39,7 +39,7 @@ use bytes::Bytes;
 use client::Table;
 use keeper::Keeper;
 use pg::{Cancel, Failure, code};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -97,6 +97,8 @@ pub struct Open {
     pub now: i64,
     /// Tables were created or dropped in it, which is done at once.
     pub defined: bool,
+    /// Those of them that it has made or emptied.
+    pub emptied: BTreeSet<TableId>,
     /// Parameters as they are after a ROLLBACK.
     pub before: Settings,
     /// A statement has read or written.
@@ -130,6 +132,7 @@ impl Open {
             isolation: modes.isolation.unwrap_or_else(|| settings.isolation()),
             now,
             defined: false,
+            emptied: BTreeSet::new(),
             before: settings.clone(),
             queried: false,
             view: View::lasting(),

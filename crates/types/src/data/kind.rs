@@ -1,5 +1,5 @@
-//! What has a name among a database's tables and is none: sequences, views and procedures. They have a
-//! definition in the catalog like tables, and no row.
+//! What has a name among a database's tables and is none: sequences, views, procedures and schemas. They have
+//! a definition in the catalog like tables, and no row.
 
 use super::schema::Column;
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,8 @@ pub enum Kind {
     View(String),
     /// A program that runs where the rows are. Its parameters are the columns that are not hidden.
     Procedure(Procedure),
+    /// A schema of SQL. Its name ends with a point, and the names of what is in it begin with that.
+    Schema,
 }
 
 /// The longest text of a procedure, in bytes.
@@ -96,6 +98,7 @@ impl Kind {
                 let long = procedure.source.len() > MAX_PROCEDURE_BYTES;
                 long.then(|| format!("the text of a procedure has at most {MAX_PROCEDURE_BYTES} bytes"))
             }
+            Kind::Schema => None,
             Kind::Sequence(sequence) => {
                 let Sequence { bits, start, step, least, most, .. } = *sequence;
                 let known = matches!(bits, 16 | 32 | 64) && step != 0 && least < most;
@@ -116,6 +119,7 @@ impl Kind {
             Kind::Sequence(_) => "sequence",
             Kind::View(_) => "view",
             Kind::Procedure(_) => "procedure",
+            Kind::Schema => "schema",
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::options::Common;
 use crate::subject::{Counters, Load, Sources, Subject, Way};
 use rustix::process::Signal;
 use std::fmt::Write as _;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use types::random::Random;
 
 const STANDBYS: u32 = 2;
 /// The database's own superuser; our servers trust this machine, and no other can reach them.
-const USER: &str = "postgres";
+pub const USER: &str = "postgres";
 
 fn peer(why: impl Into<String>) -> BenchError {
     BenchError::Peer { peer: "postgres", why: why.into() }
@@ -84,6 +84,11 @@ impl Servers {
     pub fn session(&mut self) -> Result<Session, BenchError> {
         let stream = self.servers[0].connect(Duration::from_secs(30)).map_err(peer)?;
         Session::start(stream, USER, "postgres")
+    }
+
+    /// Where the primary listens.
+    pub fn primary(&self) -> SocketAddr {
+        self.servers[0].address
     }
 
     /// Its first number.

@@ -55,8 +55,9 @@ SELECT row_number() OVER (ORDER BY id DESC), id FROM person ORDER BY id;
 SELECT id, lag(id) OVER (ORDER BY id), rank() OVER (PARTITION BY town ORDER BY id) FROM person ORDER BY id;
 -- differs: sum is no window function here
 SELECT sum(id) OVER (ORDER BY id) FROM person;
--- differs: LATERAL is refused by name
-SELECT t.id, p.name FROM town t, LATERAL (SELECT name FROM person WHERE town = t.id LIMIT 1) p;
+SELECT t.id, p.name FROM town t, LATERAL (SELECT name FROM person WHERE town = t.id ORDER BY name LIMIT 1) p ORDER BY 1;
+SELECT t.id, p.n FROM town t LEFT JOIN LATERAL (SELECT count(*) AS n FROM person WHERE town = t.id) p ON p.n > 0 ORDER BY 1;
+SELECT t.id, p.name FROM town t RIGHT JOIN LATERAL (SELECT name FROM person WHERE town = t.id) p ON true;
 -- differs: DISTINCT ON is refused by name
 SELECT DISTINCT ON (town) town, id FROM person ORDER BY town, id;
 WITH big AS (SELECT * FROM person WHERE pay > 100) SELECT count(*) FROM big;

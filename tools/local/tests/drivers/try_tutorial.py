@@ -13,7 +13,6 @@ from sqlalchemy.exc import *
 from sqlalchemy.orm import *
 
 REFUSED = [
-    "lateral",
     "window",
     "within_group",
     "json_cast",
