@@ -101,9 +101,12 @@ pub fn read(alter: &AlterTable) -> Result<Option<Constraining>, Failure> {
 }
 
 /// An index to be, of a table in a database.
-pub fn index(create: &CreateIndex, columns: Vec<String>) -> Result<Constraining, Failure> {
+pub fn index(
+    catalog: &Catalog,
+    create: &CreateIndex,
+    columns: Vec<String>) -> Result<Constraining, Failure> {
     let table = table_name(&create.table_name)?;
-    let name = create.name.as_ref().map(index_name).transpose()?;
+    let name = create.name.as_ref().map(|name| index_name(catalog, name)).transpose()?;
     let what = if create.unique { What::UniqueIndex(columns) } else { What::Index(columns) };
     let declared = Declared { name, what };
     let step = Step::Add { declared, not_valid: false, if_not_exists: create.if_not_exists };
@@ -118,7 +121,7 @@ pub fn drop_indexes(
 ) -> Result<Option<Constraining>, Failure> {
     let mut found: Option<Constraining> = None;
     for name in indexes {
-        let name = index_name(name)?;
+        let name = index_name(catalog, name)?;
         let index = |table: &&Arc<TableRecord>| {
             table.schema.constraint_named(&name).is_some_and(|one| one.named_index().is_some())
         };

@@ -50,7 +50,7 @@ pub fn create(catalog: &Catalog, create: &CreateIndex) -> Result<Change, Failure
     }
     let columns = create.columns.iter().map(plain).collect::<Result<Vec<_>, _>>()?;
     let name = match &create.name {
-        Some(name) => index_name(name)?,
+        Some(name) => index_name(catalog, name)?,
         None => free_name(catalog, &format!("{}_{}_idx", catalog.placed(&of).1, columns.join("_"))),
     };
     let mut change = Change { tag: "CREATE INDEX", requests: Vec::new() };
@@ -78,7 +78,7 @@ pub fn create_within(catalog: &Catalog, create: &CreateIndex) -> Result<Constrai
         return Err(Failure::new("42P01", format!("relation \"{of}\" does not exist")));
     }
     let columns = create.columns.iter().map(plain).collect::<Result<Vec<_>, _>>()?;
-    constraining::index(create, columns)
+    constraining::index(catalog, create, columns)
 }
 
 /// A name that nothing has.
@@ -133,7 +133,7 @@ fn refuse(create: &CreateIndex) -> Result<(), Failure> {
 /// True if these are indexes of tables that have partitions for themselves.
 pub fn are_bare(catalog: &Catalog, names: &[ObjectName]) -> Result<bool, Failure> {
     let bare = |name: &ObjectName| {
-        let name = index_name(name)?;
+        let name = index_name(catalog, name)?;
         let key = name.strip_suffix("_pkey").and_then(|of| catalog.table(of));
         let table = holder(catalog, &name).or_else(|| key.map(AsRef::as_ref));
         Ok(table.map_or(!catalog.is_of_database(), |table| table.database().is_none()))
@@ -150,7 +150,7 @@ pub fn are_bare(catalog: &Catalog, names: &[ObjectName]) -> Result<bool, Failure
 pub fn drop(catalog: &Catalog, names: &[ObjectName], if_exists: bool) -> Result<Change, Failure> {
     let mut change = Change { tag: "DROP INDEX", requests: Vec::new() };
     for name in names {
-        let name = index_name(name)?;
+        let name = index_name(catalog, name)?;
         match holder(catalog, &name) {
             Some(table) => {
                 let drop_index = Some(name);

@@ -242,7 +242,7 @@ fn options(parser: &mut Parser<'_>) -> Result<Counting, ParserError> {
             found.owner = Some(owner(parser)?);
         } else if parser.parse_keywords(&[Keyword::SEQUENCE, Keyword::NAME]) {
             let name = parser.parse_object_name(false)?;
-            found.name = name.0.last().and_then(|part| part.as_ident()).map(folded);
+            found.name = table_name(&name).ok();
         } else {
             return Ok(found);
         }
@@ -256,6 +256,9 @@ fn owner(parser: &mut Parser<'_>) -> Result<Option<(String, String)>, ParserErro
     let name = parser.parse_object_name(false)?;
     let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident()).map(folded).collect();
     match parts.as_slice() {
+        [schema, table, column] if schema != "public" => {
+            Ok(Some((format!("{schema}.{table}"), column.clone())))
+        }
         [.., table, column] => Ok(Some((table.clone(), column.clone()))),
         _ => Err(ParserError::ParserError("OWNED BY names a table and a column".into())),
     }

@@ -1,12 +1,17 @@
 //! What tools write and the parser does not know, in words that it knows: `FROM ONLY t`, as no table here has
-//! heirs, and `OPERATOR(pg_catalog.=) ANY (...)`.
+//! heirs, `OPERATOR(pg_catalog.=) ANY (...)`, and `INSERT ... OVERRIDING SYSTEM VALUE`, for which the parser has
+//! `INSERT OVERWRITE`: what somebody writes so himself is refused ([`overwrites`]).
 
 use sqlparser::keywords::{Keyword, RESERVED_FOR_TABLE_ALIAS};
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 /// The same statement without them.
 pub fn plain(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
-    if !tokens.iter().any(|token| is_word(token, Keyword::ONLY) || is_word(token, Keyword::OPERATOR)) {
+    let words = [Keyword::ONLY, Keyword::OPERATOR];
+    let says = |token: &TokenWithSpan| {
+        words.iter().any(|word| is_word(token, *word)) || named(token, "overriding")
+    };
+    if !tokens.iter().any(says) {
         return tokens;
     }
     let tokens: Vec<TokenWithSpan> =
@@ -19,12 +24,40 @@ pub fn plain(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         } else if let Some((operator, after)) = of_any(rest) {
             found.push(operator.clone());
             rest = after;
+        } else if let Some(after) = of_system(rest)
+            && let Some(at) = found.iter().rposition(|token| is_word(token, Keyword::INSERT))
+        {
+            found.insert(at + 1, TokenWithSpan::wrap(Token::make_keyword("OVERWRITE")));
+            rest = after;
         } else {
             found.push(first.clone());
             rest = after;
         }
     }
     found
+}
+
+/// True if a statement says `INSERT OVERWRITE`, which PostgreSQL does not know.
+pub fn overwrites(tokens: &[TokenWithSpan]) -> bool {
+    let mut words = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).peekable();
+    while let Some(token) = words.next() {
+        if is_word(token, Keyword::INSERT)
+            && words.peek().is_some_and(|next| is_word(next, Keyword::OVERWRITE))
+        {
+            return true;
+        }
+    }
+    false
+}
+
+fn named(token: &TokenWithSpan, name: &str) -> bool {
+    matches!(&token.token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(name))
+}
+
+/// `OVERRIDING SYSTEM VALUE`: what is behind it.
+fn of_system(tokens: &[TokenWithSpan]) -> Option<&[TokenWithSpan]> {
+    let [first, second, third, rest @ ..] = tokens else { return None };
+    (named(first, "overriding") && named(second, "system") && named(third, "value")).then_some(rest)
 }
 
 fn is_word(token: &TokenWithSpan, keyword: Keyword) -> bool {
@@ -76,6 +109,11 @@ mod tests {
             ("SELECT 1 OPERATOR(pg_catalog.=) ANY ('{1}')", "SELECT 1 = ANY ( '{1}' )"),
             ("SELECT 1 OPERATOR(pg_catalog.+) 2", "SELECT 1 OPERATOR ( pg_catalog . + ) 2"),
             ("SELECT 'FROM ONLY t'", "SELECT 'FROM ONLY t'"),
+            (
+                "INSERT INTO t (a) OVERRIDING system VALUE VALUES (1)",
+                "INSERT OVERWRITE INTO t ( a ) VALUES ( 1 )",
+            ),
+            ("SELECT overriding FROM t", "SELECT overriding FROM t"),
         ] {
             let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location();
             let said: Vec<String> = plain(tokens.expect("tokens"))

@@ -141,6 +141,9 @@ fn parse(text: &str) -> Result<Vec<Said>, Failure> {
     let tokens = Tokenizer::new(&dialect, text).tokenize_with_location();
     let tokens = tokens.map_err(|error| syntax(error.to_string()))?;
     check_chains(tokens.iter().map(|token| &token.token))?;
+    if plain::overwrites(&tokens) {
+        return Err(syntax("at or near \"OVERWRITE\"".into()));
+    }
     let tokens = plain::plain(numbering::in_order(&tokens).unwrap_or(tokens));
     let excludes = tokens.iter().any(|token| is_word(&token.token, Keyword::EXCLUDE));
     let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH).with_tokens_with_locations(tokens);

@@ -28,19 +28,9 @@ impl Binder<'_> {
 
     fn plain(&mut self, expr: &Expr) -> Result<Typed, Failure> {
         match expr {
-            Expr::Identifier(name) => self.column(None, name),
+            Expr::Identifier(name) => self.column(&[], name),
             Expr::CompoundIdentifier(names) => match names.as_slice() {
-                [table, name] => self.column(Some(table), name),
-                [schema, table, name] => {
-                    let (schema, table_name) = (folded(schema), folded(table));
-                    let named =
-                        |relation: &Relation| relation.schema == schema && relation.name == table_name;
-                    if !self.scopes.iter().any(|scope| scope.relations.iter().any(named)) {
-                        let message = format!("missing FROM-clause entry for table \"{table_name}\"");
-                        return Err(Failure::new("42P01", message));
-                    }
-                    self.column(Some(table), name)
-                }
+                [table @ .., name] if (1..=2).contains(&table.len()) => self.column(table, name),
                 _ => Err(unknown(expr)),
             },
             Expr::Value(value) => self.literal(&value.value),
@@ -86,11 +76,11 @@ impl Binder<'_> {
         }
     }
 
-    /// A column by its name.
-    fn column(&mut self, table: Option<&Ident>, name: &Ident) -> Result<Typed, Failure> {
-        let (wanted, name) = (table.map(folded), folded(name));
+    /// A column by its name. Its table may stand before it, and the table's schema before that.
+    fn column(&mut self, table: &[Ident], name: &Ident) -> Result<Typed, Failure> {
+        let (wanted, name) = (table.iter().map(folded).collect::<Vec<_>>(), folded(name));
         for level in (0..self.scopes.len()).rev() {
-            if let Some(found) = self.column_at(level, wanted.as_deref(), &name)? {
+            if let Some(found) = self.column_at(level, &wanted, &name)? {
                 let (relation, visible) = found;
                 if level + 1 < self.scopes.len() && self.scope().in_aggregate {
                     // It might be the outer SELECT's aggregate.
@@ -103,7 +93,7 @@ impl Binder<'_> {
                 return self.visible(level, relation, &visible);
             }
         }
-        if table.is_none()
+        if table.is_empty()
             && [
                 "current_date",
                 "current_timestamp",
@@ -118,31 +108,32 @@ impl Binder<'_> {
         {
             return self.keyword(&name);
         }
-        let named = |table: &String| {
-            self.scopes.iter().any(|scope| scope.relations.iter().any(|relation| relation.name == *table))
+        let mut relations = self.scopes.iter().flat_map(|scope| &scope.relations);
+        let Some(table) = wanted.last() else {
+            return Err(Failure::new("42703", format!("column \"{name}\" does not exist")));
         };
-        if let Some(table) = wanted.as_ref().filter(|table| !named(table)) {
+        if !relations.any(|relation| relation.is_called(&wanted)) {
             return Err(Failure::new("42P01", format!("missing FROM-clause entry for table \"{table}\"")));
         }
-        let qualified = wanted.map_or(format!("\"{name}\""), |table| format!("{table}.{name}"));
+        let qualified = format!("{table}.{name}");
         Err(Failure::new("42703", format!("column {qualified} does not exist")))
     }
 
     fn column_at(
         &self,
         level: usize,
-        table: Option<&str>,
+        table: &[String],
         name: &str,
     ) -> Result<Option<(Option<usize>, Visible)>, Failure> {
         let scope = &self.scopes[level];
-        if table.is_none()
+        if table.is_empty()
             && let Some(merged) = scope.merged.iter().find(|column| column.name == name)
         {
             return Ok(Some((None, merged.clone())));
         }
         let mut found = None;
         for (at, relation) in scope.relations.iter().enumerate() {
-            if table.is_some_and(|table| table != relation.name) {
+            if !relation.is_called(table) {
                 continue;
             }
             for column in relation.columns.iter().filter(|column| column.name == name) {
@@ -493,8 +484,8 @@ pub(super) fn unknown(expr: &Expr) -> Failure {
 }
 
 /// The column `tableoid` of a system table: its number, and null where an outer join has no row of it.
-fn catalog_number(scope: &Scope, table: Option<&str>) -> Result<Option<(Option<usize>, Visible)>, Failure> {
-    let named = |relation: &&Relation| table.is_none_or(|table| table == relation.name);
+fn catalog_number(scope: &Scope, table: &[String]) -> Result<Option<(Option<usize>, Visible)>, Failure> {
+    let named = |relation: &&Relation| relation.is_called(table);
     let mut numbered =
         scope.relations.iter().filter(named).filter_map(|relation| Some((relation, relation.number?)));
     let Some((relation, number)) = numbered.next() else { return Ok(None) };

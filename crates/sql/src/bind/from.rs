@@ -454,8 +454,8 @@ impl Binder<'_> {
                 column.name = folded(&alias.name);
             }
         }
-        if !relation.name.is_empty() && self.scope().relations.iter().any(|other| other.name == relation.name)
-        {
+        let taken = |other: &Relation| other.is_taken_for(&relation);
+        if !relation.name.is_empty() && self.scope().relations.iter().any(taken) {
             let message = format!("table name \"{}\" specified more than once", relation.name);
             return Err(Failure::new("42712", message));
         }

@@ -204,6 +204,24 @@ struct Relation {
     of: Option<Use>,
 }
 
+impl Relation {
+    /// True if this is its name, perhaps with its schema before it; or if there is none.
+    fn is_called(&self, name: &[String]) -> bool {
+        match name {
+            [] => true,
+            [table] => self.name == *table,
+            [schema, table] => self.schema == *schema && self.name == *table,
+            _ => false,
+        }
+    }
+
+    /// True if no query may have both: names without a schema, which aliases are, hide all others of that name.
+    fn is_taken_for(&self, other: &Relation) -> bool {
+        let alone = self.schema.is_empty() || other.schema.is_empty();
+        self.name == other.name && (alone || self.schema == other.schema)
+    }
+}
+
 /// What the expressions of one SELECT see.
 #[derive(Clone, Debug, Default)]
 struct Scope {
@@ -378,12 +396,13 @@ pub fn new_name(catalog: &Catalog, name: &ObjectName) -> Result<String, Failure>
 }
 
 /// An index's name, which may be qualified by its table's schema. No two in a database have one name.
-pub fn index_name(name: &ObjectName) -> Result<String, Failure> {
+pub fn index_name(catalog: &Catalog, name: &ObjectName) -> Result<String, Failure> {
     let found = table_name(name)?;
-    Ok(match parts(name)?.as_slice() {
-        [_, own] => own.clone(),
-        _ => found,
-    })
+    match parts(name)?.as_slice() {
+        [schema, _] if !crate::schemas::is_there(catalog, schema) => Err(crate::schemas::missing(schema)),
+        [_, own] => Ok(own.clone()),
+        _ => Ok(found),
+    }
 }
 
 /// A table's name in the catalog: what is not in `public` has its schema, and a point, before it.

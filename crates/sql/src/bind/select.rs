@@ -145,12 +145,11 @@ impl Binder<'_> {
                 SelectItem::ExprWithAlias { expr, alias } => items.push((folded(alias), self.expr(expr)?)),
                 SelectItem::Wildcard(options) => {
                     plain_star(options)?;
-                    self.star(None, &mut items)?;
+                    self.star(&[], &mut items)?;
                 }
                 SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), options) => {
                     plain_star(options)?;
-                    let name = parts(name)?;
-                    self.star(name.last().map(String::as_str), &mut items)?;
+                    self.star(&parts(name)?, &mut items)?;
                 }
                 other => return Err(Failure::unsupported(format!("{other} in a SELECT"), "name columns")),
             }
@@ -158,19 +157,19 @@ impl Binder<'_> {
         Ok(items)
     }
 
-    fn star(&mut self, table: Option<&str>, items: &mut Vec<(String, Typed)>) -> Result<(), Failure> {
+    fn star(&mut self, table: &[String], items: &mut Vec<(String, Typed)>) -> Result<(), Failure> {
         let level = self.scopes.len() - 1;
         let mut merged = Vec::new();
-        if table.is_none() {
+        if table.is_empty() {
             merged = self.scopes[level].merged.clone();
             for column in &merged {
                 items.push((column.name.clone(), self.visible(level, None, column)?));
             }
         }
         let relations: Vec<usize> = (0..self.scopes[level].relations.len())
-            .filter(|at| table.is_none_or(|table| self.scopes[level].relations[*at].name == table))
+            .filter(|at| self.scopes[level].relations[*at].is_called(table))
             .collect();
-        match (relations.is_empty(), table) {
+        match (relations.is_empty(), table.last()) {
             (true, Some(table)) => {
                 let message = format!("missing FROM-clause entry for table \"{table}\"");
                 return Err(Failure::new("42P01", message));

@@ -108,7 +108,7 @@ impl Binder<'_> {
             // DEFAULT VALUES
             None => Vec::new(),
         };
-        let (columns, defaults) = numbered(&table, given, insert.source.as_deref())?;
+        let (columns, defaults) = numbered(&table, given, (insert.source.as_deref(), insert.overwrite))?;
         let wanted: Vec<(String, Ty)> = columns
             .iter()
             .map(|at| &table.schema.columns()[*at])
@@ -286,11 +286,11 @@ enum Meaning {
 }
 
 /// The columns that an INSERT gives without those that it leaves to the cluster to number, and what DEFAULT
-/// means in each that it names.
+/// means in each that it names. `overriding`: it may give numbers that are the cluster's to give.
 fn numbered(
     table: &TableRecord,
     given: Vec<usize>,
-    query: Option<&Query>,
+    (query, overriding): (Option<&Query>, bool),
 ) -> Result<(Vec<usize>, Vec<Meaning>), Failure> {
     let rows = match query.map(|query| query.body.as_ref()) {
         Some(SetExpr::Values(values)) => &values.rows[..],
@@ -312,9 +312,9 @@ fn numbered(
             defaults.push(Meaning::Number);
             continue;
         }
-        if column.rules.identity == Some(Identity::Always) {
+        if column.rules.identity == Some(Identity::Always) && !overriding {
             let message = format!("cannot insert a non-DEFAULT value into column \"{name}\"");
-            return Err(Failure::new("428C9", message).hint("leave the column out"));
+            return Err(Failure::new("428C9", message).hint("leave the column out, or write OVERRIDING SYSTEM VALUE"));
         }
         if let Some(sequence) = numbering(column).filter(|_| count > 0) {
             columns.push(at);
@@ -536,7 +536,7 @@ fn refuse_rest(insert: &Insert) -> Result<(), Failure> {
     let found = [
         (insert.or.is_some() || insert.ignore || insert.replace_into, "this form of INSERT"),
         (
-            insert.overwrite || insert.partitioned.is_some() || !insert.assignments.is_empty(),
+            insert.partitioned.is_some() || !insert.assignments.is_empty(),
             "this form of INSERT",
         ),
         (insert.output.is_some() || insert.multi_table_insert_type.is_some(), "this form of INSERT"),

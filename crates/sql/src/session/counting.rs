@@ -34,7 +34,10 @@ impl SqlSession {
                     }
                     found => found?,
                 };
-                let rename = rename.as_ref().map(folded);
+                // It stays in its schema.
+                let place = table_name(name)?;
+                let place = catalog.placed(&place).0.map_or(String::new(), |schema| format!("{schema}."));
+                let rename = rename.as_ref().map(|to| format!("{place}{}", folded(to)));
                 self.alter_sequence(&catalog, found, (options, rename)).await?;
             }
             SequenceStatement::Drop { names, if_exists, cascade } => {

@@ -3,7 +3,7 @@
 use super::facts::Facts;
 use super::functions::{Asking, add, maybe, oid, words};
 use super::names::{must_find, quoted, relation};
-use super::relations::Relation;
+use super::relations::{Relation, place};
 use crate::ty::Ty::{Bool, Int8, Regclass, Text};
 use ::types::TableId;
 use ::types::data::Value;
@@ -80,7 +80,11 @@ pub(super) fn sequences(all: &mut Vec<Asking>) {
             return Err(Failure::new("42703", message));
         };
         let own = column.rules.sequence.and_then(|id| facts.catalog.sequence_by_id(TableId(id)));
-        maybe(own.map(|(name, _)| format!("public.{}", quoted(name))))
+        let ((_, schema), name) = match own {
+            Some((name, _)) => place(&facts.catalog, name),
+            None => return Ok(Value::Null),
+        };
+        maybe(Some(format!("{}.{}", quoted(schema), quoted(name))))
     });
 }
 

@@ -127,7 +127,11 @@ pub fn find(facts: &Facts, ty: Ty, text: &str) -> Result<Option<i64>, Failure> {
 
 /// The number that a text names, or the error that there is none.
 pub fn must_find(facts: &Facts, ty: Ty, text: &str) -> Result<i64, Failure> {
+    let missing = |schema: &String| schema_oid(&facts.catalog, schema).is_none();
     find(facts, ty, text)?.ok_or_else(|| match ty {
+        Ty::Regclass if parts(text).is_some_and(|parts| parts.len() == 2 && missing(&parts[0])) => {
+            crate::schemas::missing(parts(text).iter().flatten().next().map_or("", String::as_str))
+        }
         Ty::Regclass => Failure::new("42P01", format!("relation \"{text}\" does not exist")),
         Ty::Regtype => Failure::new("42704", format!("type \"{text}\" does not exist")),
         Ty::Regnamespace => Failure::new("3F000", format!("schema \"{text}\" does not exist")),
