@@ -493,8 +493,7 @@ impl World {
             .machines
             .iter()
             .filter(|machine| machine.process.is_some() && !machine.health.hangs())
-            .filter(|machine| !self.is_removed(machine.id) && !self.is_decommissioning(machine.id))
-            .filter(|machine| !self.is_log_held_back(machine));
+            .filter(|machine| !self.is_removed(machine.id) && !self.is_decommissioning(machine.id));
         usize::from(record.policy.factor).min(alive.count())
     }
 
