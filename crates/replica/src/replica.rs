@@ -222,9 +222,7 @@ impl Replica {
             memory: self.is_damaged() || self.transfer.incoming.is_installing(),
             later: self.role.lags(&self.data) || self.role.is_cold(&self.config, &self.data),
             held: self.leading().map_or(Lsn::MAX, |(primary, view)| primary.held(&view)),
-            short: self.config.no_room()
-                && self.role.backup().is_some()
-                && self.identity.rules.full_logs_wait_for_nobody(),
+            short: self.config.no_room() && self.role.backup().is_some(),
         };
         self.data.forget(ctx, kept);
     }
