@@ -96,10 +96,11 @@ pub const FOUND: [(Finding, u64); 90] = [
     (Finding::Le13, 10),
 ];
 
-/// Findings that the worlds do not show. `tools/crash` shows a copy by rows over an old tree, which hardly any
-/// world has, and files that nobody synced, of which a world keeps all or nothing. A full log that is kept for
-/// who is away, and a lead that was handed to a disk that hangs just then, came up once in 20,000 worlds, which
-/// have changed since: tests of `replica` and `controller` take these rules out. That a damaged replica keeps a
-/// log full for good needs a partition that is closed for good in a world that recovers: `crates/wal/tests/apart.rs`.
+/// Findings that the worlds do not show. `tools/crash` shows a copy by rows over an old tree, which hardly
+/// any world has, and files that nobody synced, of which a world keeps all or nothing. A full log that is
+/// kept for who is away, and a lead that was handed to a disk that hangs just then, came up once in 20,000
+/// worlds, which have changed since: tests of `replica` and `controller` take these rules out. That a damaged
+/// replica keeps a log full for good needs a partition that is closed for good in a world that recovers:
+/// `crates/wal/tests/apart.rs` shows it.
 pub const ELSEWHERE: [Finding; 5] =
     [Finding::Pr281, Finding::Pr284, Finding::Pr301, Finding::Le06, Finding::Le10];

@@ -236,8 +236,8 @@ impl Primary {
         next.is_some()
     }
 
-    /// Drops catching-up members that are gone, so that others can be taken. Where nothing can be acknowledged
-    /// without another copy, that is soon so for one whose log is full (PR-302).
+    /// Drops catching-up members that are gone, so that others can be taken. Where nothing can be
+    /// acknowledged without another copy, that is soon so for one whose log is full (PR-302).
     fn give_up(&mut self, view: &View, ctx: &mut Ctx) -> bool {
         let now = ctx.now.mono;
         let closed = !view.record.policy.allows(view.record.in_sync.len());
