@@ -16,7 +16,7 @@ use crate::session::{Phase, Session};
 use pending::{Kind, Pending};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::random::Random;
-use types::{Micros, NodeId, PartitionId, PartitionRecord};
+use types::{Micros, NodeId, PartitionId, PartitionRecord, Rules};
 use wire::Message;
 use wire::control::ClusterMap;
 
@@ -34,6 +34,8 @@ pub struct CoreConfig {
     pub idle: Micros,
     /// Seed of the spread of waits.
     pub seed: u64,
+    /// The rules in force: all, but in a mutant.
+    pub rules: Rules,
 }
 
 impl Default for CoreConfig {
@@ -44,6 +46,7 @@ impl Default for CoreConfig {
             patience: Micros::from_millis(2_000),
             idle: Micros::from_millis(60_000),
             seed: 1,
+            rules: Rules::ALL,
         }
     }
 }

@@ -4,7 +4,7 @@
 use crate::backoff::Backoff;
 use crate::call::{Loss, Ticket};
 use std::collections::VecDeque;
-use types::{Micros, NodeId, SessionId};
+use types::{Micros, NodeId, Rules, SessionId};
 
 /// Where a session is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -199,7 +199,7 @@ impl Session {
     }
 
     /// The partition says that the session's next number is `next`.
-    pub fn expected(&mut self, next: u64) -> SessionRecovery {
+    pub fn expected(&mut self, next: u64, rules: Rules) -> SessionRecovery {
         if next > self.next_seq() || next == 0 {
             // It knows numbers that were never given: this is not our session.
             let stuck = self.unanswered().map(|(_, ticket)| ticket).collect();
@@ -211,7 +211,7 @@ impl Session {
         let highest = acknowledged.map(|(seq, _)| seq).last().unwrap_or(self.confirmed);
         let lost_to = (highest >= next).then_some(highest);
         if let Some(to_seq) = lost_to {
-            return self.lost(next, to_seq);
+            return self.lost(next, to_seq, rules);
         }
         if self.slot(next).is_some_and(|slot| slot.fill == Fill::GivenUp) {
             let stuck = self.cut(next);
@@ -236,14 +236,16 @@ impl Session {
         self.sent_to = None;
     }
 
-    fn lost(&mut self, next: u64, to_seq: u64) -> SessionRecovery {
+    fn lost(&mut self, next: u64, to_seq: u64, rules: Rules) -> SessionRecovery {
         let acknowledged =
             self.acknowledged.iter().filter(|(seq, _)| *seq >= next).map(|(_, ticket)| *ticket);
         let acknowledged = acknowledged.collect();
         self.acknowledged.retain(|(seq, _)| *seq < next);
         let unanswered = self.cut(next);
         self.confirmed = self.confirmed.min(next - 1);
-        self.retire();
+        if rules.losses_end_sessions() {
+            self.retire();
+        }
         self.advance();
         SessionRecovery::Lost { from_seq: next, to_seq, acknowledged, unanswered }
     }

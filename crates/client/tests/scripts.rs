@@ -113,7 +113,7 @@ impl World {
             attempt_timeout: ms("timeout", default.attempt_timeout),
             patience: ms("patience", default.patience),
             idle: ms("idle", default.idle),
-            seed: 1,
+            ..default
         });
     }
 

@@ -20,6 +20,8 @@ pub(crate) struct Sealing {
     restarts: BTreeMap<PartitionId, (Member, Micros)>,
     /// Terms that do not serve although another one could help.
     stalled: BTreeMap<PartitionId, Stalled>,
+    /// Primaries on whose disk acknowledgements rest, and whose disk has something to write.
+    writing: BTreeMap<PartitionId, Writing>,
     /// When a failover's seal was answered, milliseconds since 1970, until its report is completed.
     pub(crate) answered_ms: BTreeMap<u64, u64>,
 }
@@ -32,6 +34,17 @@ struct Stalled {
     /// How far its primary had executed its log. As long as that moves, it replays, and waits for nobody.
     applied: Lsn,
     /// Since when.
+    since: Micros,
+}
+
+/// A primary's log that is not durable to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Writing {
+    /// Whose.
+    primary: Member,
+    /// Up to where it is.
+    durable: Lsn,
+    /// Since when that does not move.
     since: Micros,
 }
 
@@ -59,6 +72,12 @@ impl Sealing {
     fn stalled_for(&self, record: &PartitionRecord, now: Now) -> Option<Micros> {
         let stalled = self.stalled.get(&record.id)?;
         (stalled.term == record.term.began()).then(|| now.mono.since(stalled.since))
+    }
+
+    /// How long the disk of this primary has written nothing although it had to.
+    fn hung_for(&self, record: &PartitionRecord, now: Now) -> Option<Micros> {
+        let writing = self.writing.get(&record.id).filter(|writing| writing.primary == record.primary)?;
+        Some(now.mono.since(writing.since))
     }
 
     /// Checks that no partition is being sealed twice at once. The error is a sentence.
@@ -102,6 +121,7 @@ impl Controller {
         }
         self.note_restarts(now);
         self.note_stalled(now);
+        self.note_writing(now);
         if self.takes_numbers() {
             return;
         }
@@ -221,6 +241,23 @@ impl Controller {
         self.sealing.stalled = stalled;
     }
 
+    /// Remembers since when the disks of primaries that acknowledgements rest on write nothing (PR-300).
+    fn note_writing(&mut self, now: Now) {
+        let mut writing = BTreeMap::new();
+        for record in self.records.partitions() {
+            let required = self.requirements(record);
+            let rests = required.rests && required.disk && !record.is_global();
+            let (primary, alive) = (record.primary, self.settings.alive);
+            let durable = || self.failure_detector.unwritten(record, now.mono, alive).filter(|_| rests);
+            let Some(durable) = durable() else { continue };
+            let fresh = Writing { primary, durable, since: now.mono };
+            let known = self.sealing.writing.get(&record.id).copied();
+            let stands = known.filter(|known| (known.primary, known.durable) == (primary, durable));
+            writing.insert(record.id, stands.unwrap_or(fresh));
+        }
+        self.sealing.writing = writing;
+    }
+
     /// True if a member was started again, is fit, and counts in its later incarnation: all do where everyone
     /// is compared.
     fn is_another_here(&self, now: Now, record: &PartitionRecord) -> bool {
@@ -249,7 +286,8 @@ impl Controller {
     /// True if a term in which the lead was handed over says that it does not serve, and the one that had it
     /// is there: that one has what was acknowledged on a primary alone, and nothing was after it (PR-284).
     fn may_go_back(&self, record: &PartitionRecord) -> bool {
-        let handed = record.before.as_ref().filter(|before| before.handed_over);
+        let may = self.settings.rules.the_lead_may_go_back();
+        let handed = record.before.as_ref().filter(|before| before.handed_over && may);
         handed.is_some_and(|before| record.in_sync.contains(&before.primary))
             && self.failure_detector.says_it_serves(record) == Some(false)
     }
@@ -406,10 +444,14 @@ impl Controller {
     }
 
     /// True if the primary was missed by everybody for the whole wait (PR-85), or has not come to serve in
-    /// all of it and the lead may go back: a node whose log's disk hangs is heard for ever (PR-284).
+    /// all of it and the lead may go back: a node whose log's disk hangs is heard for ever (PR-284). Where it
+    /// serves, its disk has written nothing in all of that time (PR-300).
     fn waited_for_primary(&self, now: Now, record: &PartitionRecord) -> bool {
-        let stalled = self.sealing.stalled_for(record, now);
-        if self.may_go_back(record) && stalled.is_some_and(|stalled| stalled >= self.settings.failover_wait) {
+        let waited = |span: Option<Micros>| span.is_some_and(|span| span >= self.settings.failover_wait);
+        if self.may_go_back(record) && waited(self.sealing.stalled_for(record, now)) {
+            return true;
+        }
+        if self.settings.rules.hung_disks_are_given_up() && waited(self.sealing.hung_for(record, now)) {
             return true;
         }
         let suspicion = self.failure_detector.suspicion(record.id);

@@ -205,6 +205,20 @@ impl FailureDetector {
         status.replicas.iter().find(of_term).map(|replica| replica.role == Role::Primary)
     }
 
+    /// Up to where the log of a primary that serves is durable, if there is more in it, and room, as it said
+    /// within `span`.
+    pub(crate) fn unwritten(&self, record: &PartitionRecord, now: Micros, span: Micros) -> Option<Lsn> {
+        let heard = self.nodes.get(&record.primary.node).filter(|heard| heard.member == record.primary)?;
+        let (status, _) = heard.status.as_ref().filter(|(_, at)| now.since(*at) <= span)?;
+        let serves = |replica: &&ReplicaStatus| {
+            replica.partition == record.id
+                && replica.epoch >= record.term.began()
+                && replica.role == Role::Primary
+        };
+        let replica = status.replicas.iter().find(serves).filter(|_| !status.full)?;
+        (replica.marks.durable < replica.end.lsn).then_some(replica.marks.durable)
+    }
+
     /// True if `who` said lately that it hears `whom`.
     pub(crate) fn said_to_hear(&self, who: NodeId, whom: NodeId, now: Micros, span: Micros) -> bool {
         let status = self.nodes.get(&who).and_then(|heard| heard.status.as_ref());

@@ -4,7 +4,7 @@ mod common;
 
 use common::lines::table;
 use common::{Fate, World};
-use types::config::{Cause, PartitionRecord};
+use types::config::{Cause, PartitionRecord, PreviousTerm};
 use types::{Epoch, Finding, LogKind, Lsn, NodeId, PartitionId, Position, Rules, Term};
 use understudy_controller::Settings;
 use wire::Message;
@@ -103,4 +103,64 @@ fn f18_the_controllers_own_silence_seals() {
     world.pause(1);
     world.pass(200);
     assert_eq!(world.partition(64).epoch, Epoch(2));
+}
+
+/// A table under `local` whose primary's log has three entries, of which one is on its disk, and which both
+/// backups miss for as long as a primary is waited for.
+fn hangs(settings: Settings, writes: bool) -> PartitionRecord {
+    let mut world = World::with(1, settings);
+    world.with_table(3, table("t", "local", LogKind::Disk, None, 1));
+    let led = world.nodes.get_mut(&NodeId(1)).unwrap();
+    led.ends.insert(PartitionId(64), Position::new(Term(1), Lsn(30)));
+    led.durable = Lsn(1);
+    for turn in 0..24 {
+        if writes {
+            world.nodes.get_mut(&NodeId(1)).unwrap().durable = Lsn(1 + turn);
+        }
+        for by in [2, 3] {
+            world.suspect(by, 1, 100);
+        }
+        world.pass(250);
+    }
+    world.partition(64)
+}
+
+#[test]
+fn pr300_a_primary_whose_disk_hangs_is_waited_for_as_long_as_one_that_is_silent() {
+    let record = hangs(Settings::default(), false);
+    assert!(record.primary.node != NodeId(1) && record.lossy, "{record:?}");
+    assert_eq!(hangs(Settings::default(), true).primary.node, NodeId(1), "its disk is slow");
+    assert_eq!(hangs(without(Finding::Pr300), false).primary.node, NodeId(1), "without the rule");
+}
+
+#[test]
+fn pr284_without_the_rule_the_lead_stays_on_a_disk_that_hangs() {
+    let led = |settings: Settings| {
+        let mut world = World::with(1, settings);
+        world.with_table(3, table("t", "local", LogKind::Disk, None, 1));
+        let to = world.nodes[&NodeId(2)].member;
+        world.nodes.get_mut(&NodeId(2)).unwrap().promoting = true;
+        world.propose(0, 64, |record| {
+            record.before = Some(PreviousTerm {
+                epoch: Epoch(record.epoch.0 - 1),
+                term: record.term,
+                primary: record.primary,
+                handed_over: true,
+                in_sync: record.in_sync.clone(),
+            });
+            record.primary = to;
+            record.in_sync.sort_by_key(|member| *member != to);
+            record.term = Term::of(record.epoch);
+            record.cause = Cause::Switchover;
+        });
+        for _ in 0..24 {
+            for by in [1, 3] {
+                world.suspect(by, 2, 100);
+            }
+            world.pass(250);
+        }
+        world.partition(64).primary.node
+    };
+    assert_eq!(led(Settings::default()), NodeId(1), "it may go back");
+    assert_eq!(led(without(Finding::Pr284)), NodeId(2));
 }

@@ -129,6 +129,20 @@ impl CheckpointQueue {
     }
 }
 
+/// The partitions whose entries are to lie in files of their own, so that a full log can be given back
+/// (PR-301): damaged replicas make no checkpoint, and may wait for an operator.
+pub fn to_put_apart<'a>(
+    replicas: impl Iterator<Item = &'a Replica>,
+    log: &dyn LogLengths,
+) -> BTreeSet<PartitionId> {
+    let holding = log.holding_back();
+    let damaged = replicas.filter(|replica| replica.is_damaged()).map(Replica::id);
+    match holding.is_empty() {
+        true => BTreeSet::new(),
+        false => damaged.collect(),
+    }
+}
+
 /// True if a checkpoint of this replica lets the log become shorter.
 fn can_shorten(replica: &Replica) -> bool {
     let engine = replica.engine();

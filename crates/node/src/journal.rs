@@ -145,6 +145,13 @@ impl Journal {
         self.reader.holding_back()
     }
 
+    /// Has the entries of these partitions written to files of their own, if that makes room (PR-301).
+    pub fn put_apart(&self, partitions: BTreeSet<PartitionId>) {
+        if !partitions.is_empty() {
+            self.writer.put_apart(partitions);
+        }
+    }
+
     /// Bytes of log in use, on the disk.
     pub fn disk_bytes(&self) -> u64 {
         self.reader.bytes()

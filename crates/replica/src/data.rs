@@ -343,7 +343,8 @@ impl Data {
         if self.log.kind() == LogKind::Disk && self.log.notes_secured(publishable) {
             ctx.out.push(LogState::note_secured(self.identity.id, publishable));
         }
-        let floor = match kept.short && self.log.kind() == LogKind::Disk {
+        let short = kept.short && self.identity.rules.full_logs_wait_for_nobody();
+        let floor = match short && self.log.kind() == LogKind::Disk {
             true => Lsn::MAX,
             false => self.marks.log_floor().min(kept.held),
         };
@@ -480,7 +481,10 @@ impl Data {
 mod tests {
     use super::*;
     use crate::fake::{FakeEngine, member};
-    use types::PartitionId;
+    use crate::lease::LeaseManager;
+    use crate::settings::Settings;
+    use std::collections::BTreeSet;
+    use types::{Finding, Now, PartitionId};
 
     fn data() -> Data {
         let identity = Identity { me: member(), id: PartitionId(1), rules: Rules::ALL };
@@ -508,6 +512,29 @@ mod tests {
         assert!(data.truncate(Lsn(3), &mut out));
         assert_eq!((data.log.end().lsn, data.engine.applied().lsn), (Lsn(3), Lsn(3)));
         assert_eq!(data.validate(false, false), Ok(()));
+    }
+
+    #[test]
+    fn pr281_a_full_log_is_kept_for_nobody_and_without_the_rule_it_is() {
+        let mutant = Rules::without(Finding::Pr281).expect("this build has mutants");
+        for (rules, begins_behind) in [(Rules::ALL, Lsn(3)), (mutant, Lsn::ZERO)] {
+            let identity = Identity { me: member(), id: PartitionId(1), rules };
+            let found = Recovered::nothing();
+            let (mut data, mut out) =
+                (Data::recover(identity, Box::new(FakeEngine::new()), &found, false), Vec::new());
+            (0..3).for_each(|_| append(&mut data, false, &mut out));
+            data.log.synced(data.log.end());
+            data.marks.commit(Lsn(3), Lsn(3));
+            data.marks.secure(Lsn(3));
+            assert!(data.publish(None).is_ok() && data.engine.checkpoint().is_ok());
+            let settings = Settings::default();
+            let mut leases = LeaseManager::new(member(), &settings, Micros::ZERO);
+            let now = Now { mono: Micros::ZERO, wall_ms: 0 };
+            let (leases, calling) = (&mut leases, &BTreeSet::new());
+            let mut ctx = Ctx { now, leases, out: &mut out, settings: &settings, calling };
+            data.forget(&mut ctx, Kept { memory: false, later: false, held: Lsn::MAX, short: true });
+            assert_eq!(data.log.base().lsn, begins_behind);
+        }
     }
 
     #[test]

@@ -140,6 +140,8 @@ rules! {
         "A node comes back on an older copy of its data directory, and counts as if it had what it has acknowledged since.";
     Pr150 "PR-150" constraints_are_looked_at:
         "Two rows have the same values where a constraint forbids it, or one refers to a row that is not there.";
+    Pr170 "PR-170" whoever_comes_finishes:
+        "A change of a database's tables that somebody has left half done stays so.";
     Pr180 "PR-180" feeds_are_of_tables:
         "Feeds of one name into two tables of a database share one position.";
     Pr220 "PR-220" limits_are_the_primarys:
@@ -160,6 +162,20 @@ rules! {
         "A transaction is committed although what came after its snapshot is not known any more.";
     Pr257 "PR-257" commits_reach_indexes:
         "A partition takes in rows of a commit, and not what they change in indexes.";
+    Pr280 "PR-280" former_directories_go_too:
+        "A node that was removed comes back on a directory that it had before its last one.";
+    Pr281 "PR-281" full_logs_wait_for_nobody:
+        "A node's log is full, and is kept for who is away.";
+    Pr282 "PR-282" who_failed_comes_last:
+        "A copy that fails again and again is tried again while others wait.";
+    Pr283 "PR-283" losses_end_sessions:
+        "A session goes on with the numbers of writes that a failover has lost.";
+    Pr284 "PR-284" the_lead_may_go_back:
+        "Who was handed the lead on a disk that hangs is waited for.";
+    Pr300 "PR-300" hung_disks_are_given_up:
+        "A primary that acknowledgements rest on is waited for although its disk hangs.";
+    Pr301 "PR-301" what_is_held_back_is_moved:
+        "A damaged replica's log keeps the node's log full.";
     Le01 "LE-01" flushes_name_their_own_position: "A flush names the entry behind the last one that it holds.";
     Le02 "LE-02" persisted_is_what_was_flushed:
         "`persisted` is told to be what is published when a flush ends, not what it began with.";

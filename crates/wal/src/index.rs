@@ -5,6 +5,7 @@
 //! [`SPOT_EVERY`] bytes of log before the last entry that belongs to the first spot, so a read scans no more
 //! than that to find its place, however many partitions share the log.
 
+use crate::apart::Apart;
 use crate::file::File;
 use crate::frame::LogOffset;
 use crate::record::{EntryRef, PartitionState};
@@ -83,6 +84,8 @@ pub(crate) struct PartitionIndex {
     pub recent: VecDeque<Entry>,
     /// Bytes of entries logged so far.
     pub bytes: u64,
+    /// Entries up to `base` that lie in a file of their own.
+    pub apart: Option<Apart>,
     /// True while it is in the owner's list of partitions whose durable end may have changed.
     pub touched: bool,
 }
@@ -91,6 +94,11 @@ impl PartitionIndex {
     /// A partition without entries that continues above `base`.
     pub fn at(base: EntryRef) -> PartitionIndex {
         PartitionIndex { base, end: base, ..PartitionIndex::default() }
+    }
+
+    /// Before the first entry that is here, in whatever file.
+    pub fn first(&self) -> EntryRef {
+        self.apart.as_ref().map_or(self.base, Apart::base)
     }
 
     /// The state that a snapshot keeps of it.
@@ -114,6 +122,8 @@ impl PartitionIndex {
     fn validate(&self) {
         assert!(self.base.lsn() <= self.end.lsn(), "base {} above end {}", self.base.at, self.end.at);
         assert!(self.base.lsn() < self.end.lsn() || self.base == self.end, "two points at {}", self.end.at);
+        let apart = self.apart.as_ref().map_or(self.base, Apart::upto);
+        assert_eq!(apart, self.base, "what was put apart goes on behind another entry");
         assert!(self.durable.lsn <= self.end.lsn(), "durable {} above end {}", self.durable, self.end.at);
         let mut last: Option<&Spot> = None;
         for spot in &self.spots {
@@ -249,6 +259,9 @@ impl Index {
     pub fn raise_base(&mut self, id: PartitionId, base: EntryRef) {
         let partition = self.partitions.entry(id).or_default();
         assert!(base.lsn() <= partition.end.lsn(), "{id} truncated to {} above its end", base.at);
+        if base.lsn() >= partition.base.lsn() {
+            partition.apart = None;
+        }
         if base.lsn() <= partition.base.lsn() {
             return;
         }

@@ -8,8 +8,9 @@
 //!
 //! Where to look: the bytes of a frame are in [`frame`], those of its records in `record.rs`; `open.rs` tells
 //! a torn end from damage (F10); `replay.rs` says which partitions damage has hit; `segments.rs` recycles
-//! files.
+//! files; `apart.rs` gives entries that keep a full log from being given back a file of their own.
 
+mod apart;
 pub mod cached;
 mod error;
 pub mod faulty;
@@ -30,6 +31,7 @@ mod segments;
 mod volatile;
 pub mod writer;
 
+pub use apart::{ApartMade, ApartOrder};
 pub use error::{LogError, is_full, is_unreadable};
 pub use file::{File, Files, RealFiles};
 pub use frame::LogOffset;

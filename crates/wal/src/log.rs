@@ -7,6 +7,7 @@
 //!
 //! The segment before is synced before a new one begins. So only the last segment can have a torn end.
 
+use crate::apart::{Apart, ApartFiles};
 use crate::error::{LogError, is_full};
 use crate::file::Files;
 use crate::frame::{FORMAT, FrameHeader, HEADER, LogOffset, MAX_BODY, align, partition_bit};
@@ -110,6 +111,8 @@ pub struct Log {
     pub(crate) next_spare: u32,
     /// True while a spare asked for is being made elsewhere.
     pub(crate) spare_underway: bool,
+    /// Entries that lie in files of their own.
+    pub(crate) apart: ApartFiles,
     pub(crate) unsynced_entries: u64,
     pub(crate) stats: Stats,
     pub(crate) buffer: Vec<u8>,
@@ -132,11 +135,15 @@ impl Log {
         };
         let control = !need_room(records);
         let at = self.write(&stored, control)?;
+        let aparts: Vec<Option<Apart>> = stored.iter().map(|stored| self.apart_before(stored)).collect();
         let mut place = at.0.offset() + HEADER as u64;
         let reader = self.reader.clone();
         let mut index = reader.shared.change();
-        for (stored, length) in stored.iter().zip(at.1.lengths) {
+        for ((stored, length), apart) in stored.iter().zip(at.1.lengths).zip(aparts) {
             self.apply(&mut index, stored, LogOffset::new(at.0.segment(), place), at.1.body_end);
+            if let (Some(apart), Some(id)) = (apart, stored.partition()) {
+                index.partition(id).apart = Some(apart);
+            }
             place += length as u64;
         }
         Ok(())
@@ -145,6 +152,14 @@ impl Log {
     /// True if [`Log::append`] would not panic.
     pub fn accepts(&self, records: &[Record]) -> bool {
         !matches!(resolve(&self.reader, records), Err(Refusal::Misuse(_)))
+    }
+
+    /// What stays of entries in a file of their own where the log begins anew.
+    fn apart_before(&self, stored: &Stored) -> Option<Apart> {
+        let Stored::Base(id, base) = stored else { return None };
+        let apart = self.reader.shared.look().partitions.get(id)?.apart.clone()?;
+        let has = base.lsn() <= apart.upto().lsn() && self.reader.point_of(*id, base.lsn()) == Ok(*base);
+        if has { apart.until(*base) } else { None }
     }
 
     fn apply(&mut self, index: &mut Index, stored: &Stored, at: LogOffset, body_end: u64) {

@@ -8,6 +8,7 @@
 //! Damage, too, is an end behind which a frame lies in another place than its own: a torn write leaves a part
 //! of itself where it belongs.
 
+use crate::apart::ApartFiles;
 use crate::error::{LogError, is_unreadable};
 use crate::file::Files;
 use crate::frame::{FrameHeader, HEADER, LogOffset};
@@ -309,7 +310,17 @@ impl Log {
         if scan.end.is_none() && scan.told_apart && !(may_begin && listing.never_used(&*files)?) {
             return Err(LogError::Missing { segments: listing.segments.len() });
         }
-        let partitions = scan.replay.finish(scan.torn_partitions);
+        let mut partitions = scan.replay.finish(scan.torn_partitions);
+        let apart = {
+            let reader = scan.replay.reader.clone();
+            let mut index = reader.shared.change();
+            let apart = ApartFiles::attach(&*files, &mut index)?;
+            for (id, found) in &mut partitions {
+                let first = index.partitions[id].first();
+                (found.base, found.base_crc) = (first.at, first.crc);
+            }
+            apart
+        };
         let mut recovered = Recovered {
             partitions,
             fresh: scan.end.is_none(),
@@ -321,6 +332,7 @@ impl Log {
             unknown_damaged: scan.replay.has_open_damage(),
         };
         let (mut log, fit) = Log::assemble(files.clone(), options, scan, listing)?;
+        log.apart = apart;
         log.go_on(fit)?;
         recovered.end = log.tail.at();
         Ok((log, recovered))
@@ -372,6 +384,7 @@ impl Log {
             spares: Vec::new(),
             next_spare: listing.spares.iter().map(|(_, number)| number + 1).max().unwrap_or(0),
             spare_underway: false,
+            apart: ApartFiles::default(),
             unsynced_entries: 0,
             stats: Stats::default(),
             buffer: Vec::new(),

@@ -86,7 +86,7 @@ impl Reader {
 
     /// The position before the first entry that is here, and the checksum of the entry there.
     pub fn base(&self, partition: PartitionId) -> Option<(Position, u32)> {
-        self.shared.look().partitions.get(&partition).map(|known| (known.base.at, known.base.crc))
+        self.shared.look().partitions.get(&partition).map(|known| (known.first().at, known.first().crc))
     }
 
     /// The last position that is known to be on the disk.
@@ -121,7 +121,8 @@ impl Reader {
         {
             let index = self.shared.look();
             let known = index.partitions.get(&partition).ok_or(ReadError::Unknown(partition))?;
-            if let Some(point) = [known.end, known.base].into_iter().find(|point| point.lsn() == lsn) {
+            let points = [known.end, known.base, known.first()];
+            if let Some(point) = points.into_iter().find(|point| point.lsn() == lsn) {
                 return Ok((point.at, point.crc));
             }
             if lsn > known.end.lsn() {
@@ -146,7 +147,11 @@ impl Reader {
             let index = self.shared.look();
             let known = index.partitions.get(&partition).ok_or(ReadError::Unknown(partition))?;
             if from <= known.base.lsn() {
-                return Err(ReadError::TooOld { base: known.base.at });
+                let base = known.first();
+                let apart = known.apart.clone().filter(|_| from > base.lsn());
+                drop(index);
+                return apart
+                    .map_or(Err(ReadError::TooOld { base: base.at }), |apart| apart.read(from, max_bytes));
             }
             if from > known.end.lsn().next() {
                 return Err(ReadError::Beyond { end: known.end.at });

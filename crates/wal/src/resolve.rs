@@ -26,6 +26,8 @@ impl From<ReadError> for Refusal {
 /// A partition as it will be after the records before.
 struct Tip {
     base: EntryRef,
+    /// Entries up to here are not in the segments, if they are anywhere.
+    here: Lsn,
     end: EntryRef,
     /// What these records appended; the rest is in the log up to `logged`.
     fresh: Vec<EntryRef>,
@@ -44,10 +46,14 @@ pub(crate) fn resolve(reader: &Reader, records: &[Record]) -> Result<Vec<Stored>
                 tip.append(id, entry)?;
                 Stored::Entry(entry.clone())
             }
-            Record::Truncate { to, .. } => Stored::Truncate(id, tip.truncate(reader, id, *to)?),
+            Record::Truncate { to, .. } => {
+                let point = tip.truncate(reader, id, *to)?;
+                // What is left lies in a file of its own, which goes on before that.
+                if point.lsn() < tip.here { Stored::Base(id, point) } else { Stored::Truncate(id, point) }
+            }
             Record::Base { at, crc, .. } => {
                 let point = EntryRef::new(*at, *crc);
-                *tip = Tip { base: point, end: point, fresh: Vec::new(), logged: at.lsn };
+                *tip = Tip { base: point, here: at.lsn, end: point, fresh: Vec::new(), logged: at.lsn };
                 Stored::Base(id, point)
             }
             Record::Trim { below, .. } => Stored::Trim(id, tip.trim(reader, id, *below)?),
@@ -56,6 +62,7 @@ pub(crate) fn resolve(reader: &Reader, records: &[Record]) -> Result<Vec<Stored>
             Record::Forget { .. } => {
                 *tip = Tip {
                     base: EntryRef::default(),
+                    here: Lsn::ZERO,
                     end: EntryRef::default(),
                     fresh: Vec::new(),
                     logged: Lsn::ZERO,
@@ -71,8 +78,10 @@ pub(crate) fn resolve(reader: &Reader, records: &[Record]) -> Result<Vec<Stored>
 impl Tip {
     fn of(reader: &Reader, id: PartitionId) -> Tip {
         let index = reader.shared.look();
-        let (base, end) = index.partitions.get(&id).map(|known| (known.base, known.end)).unwrap_or_default();
-        Tip { base, end, fresh: Vec::new(), logged: end.lsn() }
+        let known = index.partitions.get(&id);
+        let points = known.map(|known| (known.first(), known.base.lsn(), known.end));
+        let (base, here, end) = points.unwrap_or_default();
+        Tip { base, here, end, fresh: Vec::new(), logged: end.lsn() }
     }
 
     fn append(&mut self, id: PartitionId, entry: &Entry) -> Result<(), Refusal> {

@@ -64,7 +64,7 @@ impl Log {
     pub fn disk_bytes(&self) -> u64 {
         let index = self.reader.shared.look();
         let segments: u64 = index.segments.values().map(|used| used.segment.length).sum();
-        segments + self.spares.len() as u64 * self.options.segment_bytes
+        segments + self.spares.len() as u64 * self.options.segment_bytes + self.apart.bytes()
     }
 
     /// Begins a new segment that has room for a frame of `need` bytes.
@@ -163,6 +163,8 @@ impl Log {
                 .map_err(|error| LogError::io("an old segment cannot be given back", error))?;
             given_back += 1;
         }
+        let swept = self.apart.sweep(&*self.files);
+        swept.map_err(|error| LogError::io("entries that were put apart cannot be removed", error))?;
         Ok(given_back)
     }
 

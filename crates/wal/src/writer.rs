@@ -4,11 +4,13 @@
 //! one fsync. Nothing sleeps to make batches larger: the disk's own time does that. After [`IDLE`] without
 //! work the thread writes the sync mark (PR-18), which nobody waits for.
 
+use crate::apart::ApartMade;
 use crate::error::LogError;
 use crate::group::{Appended, GroupCommit, Refused, Submission, Ticket};
 use crate::log::{Log, Stats};
 use crate::reader::Reader;
 use crate::segments::Spare;
+use std::collections::BTreeSet;
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -40,6 +42,10 @@ pub struct SyncedBatch {
 struct Queue {
     waiting: Vec<Submission>,
     last: Ticket,
+    /// Partitions whose entries are to be put apart.
+    to_put_apart: BTreeSet<PartitionId>,
+    /// Such as were written to files.
+    apart: Vec<ApartMade>,
     stop: Option<Stop>,
 }
 
@@ -105,6 +111,13 @@ impl Writer {
         ticket
     }
 
+    /// Has the entries of these partitions put apart, if that gives more of the log back than it takes
+    /// ([`Log::orders_apart`]).
+    pub fn put_apart(&self, partitions: BTreeSet<PartitionId>) {
+        self.inbox.queue().to_put_apart = partitions;
+        self.inbox.filled.notify_one();
+    }
+
     /// How many submissions wait for the thread.
     pub fn waiting(&self) -> usize {
         self.inbox.queue().waiting.len()
@@ -158,6 +171,8 @@ struct Thread {
 /// What the thread finds to do.
 enum Work {
     Write(Vec<Submission>),
+    PutApart(BTreeSet<PartitionId>),
+    TakeApart(Vec<ApartMade>),
     Mark,
     Stop(Stop),
 }
@@ -167,6 +182,13 @@ impl Thread {
         loop {
             let done = match self.wait() {
                 Work::Write(waiting) => self.write(waiting),
+                Work::PutApart(partitions) => {
+                    self.put_apart(&partitions);
+                    Ok(())
+                }
+                Work::TakeApart(made) => {
+                    made.into_iter().try_for_each(|made| self.log.log_mut().take_apart(made))
+                }
                 // A mark that found no room or was not taken is no loss yet: the next frame carries it as
                 // well.
                 Work::Mark => match self.log.log_mut().mark() {
@@ -199,6 +221,12 @@ impl Thread {
             if let Some(stop) = queue.stop {
                 return Work::Stop(stop);
             }
+            if !queue.apart.is_empty() {
+                return Work::TakeApart(std::mem::take(&mut queue.apart));
+            }
+            if !queue.to_put_apart.is_empty() {
+                return Work::PutApart(std::mem::take(&mut queue.to_put_apart));
+            }
             if !self.log.log().wants_mark() {
                 queue = inbox.filled.wait(queue).expect("a thread panicked while it held the log's queue");
                 continue;
@@ -226,6 +254,23 @@ impl Thread {
         let (sync_took, stats) = (start.elapsed(), self.log.log().stats());
         (self.on_synced)(SyncedBatch { through, durable, refused, fatal: None, stats, sync_took });
         self.housekeeping()
+    }
+
+    /// Another thread writes the files: reading entries back takes as long as many batches.
+    fn put_apart(&mut self, partitions: &BTreeSet<PartitionId>) {
+        let orders = self.log.log_mut().orders_apart(partitions);
+        if orders.is_empty() {
+            return;
+        }
+        let inbox = self.inbox.clone();
+        let spawned = std::thread::Builder::new().name("log-apart".to_owned()).spawn(move || {
+            for order in orders {
+                let made = order.make();
+                inbox.queue().apart.push(made);
+                inbox.filled.notify_one();
+            }
+        });
+        drop(spawned.expect("the system starts threads"));
     }
 
     /// What can be done after the replies went out.

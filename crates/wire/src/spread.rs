@@ -7,7 +7,7 @@ use crate::{RecordText, TableChange};
 use std::collections::{BTreeMap, BTreeSet};
 use types::data::{Constraint, Schema, SchemaParts};
 use types::database::MAX_NAME_BYTES;
-use types::{CatalogTable, TableId, TableState};
+use types::{CatalogTable, Rules, TableId, TableState};
 
 /// Every table of a partition, those among them whose rows are being removed.
 pub type Tables = BTreeMap<TableId, (TableState, CatalogTable)>;
@@ -40,6 +40,11 @@ pub fn unknown<'a>(others: &[&'a Tables], first: &Tables) -> Vec<&'a CatalogTabl
 /// first one has lost stay. Of a constraint that the partition does not have yet it looks at its own rows,
 /// whatever the first one says of it (PR-171).
 pub fn changes(own: &Tables, first: &Tables, lost: &BTreeSet<TableId>) -> Vec<TableChange> {
+    changes_by(own, first, lost, Rules::ALL)
+}
+
+/// The same by these rules: all, but in a mutant.
+pub fn changes_by(own: &Tables, first: &Tables, lost: &BTreeSet<TableId>, rules: Rules) -> Vec<TableChange> {
     let gone = there(own).filter(|table| !is_there(first, table.id) && !lost.contains(&table.id));
     let mut changes: Vec<TableChange> =
         gone.map(|table| TableChange::Drop { table: table.id, schema: table.schema.version() }).collect();
@@ -47,7 +52,9 @@ pub fn changes(own: &Tables, first: &Tables, lost: &BTreeSet<TableId>) -> Vec<Ta
         match own.get(&table.id) {
             None => changes.push(TableChange::Create(text(table))),
             Some((TableState::Dropping, _)) => {}
-            Some((_, known)) if known.schema.version() < table.schema.version() => {
+            Some((_, known))
+                if known.schema.version() < table.schema.version() && rules.whoever_comes_finishes() =>
+            {
                 let from = known.schema.version();
                 changes.push(TableChange::Alter { from, to: text(table) });
             }

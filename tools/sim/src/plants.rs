@@ -3,7 +3,7 @@
 use types::Finding;
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::of_mutant`].
-pub const FOUND: [(Finding, u64); 85] = [
+pub const FOUND: [(Finding, u64); 90] = [
     (Finding::F01, 1),
     (Finding::F02, 5),
     (Finding::F03, 0),
@@ -68,6 +68,7 @@ pub const FOUND: [(Finding, u64); 85] = [
     (Finding::Pr124, 1),
     (Finding::Pr145, 2),
     (Finding::Pr150, 0),
+    (Finding::Pr170, 0),
     (Finding::Pr180, 0),
     (Finding::Pr220, 0),
     (Finding::Pr230, 497),
@@ -78,6 +79,10 @@ pub const FOUND: [(Finding, u64); 85] = [
     (Finding::Pr253, 21),
     (Finding::Pr254, 1),
     (Finding::Pr257, 0),
+    (Finding::Pr280, 8_031_951),
+    (Finding::Pr282, 9_022_409),
+    (Finding::Pr283, 9_027_459),
+    (Finding::Pr300, 1),
     (Finding::Le01, 1),
     (Finding::Le02, 2),
     (Finding::Le03, 0),
@@ -91,6 +96,11 @@ pub const FOUND: [(Finding, u64); 85] = [
     (Finding::Le13, 10),
 ];
 
-/// Findings that the worlds do not show. `tools/crash` does: a copy by rows over an old tree, which hardly
-/// any world has, and files that nobody synced, of which a world keeps all or nothing.
-pub const ELSEWHERE: [Finding; 2] = [Finding::Le06, Finding::Le10];
+/// Findings that the worlds do not show. `tools/crash` shows a copy by rows over an old tree, which hardly
+/// any world has, and files that nobody synced, of which a world keeps all or nothing. A full log that is
+/// kept for who is away, and a lead that was handed to a disk that hangs just then, came up once in 20,000
+/// worlds, which have changed since: tests of `replica` and `controller` take these rules out. That a damaged
+/// replica keeps a log full for good needs a partition that is closed for good in a world that recovers:
+/// `crates/wal/tests/apart.rs` shows it.
+pub const ELSEWHERE: [Finding; 5] =
+    [Finding::Pr281, Finding::Pr284, Finding::Pr301, Finding::Le06, Finding::Le10];

@@ -1,6 +1,7 @@
 //! The simulator is itself tested: put a known bug back, and it is found.
 
 use types::Finding;
+use understudy_sim::plan::profiles::AS_DRAWN;
 use understudy_sim::plants::{ELSEWHERE, FOUND};
 use understudy_sim::{Options, run};
 
@@ -10,7 +11,7 @@ fn every_finding_is_in_the_list_once() {
     let here = |finding: &Finding| !ELSEWHERE.contains(finding);
     let expected: Vec<Finding> = Finding::ALL.into_iter().filter(here).collect();
     assert_eq!(listed, expected, "one line for each, in order");
-    assert!(FOUND.iter().all(|(_, seed)| *seed < 2_000));
+    assert!(FOUND.iter().all(|(finding, seed)| *seed < 2_000 || AS_DRAWN.contains(finding)));
 }
 
 #[test]

@@ -218,6 +218,7 @@ const FOUND: &[(u64, &str)] = &[
     (9022409, "I13 (PR-282): a copy that hangs was tried again and again, and others waited"),
     (9102750, "I13: a simulator: the records were lost while an old controller alone knew a node's new disk"),
     (9100213, "I1: the checker went by a record made anew of which the primary had not heard"),
+    (9104979, "I13 (PR-302): a partition that acknowledged nothing waited for a copy whose log was full"),
     (9027459, "I9 (PR-283): a session went on with the numbers of lost writes, and who had these led again"),
 ];
 

@@ -71,9 +71,11 @@ pub(super) fn plants(root: &Path) -> Result<Measured, String> {
     let mut missed = Vec::new();
     let mut found_at = Vec::new();
     let mutants = found_by_worlds(MUTANTS);
-    for mutant in &mutants {
+    for (mutant, seed) in &mutants {
+        // One that takes a seed with all that this has is looked for there.
+        let seeds = if *seed < 2_000 { "0..2000".into() } else { format!("{seed}..{}", seed + 1) };
         let (objects, _) =
-            understudy_of_mutants(root, &["sim", "--seeds", "0..2000", "--mutant", mutant, "--json"])?;
+            understudy_of_mutants(root, &["sim", "--seeds", &seeds, "--mutant", mutant, "--json"])?;
         let summary = &objects[0];
         match summary["found_at"].as_u64() {
             Some(seed) => {
@@ -100,16 +102,17 @@ pub(super) fn plants(root: &Path) -> Result<Measured, String> {
     Ok(Measured { text, wrong })
 }
 
-/// The ids in the table `FOUND`, in its order: `(Finding::Pr01, 9)` is `PR-01`.
-fn found_by_worlds(source: &str) -> Vec<String> {
+/// The ids in the table `FOUND`, in its order, each with its seed: `(Finding::Pr01, 9)` is `PR-01` at 9.
+fn found_by_worlds(source: &str) -> Vec<(String, u64)> {
     let table = source.split("FOUND").nth(1).and_then(|rest| rest.split("];").next()).unwrap_or("");
-    let names = table.split("(Finding::").skip(1).filter_map(|row| row.split(',').next());
+    let rows = table.split("(Finding::").skip(1).filter_map(|row| row.split(')').next()?.split_once(','));
     let id = |name: &str| match name.split_at_checked(2) {
         Some(("Pr", number)) => format!("PR-{number}"),
         Some(("Le", number)) => format!("LE-{number}"),
         _ => name.to_string(),
     };
-    names.map(id).collect()
+    let seed = |text: &str| text.trim().replace('_', "").parse().unwrap_or(0);
+    rows.map(|(name, at)| (id(name), seed(at))).collect()
 }
 
 #[cfg(test)]
@@ -118,11 +121,12 @@ mod tests {
 
     #[test]
     fn mutants_are_those_of_the_simulators_table() {
-        let source = "pub const FOUND: [(Finding, u64); 3] = [\n    (Finding::F01, 1),\n    (Finding::Pr150, 0),\n    \
+        let source = "pub const FOUND: [(Finding, u64); 3] = [\n    (Finding::F01, 1),\n    (Finding::Pr150, 9_000),\n    \
                       (Finding::Le13, 10),\n];\npub const ELSEWHERE: [Finding; 1] = [Finding::Le06];";
-        assert_eq!(found_by_worlds(source), ["F01", "PR-150", "LE-13"]);
+        let expected = [("F01", 1), ("PR-150", 9_000), ("LE-13", 10)].map(|(id, at)| (id.to_string(), at));
+        assert_eq!(found_by_worlds(source), expected);
         let rows = MUTANTS.lines().filter(|line| line.trim_start().starts_with("(Finding::")).count();
-        let found = found_by_worlds(MUTANTS);
+        let found: Vec<String> = found_by_worlds(MUTANTS).into_iter().map(|(id, _)| id).collect();
         assert_eq!(found.len(), rows);
         assert!(rows > 60 && found.contains(&"LE-13".to_string()) && !found.contains(&"LE-06".to_string()));
     }

@@ -212,7 +212,7 @@ impl Core {
         let key: Key = (pending.request().partition, pending.lane);
         let session = self.sessions.get_mut(&key).expect("a numbered write has a session");
         let id = session.id().expect("numbers are given in an open session");
-        match session.expected(next) {
+        match session.expected(next, self.config.rules) {
             SessionRecovery::Rewind => self.back_off(now, Waiter::Session(key), false),
             SessionRecovery::Stuck(unanswered) => {
                 let why = "the session cannot go on: a number before this write's was given up";

@@ -132,7 +132,8 @@ impl Controller {
         let substituted = record.members().any(|member| !placement.contains(&member.node));
         // Who failed in a row keeps nobody waiting who did not (PR-282): one that hangs is waited for so long
         // that a row of attempts is longer than the time after which it is forgiven.
-        let failed = |node: NodeId| self.planner.failed(record.id, node);
+        let last = self.settings.rules.who_failed_comes_last();
+        let failed = |node: NodeId| if last { self.planner.failed(record.id, node) } else { 0 };
         let placed = placement.iter().filter(|node| ready(node)).min_by_key(|node| failed(**node));
         if let Some(node) = placed.filter(|_| short || substituted) {
             return self.records.node(*node).map(|node| node.member());

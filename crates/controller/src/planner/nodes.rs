@@ -120,7 +120,10 @@ impl Controller {
             .compare(&key, self.records.compare_with(&key))
             .compare(&removed, self.records.compare_with(&removed));
         let mut directories = self.records.removed(gone.id);
-        gone.directories().for_each(|store| directories.add(store));
+        match self.settings.rules.former_directories_go_too() {
+            true => gone.directories().for_each(|store| directories.add(store)),
+            false => directories.add(gone.store),
+        }
         Some(txn.put(&removed, &directories).delete(&key))
     }
 

@@ -56,6 +56,8 @@ pub struct Node {
     pub ends: BTreeMap<PartitionId, Position>,
     /// How far it has executed all of them.
     pub applied: Lsn,
+    /// How far they are on its disk.
+    pub durable: Lsn,
 }
 
 /// Controllers, their metastore and the nodes.
@@ -227,6 +229,7 @@ impl World {
             deaf_to: BTreeSet::new(),
             ends: BTreeMap::new(),
             applied: Lsn(0),
+            durable: Lsn(0),
         };
         let known = self.nodes.entry(id).or_insert(fresh);
         let mut starts = if known.member.store == member.store { known.starts.clone() } else { Vec::new() };
@@ -333,7 +336,7 @@ impl World {
                 partition: record.id,
                 epoch: record.epoch,
                 end: node.ends.get(&record.id).copied().unwrap_or_default(),
-                marks: Watermarks { applied: node.applied, ..Watermarks::default() },
+                marks: Watermarks { applied: node.applied, durable: node.durable, ..Watermarks::default() },
                 role: match record.primary == node.member {
                     _ if node.damaged.contains(&record.id) => Role::Damaged,
                     true if node.promoting => Role::Promoting,

@@ -7,6 +7,7 @@ use super::target::beyond_targets;
 use crate::clock;
 use crate::failure::Failure;
 use crate::stores;
+use driver::checkpoints::to_put_apart;
 use std::sync::atomic::Ordering;
 use types::{Engine, PartitionId};
 use wire::Message;
@@ -54,6 +55,9 @@ impl Node {
             self.replicas.input(self.timer.now(), |host, now, out| host.short_of_room(now, out));
         }
         self.checkpoints.look(self.replicas.host(), &self.journal, self.storage.replicas(), short);
+        if self.journal.is_full() {
+            self.journal.put_apart(to_put_apart(self.replicas.host().replicas(), &self.journal));
+        }
     }
 
     /// Goes on with the checkpoint that is under way, or begins with another.

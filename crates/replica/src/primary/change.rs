@@ -13,6 +13,9 @@ use wire::control::{Advice, Propose};
 
 /// A catching-up member that was not heard, or did not get on, for so long is given up.
 const GIVE_UP: Micros = Micros::from_millis(5_000);
+/// The same of one whose log is full, where nothing can be acknowledged without another copy. Meanwhile files
+/// may have made room (PR-119).
+const GIVE_UP_FULL: Micros = Micros::from_millis(2_000);
 /// A joining member that is not level within this time goes back to catching up.
 const JOIN_PATIENCE: Micros = Micros::from_millis(500);
 /// A hand-over to a cold standby waits so long for its files; then it replays what it lacks.
@@ -233,13 +236,18 @@ impl Primary {
         next.is_some()
     }
 
-    /// Drops catching-up members that are gone, so that others can be taken.
+    /// Drops catching-up members that are gone, so that others can be taken. Where nothing can be
+    /// acknowledged without another copy, that is soon so for one whose log is full (PR-302).
     fn give_up(&mut self, view: &View, ctx: &mut Ctx) -> bool {
         let now = ctx.now.mono;
+        let closed = !view.record.policy.allows(view.record.in_sync.len());
         let gone = |member: &&Member| {
             let stuck = self.hangs(now, member, GIVE_UP)
                 || self.disk_hangs(now, member, GIVE_UP)
-                || self.members.get(*member).is_some_and(|progress| progress.health.is_stuck());
+                || self
+                    .members
+                    .get(*member)
+                    .is_some_and(|progress| progress.health.is_stuck() || closed && is_full(progress, now));
             stuck
                 || self.membership.later_incarnation(member).is_some()
                 || self.silence(ctx, **member) > GIVE_UP
@@ -410,4 +418,29 @@ fn first_aim(now: &Policy, wanted: Policy) -> Policy {
         return wanted;
     }
     Policy { min_in_sync: wanted.min_in_sync, below: wanted.below, ..now.clone() }
+}
+
+/// True if a member's log has had no room for as long as that is waited for, and nothing that is under way
+/// could make some.
+fn is_full(progress: &crate::primary::Progress, now: Micros) -> bool {
+    let since = progress.health.no_room.filter(|_| !progress.is_given_state());
+    since.is_some_and(|since| now.since(since) >= GIVE_UP_FULL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::Watermarks;
+
+    #[test]
+    fn pr302_a_full_log_is_waited_for_until_files_could_have_made_room() {
+        let mut progress = crate::primary::Progress::new(Micros::ZERO, 0);
+        let ms = Micros::from_millis;
+        assert!(!is_full(&progress, ms(9_000)), "it takes what it is sent");
+        progress.finds_no_room(ms(1_000));
+        progress.finds_no_room(ms(2_500));
+        assert!(!is_full(&progress, ms(2_999)) && is_full(&progress, ms(3_000)));
+        progress.raise(&Watermarks { received: Lsn(1), ..Watermarks::default() });
+        assert!(!is_full(&progress, ms(9_000)), "it has got further");
+    }
 }

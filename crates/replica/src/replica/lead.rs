@@ -180,7 +180,8 @@ impl Replica {
     pub(crate) fn advance(&mut self, ctx: &mut Ctx) {
         let Some((primary, view)) = self.leading() else { return };
         let no_room = self.config.no_room();
-        let is_gone = |member: &Member| no_room && primary.is_silent(&view, ctx, *member);
+        let kept_for_nobody = no_room && view.rules.full_logs_wait_for_nobody();
+        let is_gone = |member: &Member| kept_for_nobody && primary.is_silent(&view, ctx, *member);
         let (secured, kept) = primary.bounds(&view, is_gone);
         let (log, keep_bytes) = (&self.data.log, ctx.settings.failback_keep_bytes);
         let end = log.end().lsn;

@@ -152,7 +152,7 @@ pub(crate) struct Health {
     /// It takes part in being sent files, and gets no further.
     stuck: bool,
     /// Since when it has found no room, and got no further.
-    no_room: Option<Micros>,
+    pub no_room: Option<Micros>,
 }
 
 impl Health {

@@ -261,6 +261,11 @@ impl Survival {
     /// primary's disk leads, what was durable there is kept. Nobody else leads while nothing is wrong with
     /// the primary (PR-19, PR-85).
     fn still_has(&self, one: &Acknowledged, record: &PartitionRecord, lineage: &Lineage) -> Option<String> {
+        // What global transactions have committed is in their manager's log, and is brought again; what is
+        // said of tables in one partition the others give back (PR-291, PR-172).
+        if one.record.is_global() {
+            return None;
+        }
         let holder = &one.record.primary;
         let since = |times: &BTreeMap<NodeId, u64>| times.get(&holder.node).is_some_and(|at| *at >= one.time);
         if since(&self.doubtful) {

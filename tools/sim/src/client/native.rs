@@ -11,7 +11,7 @@ use crate::plan::RunPlan;
 use crate::random::Stream;
 use ::client::{Call, Completed, CoreConfig, FailKind, LaneId, Outcome, Ticket};
 use std::collections::BTreeMap;
-use types::{Micros, PartitionId, Position, SessionId};
+use types::{Micros, PartitionId, Position, Rules, SessionId};
 use wire::Message;
 
 /// An attempt without an answer is given up after this.
@@ -79,7 +79,7 @@ impl Acknowledged {
 
 impl Native {
     /// A client of the plan's tables.
-    pub fn new(id: u32, mut random: Stream, plan: &RunPlan) -> Native {
+    pub fn new(id: u32, mut random: Stream, plan: &RunPlan, rules: Rules) -> Native {
         let idle = *random.pick(&[400, 5_000, 60_000]).expect("not empty");
         let config = CoreConfig {
             window: 1 + random.below(4) as usize,
@@ -87,6 +87,7 @@ impl Native {
             patience: REFUSAL_TIMEOUT,
             idle: Micros::from_millis(idle),
             seed: random.next(),
+            rules,
         };
         Native {
             shell: Shell::new(id, config, plan.controllers),

@@ -108,6 +108,19 @@ impl Logs {
         Ok(tokens)
     }
 
+    /// Has the entries of these partitions written to files of their own, if that makes room and the disk is
+    /// idle. An error is the end of the process.
+    pub fn put_apart(&mut self, partitions: &BTreeSet<PartitionId>) -> Result<usize, LogError> {
+        if self.writing.is_some() || partitions.is_empty() {
+            return Ok(0);
+        }
+        let log = self.log.log_mut();
+        let orders = log.orders_apart(partitions);
+        let count = orders.len();
+        orders.into_iter().try_for_each(|order| log.take_apart(order.make()))?;
+        Ok(count)
+    }
+
     /// Writes the mark of an idle log, if it is idle and wants one. True if it was written.
     pub fn mark(&mut self) -> Result<bool, LogError> {
         let idle = self.writing.is_none() && self.waiting.is_empty();

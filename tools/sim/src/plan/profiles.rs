@@ -15,6 +15,10 @@ use Finding::*;
 use std::collections::BTreeSet;
 use types::{Finding, LogKind};
 
+/// What takes so many things at once that a seed shows it which was drawn with all that seeds have: the plan
+/// is that seed's own.
+pub const AS_DRAWN: [Finding; 6] = [Pr280, Pr281, Pr282, Pr283, Pr284, Pr301];
+
 /// Biases a plan towards what brings this finding to light.
 pub fn bias(plan: &mut RunPlan, finding: Finding, seed: u64, random: &mut Stream) {
     let known = PROFILES.iter().find(|profile| profile.finding == finding);
@@ -46,7 +50,7 @@ pub fn bias(plan: &mut RunPlan, finding: Finding, seed: u64, random: &mut Stream
         table.lsm = profile.trees;
     }
     if profile.transactions {
-        plan.add_transactions(seed);
+        plan.add_transactions(seed, finding == Pr170);
     }
     plan.workload.clients = random.between(profile.clients.0, profile.clients.1) as u32;
     plan.workload.operations = plan.workload.operations * profile.work / 100;
@@ -192,7 +196,7 @@ const fn crowded(profile: Profile) -> Profile {
     Profile { tables: 1, clients: (8, 12), work: 250, ..profile }
 }
 
-const PROFILES: [Profile; Finding::ALL.len()] = [
+const PROFILES: [Profile; Finding::ALL.len() - AS_DRAWN.len()] = [
     usual(F01, &[Isolate, Pause], &[Cut, CutOneWay, HalfHealed]),
     usual(F02, &[Isolate, Crash], &[Cut, Pause, Clog]),
     usual(F03, &[SlowDisk, Crash], &[Clog]),
@@ -362,6 +366,7 @@ const PROFILES: [Profile; Finding::ALL.len()] = [
     tables(usual(Pr124, &[SlowDisk], &[Crash, Clog])),
     Profile { rules: &[DURABLE, SYNC], ..crowded(usual(Pr145, &[GoBack, Crash, Isolate], &[Power, Pause])) },
     tables(usual(Pr150, &[SlowDisk], &[Clog, Crash])),
+    transactions(usual(Pr170, &[Crash], &[Isolate, SlowDisk])),
     tables(usual(Pr180, &[SlowDisk], &[Clog, Crash])),
     Profile {
         rules: &[ASYNC],
@@ -376,6 +381,12 @@ const PROFILES: [Profile; Finding::ALL.len()] = [
     transactions(usual(Pr257, &[Clog], &[Pause, Crash])),
     calls(Profile { factors: &[3], ..usual(Pr220, &[Crash], &[Isolate, SlowDisk]) }),
     calls(Profile { factors: &[3], ..usual(Pr240, &[Crash], &[Loss, Break]) }),
+    Profile {
+        rules: &[LOCAL, ASYNC],
+        factors: &[3],
+        recoverable: 1_000,
+        ..usual(Pr300, &[SlowDisk], &[Crash, Isolate])
+    },
     trees(usual(Le01, &[Crash, Power], &[Restart, SlowDisk])),
     trees(crowded(usual(Le02, &[StuckDisk, Crash], &[Power, Pause]))),
     Profile { cluster_snapshots: true, ..trees(crowded(usual(Le03, &[SlowDisk, Pause], &[Crash, Clog]))) },

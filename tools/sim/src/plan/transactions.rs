@@ -19,9 +19,16 @@ pub fn has_transactions(seed: u64) -> bool {
     SEEDS.contains(&(seed % OF))
 }
 
+/// True if the tables of a seed's database under global transactions are changed meanwhile. None of the seeds
+/// that found something has such a number.
+pub fn has_spread(seed: u64) -> bool {
+    has_transactions(seed) && [4, 5].contains(&(seed / OF % 7))
+}
+
 impl RunPlan {
     /// A transaction manager and a database under it, besides the tables, and clients of them.
-    pub(super) fn add_transactions(&mut self, seed: u64) {
+    /// `spread`: they change the database's tables, too, and nothing that is acknowledged there is lost.
+    pub(super) fn add_transactions(&mut self, seed: u64, spread: bool) {
         let mut random = Stream::new(seed, Concern::Shape, 7);
         let drawn = super::table(&mut random, 0, self.nodes);
         let factor = 3.min(self.nodes as u8);
@@ -36,7 +43,10 @@ impl RunPlan {
         });
         self.tables.push(TablePlan {
             name: LEDGER.into(),
-            policy: random.pick(&["durable", "semi", "async", "async"]).expect("not empty"),
+            policy: match (random.pick(&["durable", "semi", "async", "async"]), spread) {
+                (_, true) => "durable",
+                (drawn, false) => drawn.expect("not empty"),
+            },
             log: LogKind::Disk,
             min_in_sync: 1,
             partitions: random.between(2, 3) as u32,
@@ -45,6 +55,7 @@ impl RunPlan {
             ..plain
         });
         self.workload.txn_clients = random.between(2, 4) as u32;
+        self.workload.spread = spread;
     }
 
     /// The partition of the transaction manager, and those that its commits write.

@@ -26,6 +26,8 @@ pub struct WorkloadPlan {
     pub table_clients: u32,
     /// Clients of global transactions; none where there are no such.
     pub txn_clients: u32,
+    /// These change the tables of their database, too.
+    pub spread: bool,
     /// What clients ask beside single rows.
     pub wide: Option<WidePlan>,
 }
@@ -47,6 +49,7 @@ impl WorkloadPlan {
             forces: !biased && (forced.chance(30) || wide.is_some() && forced.chance(150)),
             table_clients: 0,
             txn_clients: 0,
+            spread: false,
             wide,
         }
     }

@@ -3,6 +3,7 @@
 //! the flushes that it has not made. One client is the recovery manager, and nothing else.
 
 mod recovery;
+pub mod spread;
 
 use crate::check::commits::{TxnEnd, TxnOperation};
 use crate::client::shell::Shell;
@@ -15,9 +16,10 @@ use crate::rows;
 use ::client::txn::{Doing, KnownCommits, Manager, Step};
 use ::client::{Call, Completed, CoreConfig, FailKind, LaneId, Outcome, Ticket};
 pub use recovery::RecoveryClient;
+use spread::Spread;
 use std::collections::BTreeMap;
 use types::data::constraint::{Constraint, Demand};
-use types::{CatalogTable, Micros, PartitionId, Position, TableId};
+use types::{CatalogTable, Micros, PartitionId, Position, Rules, TableId};
 use wire::commit::PartitionWrites;
 use wire::request::TablePart;
 use wire::{Body, CommitAnswer, CommitRequest, ManagerOp, Message, Op, RecordText, RowOp, TableChange};
@@ -39,6 +41,7 @@ fn config(random: &mut Stream) -> CoreConfig {
         patience: CALL_TIMEOUT,
         idle: Micros::from_millis(5_000),
         seed: random.next(),
+        rules: Rules::ALL,
     }
 }
 
@@ -68,6 +71,8 @@ enum Purpose {
     Think,
     Commit,
     Flush(Doing),
+    /// Of a change of the database's tables.
+    Spread(spread::Purpose),
 }
 
 /// The client.
@@ -76,6 +81,8 @@ pub struct TxnClient {
     random: Stream,
     shell: Shell,
     known: KnownCommits,
+    /// Its part in changes of the database's tables.
+    spread: Option<Spread>,
     open: Option<Open>,
     calls: BTreeMap<Ticket, Purpose>,
     /// Those that pause, until when.
@@ -88,13 +95,15 @@ pub struct TxnClient {
 
 impl TxnClient {
     /// A client of a plan with global transactions, with the name of a client.
-    pub fn new(id: u32, mut random: Stream, plan: &RunPlan) -> TxnClient {
+    pub fn new(id: u32, mut random: Stream, changes: Stream, (plan, rules): (&RunPlan, Rules)) -> TxnClient {
         let shell = Shell::new(id, config(&mut random), plan.controllers);
+        let spread = plan.workload.spread.then(|| Spread::new(id, changes, rules));
         TxnClient {
             id,
             random,
             shell,
             known: KnownCommits::default(),
+            spread,
             open: None,
             calls: BTreeMap::new(),
             paused: Vec::new(),
@@ -127,6 +136,9 @@ impl TxnClient {
         if self.open.is_none() && goes_on && now >= self.next_at {
             self.begin(now);
         }
+        let map = self.shell.core().map();
+        let change = self.spread.as_mut().and_then(|spread| spread.step(now, goes_on, map));
+        self.spread_on(now, change);
         let due: Vec<_> = self.paused.extract_if(.., |(until, _)| *until <= now).collect();
         for (_, purpose) in due {
             self.go_on(now, purpose, None);
@@ -169,6 +181,12 @@ impl TxnClient {
     fn submit(&mut self, now: u64, call: Call, purpose: Purpose) {
         let ticket = self.shell.submit(now, LaneId(0), call.within(CALL_TIMEOUT));
         self.calls.insert(ticket, purpose);
+    }
+
+    fn spread_on(&mut self, now: u64, next: Option<(spread::Purpose, Call)>) {
+        let Some((purpose, call)) = next else { return };
+        let ticket = self.shell.submit(now, LaneId(1), call.within(CALL_TIMEOUT));
+        self.calls.insert(ticket, Purpose::Spread(purpose));
     }
 
     fn manager(&self) -> Option<Manager> {
@@ -217,7 +235,12 @@ impl TxnClient {
             (Purpose::Think, _) => self.commit(now),
             (Purpose::Commit, Some(outcome)) => self.commit_ended(now, outcome),
             (Purpose::Begin, _) => self.end(now, TxnEnd::NotDone),
-            (Purpose::Define | Purpose::Commit, None) => {}
+            (Purpose::Spread(purpose), Some(outcome)) => {
+                let (map, spread) = (self.shell.core().map(), &mut self.spread);
+                let next = spread.as_mut().and_then(|spread| spread.go_on(now, (purpose, outcome), map));
+                self.spread_on(now, next);
+            }
+            (Purpose::Define | Purpose::Commit | Purpose::Spread(_), None) => {}
         }
     }
 

@@ -3,16 +3,17 @@
 use super::World;
 use crate::rows;
 use crate::txn_client::TABLE;
+use crate::txn_client::spread::FIRST;
 use bytes::Bytes;
 use replica::Replica;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use types::commits::{Head, decode_timestamp, head_key, newest_flush_key, truncated_key};
 use types::data::constraint::Standing;
 use types::data::decode_known;
 use types::database::catalog_key;
 use types::engine::Engine;
 use types::index::entry_prefix;
-use types::{CatalogTable, KeySpace, PartitionId, Position, ReadAt};
+use types::{CatalogTable, KeySpace, PartitionId, Position, ReadAt, TableId, TableState};
 
 /// What the index of the clients' table has in this state, and what it should have. None: there is no such
 /// index, or it is not valid.
@@ -37,6 +38,19 @@ fn index_of(engine: &dyn Engine, at: ReadAt) -> Option<Result<(), String>> {
     Some(if there == wanted { Ok(()) } else { Err(differ()) })
 }
 
+/// The tables that are changed, by number: version and name. Those that are being removed are not there.
+fn catalog(replica: &Replica) -> BTreeMap<TableId, (u32, String)> {
+    let key = |id: &u32| catalog_key(TableId(*id));
+    let ids = FIRST.0..FIRST.0 + 8;
+    let found = ids.filter_map(|id| {
+        let (_, row) = replica.engine().get(&key(&id), ReadAt::Applied).ok()??;
+        let (state, table) = CatalogTable::decode(&KeySpace::Catalog.key_of(&key(&id)), &row).ok()?;
+        let there = state != TableState::Dropping;
+        there.then(|| (TableId(id), (table.schema.version(), table.name.to_string())))
+    });
+    found.collect()
+}
+
 impl World {
     /// Every replica's index of rows that commits have written has exactly these rows (PR-257).
     pub(super) fn check_indexes_of_commits(&mut self) {
@@ -59,6 +73,23 @@ impl World {
         let primary = self.checks.epochs.newest(partition)?.primary;
         let process = self.machine(primary.node.0).process.as_ref()?;
         process.host.replica(partition)
+    }
+
+    /// A partition whose tables are not those of the first one of their database, although whoever comes
+    /// brings it level (PR-170).
+    pub(super) fn uneven_catalogs(&self) -> Option<String> {
+        let written = &self.checks.lineage.transactional().written;
+        let closed = self.closed_for_good();
+        let forced = |id: &PartitionId| closed.contains(id) || self.checks.epochs.was_forced(*id);
+        if !self.plan.workload.spread || written.iter().any(forced) {
+            return None;
+        }
+        let catalogs: Option<Vec<_>> =
+            written.iter().map(|id| Some((*id, catalog(self.led(*id)?)))).collect();
+        let catalogs = catalogs?;
+        let (first, known) = catalogs.first()?;
+        let (other, _) = catalogs.iter().find(|(_, tables)| tables != known)?;
+        Some(format!("PR-170: {other} has other tables than {first}"))
     }
 
     /// A commit that is in the transaction manager's log, and not where it writes (PR-253).

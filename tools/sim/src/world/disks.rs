@@ -4,6 +4,7 @@ use super::machines::End;
 use super::{Event, TAILS, World};
 use crate::disk::Disk;
 use crate::node::{Machine, Process};
+use driver::checkpoints::to_put_apart;
 use driver::held::Next;
 use driver::tail_file::{Place, place};
 use replica::{Leases, Output, ReadFor};
@@ -112,7 +113,7 @@ impl World {
             return;
         }
         let random = self.schedule.timing().next();
-        let plan = self.plan.flushes;
+        let (plan, hangs_alone) = (self.plan.flushes, self.plan.hangs_alone);
         let Some(Process { host, logs, storage, .. }) = self.machine_mut(node).process.as_mut() else {
             return;
         };
@@ -120,6 +121,19 @@ impl World {
         if plan.log_bytes.is_some() || logs.is_full() {
             storage.look(host, logs);
         }
+        // What a full log needs is done without need in some seeds, or it would hardly ever be (PR-301).
+        let apart = match logs.is_full() || hangs_alone {
+            true => logs.put_apart(&to_put_apart(host.replicas(), logs)),
+            false => Ok(0),
+        };
+        match apart {
+            Ok(0) => {}
+            Ok(_) => self.counts.add("log-put-apart"),
+            Err(_) => return self.disk_failed(node),
+        }
+        let Some(Process { host, logs, storage, .. }) = self.machine_mut(node).process.as_mut() else {
+            return;
+        };
         let ids = host.replicas().map(|replica| replica.id()).enumerate();
         let drawn =
             ids.filter(|(turn, id)| plan.by_lot && random >> turn & 1 == 1 && !logs.is_in_memory(*id));

@@ -396,6 +396,15 @@ impl World {
         process.and_then(|process| process.host.replica(record.id)).is_some_and(|replica| replica.serves())
     }
 
+    /// True if the primary's disk hangs for good, with something to write, and others could lead (PR-300).
+    fn is_led_by_hung_disk(&self, record: &PartitionRecord) -> bool {
+        let machine = self.machine(record.primary.node.0);
+        let process = machine.process.as_ref().filter(|_| machine.health.hangs());
+        let replica = process.and_then(|process| process.host.replica(record.id));
+        let writes = |replica: &replica::Replica| replica.log().durable() < replica.log().end().lsn;
+        record.policy.log == LogKind::Disk && record.in_sync.len() > 1 && replica.is_some_and(writes)
+    }
+
     /// What a healed world still lacks; none: it has converged (I13).
     pub(super) fn what_is_missing(&self) -> Option<String> {
         let mut closed = BTreeSet::new();
@@ -406,6 +415,9 @@ impl World {
                     continue;
                 }
                 return Some(format!("{} does not serve: {}", record.id, self.state_of(record)));
+            }
+            if self.is_led_by_hung_disk(record) {
+                return Some(format!("{} is led where the disk hangs: {}", record.id, self.state_of(record)));
             }
             let wanted = self.copies_wanted(record);
             if record.in_sync.len() < wanted || record.next_policy.is_some() {
@@ -493,8 +505,7 @@ impl World {
             .machines
             .iter()
             .filter(|machine| machine.process.is_some() && !machine.health.hangs())
-            .filter(|machine| !self.is_removed(machine.id) && !self.is_decommissioning(machine.id))
-            .filter(|machine| !self.is_log_held_back(machine));
+            .filter(|machine| !self.is_removed(machine.id) && !self.is_decommissioning(machine.id));
         usize::from(record.policy.factor).min(alive.count())
     }
 

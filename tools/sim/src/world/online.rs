@@ -142,7 +142,6 @@ impl World {
             .filter(|machine| {
                 machine.process.is_some() && !machine.health.hangs() && !self.is_removed(machine.id)
             })
-            .filter(|machine| !self.is_log_held_back(machine))
             .map(|machine| NodeId(machine.id))
             .collect();
         let closed = self.closed_for_good();

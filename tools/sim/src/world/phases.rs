@@ -92,7 +92,7 @@ impl World {
         self.disturbs(None);
         // An operator who makes the records anew waits for all.
         let dead = self.left_dead().filter(|_| !self.control.rebuilding.is_under_way());
-        let stuck = self.faults.random().chance(350);
+        let stuck = self.faults.random().chance(350) || self.plan.hangs_alone;
         self.trace.note(self.now(), format_args!("phase: healed, dead {dead:?}, stuck {stuck}"));
         self.plan.faults.clear();
         self.end_force();
@@ -146,6 +146,11 @@ impl World {
     fn left_dead(&mut self) -> Option<u32> {
         let node = 1 + self.faults.random().below(u64::from(self.plan.nodes)) as u32;
         let spare = self.faults.random().chance(400) && self.plan.nodes > 2;
+        let alone = |record: &&types::PartitionRecord| {
+            self.plan.hangs_alone && rests_on_primary(&record.policy) && record.in_sync.len() > 1
+        };
+        let led = self.checks.epochs.records().find(alone).map(|record| record.primary.node.0);
+        let (node, spare) = led.map_or((node, spare), |led| (led, self.plan.nodes > 2));
         let needless = |record: &types::PartitionRecord| {
             let others = (1..=self.plan.nodes).filter(|other| *other != node && !self.is_removed(*other));
             // A drained node is given no copy in the place of one that hangs.
@@ -159,6 +164,8 @@ impl World {
                     machine.id != node && machine.member() == Some(*member) && !machine.health.is_impaired()
                 });
             let alone = rests_on_primary(&record.policy) && record.primary.node.0 == node;
+            // Its disk hangs, and others take over what is there (PR-300).
+            let alone = alone && !(self.plan.hangs_alone && record.in_sync.len() > 1);
             let enough =
                 record.policy.below == Below::Available || others >= u32::from(record.policy.min_in_sync);
             enough && !alone && (!holds || rest_is_sound) && record.policy.log == LogKind::Disk
@@ -171,6 +178,7 @@ impl World {
         let missing = missing.map(|missing| ("I13", missing));
         let missing = missing.or_else(|| Some(("I8", self.left_of_ships()?)));
         let missing = missing.or_else(|| Some(("PR-253", self.missing_commits()?)));
+        let missing = missing.or_else(|| Some(("I13", self.uneven_catalogs()?)));
         if missing.is_none() {
             self.look_at_all(true);
             self.check_tables();

@@ -2,10 +2,9 @@
 
 use super::{Phase, World};
 use crate::network::Endpoint;
-use crate::node::Machine;
 use std::collections::{BTreeMap, BTreeSet};
 use types::policy::Below;
-use types::{Member, PartitionId, PartitionRecord};
+use types::{Member, PartitionRecord};
 
 /// Who can be reached again is heard within this: it is dialled again, its heartbeats come, and whoever hears
 /// them tells the controllers. Microseconds.
@@ -237,25 +236,6 @@ impl World {
             && record.in_sync.iter().all(|member| takes(&member.node.0))
             && !self.is_closed_for_good(record)
             && (1..=self.plan.nodes).filter(takes).count() >= least
-    }
-
-    /// True if a node's log is full, and stays so until an operator speaks: what holds it back are damaged
-    /// replicas alone, all of which count in partitions that are closed for good. No copy gets there.
-    pub(super) fn is_log_held_back(&self, machine: &Machine) -> bool {
-        let Some(process) = machine.process.as_ref().filter(|process| process.logs.is_full()) else {
-            return false;
-        };
-        let waits = |id: &PartitionId| {
-            let counts = |record: &PartitionRecord| {
-                record.in_sync.iter().any(|member| member.same_store(&process.member))
-            };
-            let closed =
-                |record: &PartitionRecord| !self.is_serving(record) && self.is_closed_for_good(record);
-            let record = self.checks.epochs.newest(*id).filter(|record| counts(record) && closed(record));
-            record.and(process.host.replica(*id)).is_some_and(|replica| replica.is_damaged())
-        };
-        let holding = process.logs.log().holding_back();
-        !holding.is_empty() && holding.iter().all(waits)
     }
 
     /// True if a primary that is not sound must be waited for (PR-85).

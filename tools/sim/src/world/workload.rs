@@ -68,7 +68,9 @@ impl Workload {
         let trees = plan.workload.loads && plan.tables.iter().any(|table| table.lsm);
         let scratch = trees.then(|| files.make_root().expect("a directory can be made").join("load"));
         Workload {
-            rows: (0..plan.workload.clients).map(|id| row_client(id, draws(u64::from(id)), plan)).collect(),
+            rows: (0..plan.workload.clients)
+                .map(|id| row_client(id, draws(u64::from(id)), plan, rules))
+                .collect(),
             snapshots: SnapshotClient::new(plan.workload.clients, draws(1_000), plan, rules),
             loads: LoadClient::new(plan.workload.clients + 1, draws(1_001), plan, scratch),
             jobs: JobClient::new(plan.workload.clients + 2, draws(1_002), plan),
@@ -80,7 +82,7 @@ impl Workload {
             calls: Workload::callers(plan)
                 .filter_map(|id| CallClient::new(id, draws(4_000 + u64::from(id)), plan))
                 .collect(),
-            transactions: transactions(seed, plan),
+            transactions: transactions(seed, plan, rules),
         }
     }
 
@@ -331,10 +333,10 @@ impl Workload {
 }
 
 /// The last client is the adversary.
-fn row_client(id: u32, random: Stream, plan: &RunPlan) -> Box<dyn RowClient> {
+fn row_client(id: u32, random: Stream, plan: &RunPlan, rules: Rules) -> Box<dyn RowClient> {
     match id + 1 == plan.workload.clients {
         true => Box::new(Adversary::new(id, random, plan)),
-        false => Box::new(Native::new(id, random, plan)),
+        false => Box::new(Native::new(id, random, plan, rules)),
     }
 }
 
@@ -343,9 +345,10 @@ fn txn_clients(plan: &RunPlan) -> u32 {
     plan.workload.txn_clients + u32::from(plan.workload.txn_clients > 0)
 }
 
-fn transactions(seed: u64, plan: &RunPlan) -> (Vec<TxnClient>, RecoveryClient) {
+fn transactions(seed: u64, plan: &RunPlan, rules: Rules) -> (Vec<TxnClient>, RecoveryClient) {
     let draws = |which: u32| Stream::new(seed, Concern::Workload, 5_000 + u64::from(which));
     let (first, count) = (Workload::callers(plan).end, plan.workload.txn_clients);
-    let clients = (0..count).map(|at| TxnClient::new(first + at, draws(at), plan)).collect();
+    let client = |at| TxnClient::new(first + at, draws(at), draws(1_000 + at), (plan, rules));
+    let clients = (0..count).map(client).collect();
     (clients, RecoveryClient::new(first + count, draws(count), plan))
 }
