@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 /// missed.
 type Part = (&'static str, &'static str, fn(&Path) -> Result<Measured, String>);
 
-const PARTS: [Part; 16] = [
+const PARTS: [Part; 17] = [
     ("sim", "Simulator", sim::seeds),
     ("plants", "Planted bugs", sim::plants),
     ("crash", "Power losses and failing calls", crash::all),
@@ -35,6 +35,7 @@ const PARTS: [Part; 16] = [
     ("tpcc", "TPC-C beside PostgreSQL", bench::tpcc),
     ("procedures", "Procedures", bench::procedures),
     ("gleambook", "The AsterixDB document's experiments", gleambook::all),
+    ("txn", "Transactions over partitions", gleambook::txn),
 ];
 
 /// What a part found out.
