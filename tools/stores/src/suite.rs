@@ -22,6 +22,11 @@ pub trait Subject: Store {
         TABLE
     }
 
+    /// A timestamp below those of all commits that are put here, and not below any that is there.
+    fn before(&self) -> Position {
+        Position::new(Term(1), Lsn::ZERO)
+    }
+
     /// A row of that region: its encoded key, and what it is stored as. Numbers of rows are below a hundred.
     fn encoded(&self, row: u64, value: u64) -> (Bytes, Bytes) {
         (Bytes::from(format!("row{row:03}")), Bytes::from(value.to_string()))
@@ -66,12 +71,13 @@ struct Run {
     store: Box<dyn Subject>,
 }
 
-/// The timestamp of the commit with this number.
-fn at(number: u64) -> Position {
-    if number == 0 { Position::ZERO } else { Position::new(Term(1), Lsn(number)) }
-}
-
 impl Run {
+    /// The timestamp of the commit with this number, from 1 on.
+    fn at(&self, number: u64) -> Position {
+        let before = self.store.before();
+        Position::new(before.term, Lsn(before.lsn.0 + number))
+    }
+
     /// The commit with this number, behind the one with the number before: it writes each of these rows with
     /// its own number, or deletes it.
     fn commit(&self, (number, previous): (u64, u64), rows: &[(u64, bool)]) -> Flush {
@@ -81,7 +87,7 @@ impl Run {
         };
         let ops = rows.iter().map(op).collect();
         let part = TablePart { table: self.store.table(), schema: 1, ops, seen: Vec::new() };
-        Flush { commit: at(number), previous: at(previous), parts: vec![part] }
+        Flush { commit: self.at(number), previous: self.at(previous), parts: vec![part] }
     }
 
     /// Commits 1 to `count`, which write row 1, and each row 10 and its number.
@@ -101,7 +107,8 @@ impl Run {
         for _ in 0..PATIENCE {
             let mut early = Vec::new();
             for flush in left {
-                match self.store.put(self.store.region(), &flush, sender) {
+                let region = self.store.region();
+                match self.store.put(region, &flush, sender) {
                     Ok(_) => {}
                     Err(Refused::Behind(_) | Refused::Unavailable(_)) => early.push(flush),
                     Err(why) => self.refused("a part of a commit", &why),
@@ -119,9 +126,9 @@ impl Run {
     /// The number with which a row was written, as of a timestamp.
     fn read(&mut self, row: u64, number: u64) -> Option<u64> {
         let (key, _) = self.store.encoded(row, 0);
-        let (region, table) = (self.store.region(), self.store.table());
+        let (region, table, at) = (self.store.region(), self.store.table(), self.at(number));
         for _ in 0..PATIENCE {
-            match self.store.read(region, (table, &key), at(number)) {
+            match self.store.read(region, (table, &key), at) {
                 Ok(found) => {
                     let is = |value: &u64| Some(&self.store.encoded(row, *value).1) == found.as_ref();
                     let value = (0..100).find(is);
@@ -137,9 +144,10 @@ impl Run {
 
     /// Persists until the threshold is there.
     fn persist(&mut self, flushed: u64) {
+        let (region, at) = (self.store.region(), self.at(flushed));
         for _ in 0..PATIENCE {
-            match self.store.persist(self.store.region(), at(flushed)) {
-                Ok(threshold) if threshold >= at(flushed) => return,
+            match self.store.persist(region, at) {
+                Ok(threshold) if threshold >= at => return,
                 Ok(_) | Err(Refused::Unavailable(_)) => self.store.wait(),
                 Err(why) => self.refused("persisting", &why),
             }
@@ -148,10 +156,15 @@ impl Run {
     }
 
     fn persisted(&mut self) -> Position {
-        match self.store.persisted(self.store.region()) {
-            Ok(threshold) => threshold,
-            Err(why) => self.refused("its threshold", &why),
+        for _ in 0..PATIENCE {
+            let region = self.store.region();
+            match self.store.persisted(region) {
+                Ok(threshold) => return threshold,
+                Err(Refused::Unavailable(_)) => self.store.wait(),
+                Err(why) => self.refused("its threshold", &why),
+            }
         }
+        panic!("{}: it never says its threshold", self.name)
     }
 
     /// Row 1 and all others of commits 1 to `count` are as at each timestamp.
@@ -229,11 +242,11 @@ fn deletions(run: &mut Run) -> bool {
 
 fn threshold(run: &mut Run) -> bool {
     let commits = run.commits(4);
-    assert_eq!(run.persisted(), Position::ZERO, "{}: it is empty", run.name);
+    assert!(run.persisted() <= run.at(0), "{}: it is empty", run.name);
     run.put(&commits, Sender::Client);
     run.persist(4);
     let known = run.persisted();
-    assert_eq!(known, at(4), "{}: no more than was flushed", run.name);
+    assert_eq!(known, run.at(4), "{}: no more than was flushed", run.name);
     run.put(&commits[..2], Sender::Client);
     assert!(run.persisted() >= known, "{}: it fell by what was put again", run.name);
     true
@@ -248,7 +261,7 @@ fn failure(run: &mut Run) -> bool {
         return false;
     }
     run.replay(&commits[4..], false);
-    assert!(run.persisted() >= at(4), "{}: the threshold is lost", run.name);
+    assert!(run.persisted() >= run.at(4), "{}: the threshold is lost", run.name);
     // Who replays brings the rest, also where the region has opened by itself.
     run.put(&commits[4..], Sender::Client);
     run.expect(6);
@@ -266,7 +279,8 @@ fn reopening(run: &mut Run) -> bool {
     if let Some(one) = closed.first() {
         let (key, _) = run.store.encoded(1, 0);
         let table = run.store.table();
-        let read = run.store.read(region, (table, &key), at(6));
+        let at = run.at(6);
+        let read = run.store.read(region, (table, &key), at);
         assert_eq!(read, Err(Refused::Closed), "{}: it is read before it is whole", run.name);
         let put = run.store.put(region, &commits[5], Sender::Client);
         assert_eq!(put, Err(Refused::Closed), "{}: a client writes into it", run.name);
