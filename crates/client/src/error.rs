@@ -92,6 +92,12 @@ pub enum ClientError {
         "the write is too large with what it changes in the table's indexes; nothing was changed; write fewer rows at a time"
     )]
     TooMuch,
+    /// A transaction over partitions writes too much: the write that it was told of last was not taken.
+    #[error("{0}; the write was not taken; commit more often")]
+    TooLarge(wire::commit::TooLarge),
+    /// So many transactions over partitions of this client are open that no more are begun.
+    #[error("{0} transactions of this client are open, and no more are begun: commit or drop some")]
+    TooManyOpen(usize),
     /// A constraint of a table of a database forbids a write; nothing was changed. Its number.
     #[error(
         "a constraint of the table, or of one that refers to it, forbids it; nothing was changed; `psql` names the constraint"
@@ -151,6 +157,7 @@ impl ClientError {
             ClientError::System(_) => 7,
             ClientError::Data { .. } | ClientError::Exists | ClientError::Changed => 1,
             ClientError::Unindexable | ClientError::TooMuch | ClientError::Stopped => 1,
+            ClientError::TooLarge(_) | ClientError::TooManyOpen(_) => 1,
             ClientError::Protocol(_) | ClientError::NameTaken | ClientError::Violates(_) => 1,
             ClientError::NewerSchema { .. } | ClientError::Stale => 4,
         }

@@ -4,10 +4,12 @@ use crate::call::Call;
 use crate::client::Client;
 use crate::database::Database;
 use crate::error::ClientError;
-use std::collections::BTreeSet;
+use crate::table::unexpected;
+use std::collections::{BTreeMap, BTreeSet};
 use types::data::Standing;
-use types::{PartitionId, Position, TableId};
+use types::{CatalogTable, PartitionId, Position, TableId, TableState};
 use wire::spread::{self, Tables};
+use wire::{Body, CommitAnswer, ManagerOp, RecordText};
 
 /// How often partitions are compared until they have the same tables, while others change these.
 const MAX_LEVELLINGS: usize = 32;
@@ -52,7 +54,7 @@ impl Client {
                 false => vec![database.transact(back, Vec::new(), None)],
             };
             if calls.is_empty() {
-                return Ok(());
+                return self.announce(database, &catalogs.first);
             }
             match self.all(calls) {
                 // Somebody else was faster.
@@ -61,6 +63,40 @@ impl Client {
             }
         }
         Err(ClientError::Stale)
+    }
+
+    /// Tells the transaction manager what the tables of a database are like, if it does not know (PR-323).
+    fn announce(&mut self, database: &Database, tables: &Tables) -> Result<(), ClientError> {
+        if !database.record().is_global() {
+            return Ok(());
+        }
+        let manager = self.transaction_manager()?;
+        let answer = self.call(manager.call(ManagerOp::Tables { first: database.partition() }))?;
+        let Body::Commit(CommitAnswer::Tables(known)) = answer.body else {
+            return Err(unexpected(&answer.body));
+        };
+        let known: BTreeMap<TableId, u32> = known.into_iter().collect();
+        let there = || tables.values().filter(|(state, _)| *state != TableState::Dropping);
+        let is_new = |table: &CatalogTable| {
+            known.get(&table.id).is_none_or(|version| *version < table.schema.version())
+        };
+        let new = there().filter(|(_, table)| is_new(table));
+        let new = new.map(|(_, table)| RecordText::new(database.table(table.clone()).record()));
+        let is_there = |table: &TableId| there().any(|(_, known)| known.id == *table);
+        let gone: Vec<TableId> = known.keys().filter(|table| !is_there(table)).copied().collect();
+        let new: Vec<RecordText> = new.collect();
+        if new.is_empty() && gone.is_empty() {
+            return Ok(());
+        }
+        let partitions = database.partitions().collect();
+        let answer = self.call(manager.call(ManagerOp::Define { partitions, tables: new, gone }))?;
+        match &answer.body {
+            Body::Commit(CommitAnswer::Committed(previous)) => {
+                self.bring((manager, database.id()), answer.position(), previous)
+            }
+            // Somebody else has told it meanwhile.
+            _ => Ok(()),
+        }
     }
 
     /// How far a constraint is, in each partition that has it.

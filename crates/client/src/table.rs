@@ -245,7 +245,9 @@ impl Client {
     /// Writes a row, whatever was there. Of a table that has got columns meanwhile these are null.
     pub fn put(&mut self, table: &Table, row: &Row) -> Result<Answer, ClientError> {
         if table.is_global() {
-            let put = |_: &mut Client, transaction: &mut crate::Transaction| transaction.put(table, row);
+            let put = |_: &mut Client, transaction: &mut crate::Transaction, table: &Table| {
+                transaction.put(table, row)
+            };
             return self.write_alone(table, put).map(|(_, answer)| answer);
         }
         self.looking_again(table, |client, table| client.call(table.put(&table.widened(row))?))
@@ -255,7 +257,7 @@ impl Client {
     pub fn insert(&mut self, table: &Table, row: &Row) -> Result<Answer, ClientError> {
         if table.is_global() {
             let key: Vec<Value> = table.schema().key().iter().map(|at| row.values[*at].clone()).collect();
-            let insert = |client: &mut Client, transaction: &mut crate::Transaction| {
+            let insert = |client: &mut Client, transaction: &mut crate::Transaction, table: &Table| {
                 if client.get_in(transaction, table, &key)?.is_some() {
                     return Err(ClientError::Exists);
                 }
@@ -269,7 +271,7 @@ impl Client {
     /// Removes a row. True if there was one.
     pub fn delete(&mut self, table: &Table, key: &[Value]) -> Result<bool, ClientError> {
         if table.is_global() {
-            let delete = |client: &mut Client, transaction: &mut crate::Transaction| {
+            let delete = |client: &mut Client, transaction: &mut crate::Transaction, table: &Table| {
                 let found = client.get_in(transaction, table, key)?.is_some();
                 if found {
                     transaction.delete(table, key)?;

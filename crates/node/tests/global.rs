@@ -7,7 +7,7 @@ use common::{Cluster, LONG, in_sync, wait_for};
 use std::time::{Duration, Instant};
 use types::data::{Column, ColumnType, Row, Schema, Value};
 use types::{Micros, PartitionId, Position};
-use wire::commit::PartitionWrites;
+use wire::commit::{PartitionWrites, TooLarge};
 use wire::control::{AdminCommand, CreateTable};
 use wire::{CommitRequest, ManagerOp, RowOp};
 
@@ -122,7 +122,7 @@ fn a_write_set_may_be_as_large_as_is_said_and_no_larger() {
     let row = |id: i64, length: usize| Row::new(vec![Value::Int(id), Value::Text("x".repeat(length))]);
     let write = |client: &mut Client, rows: i64, length: usize| {
         let mut transaction = client.begin(&database).expect("begun");
-        (0..rows).for_each(|id| transaction.put(&table, &row(id, length)).expect("a row"));
+        (0..rows).try_for_each(|id| transaction.put(&table, &row(id, length)))?;
         client.commit(transaction)
     };
     write(&mut client, 6, 1 << 20).expect_err("six MiB, and what stands beside them");
@@ -131,9 +131,18 @@ fn a_write_set_may_be_as_large_as_is_said_and_no_larger() {
     // Many small rows are kept as one value, too.
     write(&mut client, 100_000, 8).expect("below");
     assert_eq!(client.count(&table), Ok(100_000));
-    let refused = write(&mut client, 300_000, 1).expect_err("over").to_string();
-    assert!(refused.contains("over the limit") || refused.contains("rows is over"), "{refused}");
+    let refused = write(&mut client, 300_000, 1).expect_err("over");
+    assert_eq!(refused, ClientError::TooLarge(TooLarge::Bytes), "PR-320");
     assert_eq!(client.count(&table), Ok(100_000), "nothing of it was done");
+    // A write that is not taken leaves the transaction what it was.
+    let mut transaction = client.begin(&database).expect("begun");
+    (0..5).for_each(|id| transaction.put(&table, &row(id, 1 << 20)).expect("a row"));
+    let over = transaction.put(&table, &row(5, 1 << 20));
+    assert_eq!(over, Err(ClientError::TooLarge(TooLarge::Bytes)));
+    transaction.put(&table, &row(4, 1)).expect("less than before");
+    transaction.put(&table, &row(5, 1 << 20)).expect("there is room now");
+    client.commit(transaction).expect("committed");
+    assert_eq!(client.get(&table, &key(4)).expect("read"), Some(row(4, 1)));
     secured_everywhere(&mut client);
 }
 
@@ -254,5 +263,115 @@ fn pr292_a_commit_names_partitions_of_one_global_database_that_are_there() {
     }
     let own = table.partition_of(&table.key(&key(1)).expect("a key")).expect("a partition");
     commit(&mut client, &[own]).expect("what is there is written");
+    secured_everywhere(&mut client);
+}
+
+/// Transactions that are open are their client's business: nobody keeps anything for them, and there is a
+/// limit.
+#[test]
+fn open_transactions_are_bounded_and_one_that_never_ends_hinders_nobody() {
+    let cluster = Cluster::start();
+    let mut client = cluster.ready();
+    let (database, table) = bank(&mut client, "async");
+    let mut slow = client.begin(&database).expect("begun");
+    slow.put(&table, &row(1, 7)).expect("a row");
+    let mut open: Vec<_> = (1..client::txn::MAX_OPEN).map(|_| slow.clone()).collect();
+    let full = client.begin(&database).expect_err("too many");
+    assert_eq!(full, ClientError::TooManyOpen(client::txn::MAX_OPEN));
+    let mut other = cluster.client();
+    transfer(&mut other, &database, &table, (1, 2));
+    open.pop();
+    drop(client.begin(&database).expect("there is room for one"));
+    drop(open);
+    // Nobody waits for it. What it reads in the end is what it read in the beginning, or too old; and it
+    // commits nothing that others wrote.
+    for _ in 0..20 {
+        transfer(&mut other, &database, &table, (3, 4));
+    }
+    std::thread::sleep(Duration::from_secs(11));
+    transfer(&mut other, &database, &table, (3, 4));
+    let read = client.get_in(&slow, &table, &key(3));
+    let old = matches!(read, Err(ClientError::Failed { kind: FailKind::TooOld, .. }));
+    assert!(old || read == Ok(Some(row(3, 100))), "{read:?}");
+    assert_eq!(client.commit(slow), Err(ClientError::Changed));
+    assert_eq!(total(&mut other, &database, &table), 100 * ACCOUNTS);
+}
+
+/// What all have secured is read at any of them, and where two of three nodes are gone at the third.
+#[test]
+fn pr322_what_is_secured_is_read_while_partitions_have_no_primary() {
+    let mut cluster = Cluster::start();
+    let mut client = cluster.ready();
+    let (database, table) = bank(&mut client, "durable");
+    secured_everywhere(&mut client);
+    let mut stale = client.begin_stale(&database).expect("begun");
+    let refused = stale.put(&table, &row(1, 1)).expect_err("it writes nothing").to_string();
+    assert!(refused.contains("writes nothing"), "{refused}");
+    transfer(&mut client, &database, &table, (1, 2));
+    let sum = |client: &mut Client, transaction: &client::Transaction| {
+        let rows = client.scan_in(transaction, &table, Default::default()).expect("read");
+        rows.iter().map(|row| if let Value::Int(one) = row.values[1] { one } else { 0 }).sum::<i64>()
+    };
+    assert_eq!(sum(&mut client, &stale), 100 * ACCOUNTS);
+    assert_eq!(balance(&mut client, &stale, &table, 1), 100, "it does not see what came later");
+    secured_everywhere(&mut client);
+    let fresh = client.begin_stale(&database).expect("begun");
+    assert_eq!((balance(&mut client, &fresh, &table, 1), sum(&mut client, &fresh)), (99, 100 * ACCOUNTS));
+    cluster.kill(1);
+    cluster.kill(2);
+    assert_eq!(sum(&mut client, &fresh), 100 * ACCOUNTS, "the third node has all of it");
+    let again = client.begin_stale(&database).expect("the manager's third copy says how far all are");
+    assert_eq!(balance(&mut client, &again, &table, 1), 99);
+}
+
+/// What is committed is never refused, so what does not fit is not committed.
+#[test]
+fn pr323_a_commit_fits_its_tables_and_a_change_of_them_has_a_timestamp_in_all_chains() {
+    let cluster = Cluster::start();
+    let mut client = cluster.ready();
+    let (database, table) = bank(&mut client, "durable");
+    let mut other = cluster.client();
+    let manager = client.transaction_manager().expect("there");
+    let newest = |client: &mut Client| -> Vec<Position> {
+        let answer = client.call(manager.call(ManagerOp::Thresholds)).expect("answered");
+        match answer.body {
+            wire::Body::Commit(wire::CommitAnswer::Thresholds { partitions, .. }) => {
+                partitions.iter().map(|partition| partition.newest).collect()
+            }
+            body => panic!("{body:?}"),
+        }
+    };
+    let (key_of, stored) = table.encode(&row(1, 100)).expect("a row");
+    let own = table.partition_of(&key_of).expect("a partition");
+    let elsewhere = database.partitions().find(|partition| *partition != own).expect("four of them");
+    let parts = vec![table.part(vec![RowOp::Put { key: key_of, row: stored }])];
+    let writes = vec![PartitionWrites { partition: elsewhere, parts }];
+    let asked = CommitRequest { snapshot: client.begin(&database).expect("begun").snapshot(), writes };
+    let refused = client.call(manager.call(ManagerOp::Commit(asked))).expect_err("not its own").to_string();
+    assert!(refused.contains(&format!("lies in partition {own}")), "{refused}");
+    // Others add a column: who began before does not write by the old ones.
+    let mut slow = client.begin(&database).expect("begun");
+    slow.put(&table, &row(1, 7)).expect("a row");
+    let before = newest(&mut other);
+    let wider = |known: &Table| {
+        let mut columns = known.schema().columns().to_vec();
+        columns.push(Column::new("note", ColumnType::Text));
+        let schema = Schema::new(columns, &["id"], 1, false).expect("valid");
+        Ok((known.name().to_string(), schema))
+    };
+    let named = other.table("bank.accounts").expect("there");
+    other.alter_table_in(&named, wider).expect("wider");
+    let behind = newest(&mut other);
+    assert!(behind.iter().all(|at| *at == behind[0]) && behind[0] > before[0], "{before:?} {behind:?}");
+    assert_eq!(client.commit(slow), Err(ClientError::Stale));
+    client.put(&table, &row(1, 8)).expect("it looks again");
+    let named = other.table("bank.accounts").expect("there");
+    let found = other.get(&named, &key(1)).expect("read").expect("there");
+    assert_eq!(found.values[1], Value::Int(8));
+    // A table that is gone.
+    let mut late = client.begin(&database).expect("begun");
+    late.put(&named, &Row::new(vec![Value::Int(1), Value::Int(9), Value::Null])).expect("a row");
+    other.drop_table_in(&named).expect("dropped");
+    assert_eq!(client.commit(late), Err(ClientError::Stale));
     secured_everywhere(&mut client);
 }

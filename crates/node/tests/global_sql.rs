@@ -244,3 +244,48 @@ fn transfers_of_many_sessions_conserve_the_total() {
     });
     assert_eq!(within(service).good("SELECT sum(balance), count(*) FROM account"), "6000|60");
 }
+
+#[test]
+fn states_of_transactions_are_a_view_and_what_is_secured_is_a_snapshot() {
+    let (_cluster, service) = world();
+    let (mut one, mut two) = (within(&service), within(&service));
+    let states = "SELECT string_agg(state, ' ') FROM understudy.transactions";
+    assert_eq!(one.good(states), "executing aborted committed flushed persisted");
+    let level = "SELECT count(*) FROM understudy.transaction_partitions WHERE state <> 'level'";
+    let deadline = std::time::Instant::now() + common::LONG;
+    while one.good(level) != "0" {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{}",
+            one.good("TABLE understudy.transaction_partitions")
+        );
+    }
+    let counted =
+        "SELECT count(*), min(cardinality(held_back_by)) FROM understudy.transactions WHERE transactions = 0";
+    assert_eq!(one.good(counted), "3|0", "nothing was aborted, and all is secured");
+    assert_eq!(one.good("SELECT count(DISTINCT partition) FROM understudy.transaction_partitions"), "6");
+    one.good("BEGIN ISOLATION LEVEL REPEATABLE READ");
+    one.good("SET TRANSACTION SNAPSHOT 'secured'");
+    assert_eq!(one.good("SELECT sum(balance), count(*) FROM account"), "6000|60");
+    two.good("UPDATE account SET balance = 0");
+    assert_eq!(one.good("SELECT balance FROM account WHERE id = 7"), "100");
+    assert_eq!(one.good("SELECT sum(balance) FROM account"), "6000");
+    let said = one.say("UPDATE account SET balance = 1");
+    assert!(said.starts_with("25006"), "{said}");
+    one.say("ROLLBACK");
+    assert_eq!(one.good("SELECT sum(balance) FROM account"), "0");
+    let wrong = [
+        ("BEGIN; SET TRANSACTION SNAPSHOT 'secured'", "0A000", "isolation level"),
+        (
+            "BEGIN ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '00000003-1'",
+            "22023",
+            "identifier",
+        ),
+    ];
+    refused(&mut one, &wrong);
+    one.good("BEGIN ISOLATION LEVEL REPEATABLE READ");
+    one.good("SELECT 1 FROM account");
+    let said = one.say("SET TRANSACTION SNAPSHOT 'secured'");
+    assert!(said.starts_with("25001"), "{said}");
+    one.say("ROLLBACK");
+}

@@ -133,7 +133,10 @@ pub fn of_client(error: ClientError) -> Failure {
         ClientError::Admin { status: 2, .. } => Failure::new("22023", sentence),
         ClientError::Admin { status: 4, .. } => Failure::new("57P03", sentence),
         ClientError::Admin { status: 5, .. } => Failure::new("42501", sentence),
-        ClientError::Unindexable | ClientError::TooMuch => Failure::new("54000", sentence),
+        ClientError::Unindexable | ClientError::TooMuch | ClientError::TooLarge(_) => {
+            Failure::new("54000", sentence)
+        }
+        ClientError::TooManyOpen(_) => Failure::new(code::TOO_MANY, sentence),
         ClientError::NewerSchema { .. } => Failure::new("40001", sentence),
         ClientError::Violates(_) => Failure::new("23000", sentence),
         ClientError::Changed => conflict(),

@@ -482,6 +482,9 @@ fn utility(catalog: &Catalog, statement: &Statement) -> Result<Work, Failure> {
         Statement::Rollback { savepoint: Some(name), .. } => Work::BackTo(folded(name)),
         Statement::Savepoint { name } => Work::Savepoint(folded(name)),
         Statement::ReleaseSavepoint { name } => Work::Release(folded(name)),
+        Statement::Set(Set::SetTransaction { snapshot: Some(snapshot), session: false, .. }) => {
+            Work::SetTransaction(settings::snapshot(snapshot)?)
+        }
         Statement::Set(Set::SetTransaction { modes, snapshot: None, session }) => match session {
             true => Work::SetSession(settings::modes(modes)?),
             false => Work::SetTransaction(settings::modes(modes)?),

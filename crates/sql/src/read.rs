@@ -73,7 +73,8 @@ pub async fn get(handle: &Handle, table: &Table, key: &Bytes, view: &View) -> Re
         return Ok(None);
     }
     let op = Op::Get { key: key.clone(), at: view.at(table, partition) };
-    got(handle.call(table.call(partition, op).within(CALL)).await, table, partition, view)
+    let call = view.asks(table.call(partition, op));
+    got(handle.call(call.within(CALL)).await, table, partition, view)
 }
 
 /// The rows under keys of one partition, in their order; where transactions are global, of any partitions.
@@ -95,7 +96,7 @@ pub async fn get_all(
                 let own = view.is_global().then(|| table.partition_of(key).ok()).flatten();
                 let partition = own.unwrap_or(partition);
                 let op = Op::Get { key: key.clone(), at: view.at(table, partition) };
-                Ok(ask(handle, table.call(partition, op)))
+                Ok(ask(handle, view.asks(table.call(partition, op))))
             }
         };
         let asked: Vec<_> = keys.iter().map(ask).collect();
@@ -199,7 +200,7 @@ pub async fn count(handle: &Handle, table: &Table, range: &Range, view: &View) -
     for partition in range.partitions.iter().filter(|_| !view.is_empty(table)) {
         let at = view.at(table, *partition);
         let op = Op::Count { from: range.from.clone(), to: range.to.clone(), at };
-        waiting.push((*partition, ask(handle, table.call(*partition, op))));
+        waiting.push((*partition, ask(handle, view.asks(table.call(*partition, op)))));
     }
     for (partition, answered) in waiting {
         let answer = fault::answer(answered.await.unwrap_or_else(|_| gone()))?;
@@ -343,7 +344,8 @@ impl Scan {
                 None => Op::Scan { from, to: range.to.clone(), limit: PAGE, at },
             };
             let done = self.done.clone();
-            self.handle.submit(self.table.call(page.partition, op).within(CALL), move |outcome| {
+            let call = self.view.asks(self.table.call(page.partition, op));
+            self.handle.submit(call.within(CALL), move |outcome| {
                 // The scan was given up.
                 let _ = done.send((page, outcome));
             });

@@ -6,7 +6,7 @@ use crate::txn::{Isolation, Modes};
 use pg::{Failure, code};
 use sqlparser::ast::{
     Expr, ObjectName, Set, TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
-    Value as Literal,
+    Value as Literal, ValueWithSpan,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -422,6 +422,20 @@ pub fn own_mode(name: &str, values: &[Expr]) -> Result<Modes, Failure> {
         })?);
     }
     Ok(modes)
+}
+
+/// The mode of SET TRANSACTION SNAPSHOT. Of other sessions' snapshots nobody keeps any.
+pub fn snapshot(of: &ValueWithSpan) -> Result<Modes, Failure> {
+    match &of.value {
+        Literal::SingleQuotedString(name) if name == "secured" => {
+            Ok(Modes { secured: true, ..Modes::default() })
+        }
+        other => {
+            let name = other.to_string();
+            let message = format!("invalid snapshot identifier: \"{}\"", name.trim_matches('\''));
+            Err(Failure::new("22023", message).hint("'secured' is what all partitions have secured"))
+        }
+    }
 }
 
 /// The modes of BEGIN or SET TRANSACTION.

@@ -12,9 +12,11 @@
 //! 03 68 | partition u32, big-endian      newest commit 16 bytes | newest secured 16 bytes
 //! 03 6b                                  highest truncated 16 bytes
 //! 03 6c | partition u32 | 16 bytes       from 16 bytes | up to 16 bytes | when, ms since 1970, u64
+//! 03 6d | table u32                      timestamp 16 bytes | JSON of the table's record
 //! ```
 //!
-//! The last is what an operator has given up: commits of a partition between two timestamps.
+//! The fourth is what an operator has given up: commits of a partition between two timestamps. The last is
+//! what tables are like, and since which commit.
 //!
 //! A partition under it has one row for each flush that a snapshot may still lie below, and the newest:
 //!
@@ -26,14 +28,16 @@
 //! A timestamp is the term and the LSN of the manager's entry, each u64 big-endian, so its bytes are in its
 //! order.
 
+use crate::config::TableRecord;
 use crate::engine::space;
-use crate::ids::PartitionId;
+use crate::ids::{PartitionId, TableId};
 use crate::position::{Lsn, Position, Term};
 use bytes::{BufMut, Bytes, BytesMut};
 
 const HEAD: u8 = 0x68;
 const TRUNCATED: u8 = 0x6b;
 const GIVEN_UP: u8 = 0x6c;
+const TABLE: u8 = 0x6d;
 const FLUSH: u8 = 0x66;
 const NEWEST: u8 = 0x67;
 
@@ -157,6 +161,60 @@ impl GivenUp {
     }
 }
 
+/// A table that the manager knows.
+#[derive(Clone, PartialEq, Debug)]
+pub struct KnownTable {
+    /// Since this commit it is like this: what began below it rests on something else.
+    pub at: Position,
+    /// Columns, key, and where rows lie.
+    pub record: TableRecord,
+}
+
+impl KnownTable {
+    /// The stored key of a table.
+    pub fn key(table: TableId) -> Bytes {
+        let mut key = BytesMut::with_capacity(6);
+        key.put_slice(&[space::PARTITION, TABLE]);
+        key.put_u32(table.0);
+        key.freeze()
+    }
+
+    /// Such keys are from the first on and below the second.
+    pub fn range() -> ([u8; 2], [u8; 2]) {
+        ([space::PARTITION, TABLE], [space::PARTITION, TABLE + 1])
+    }
+
+    /// As it is stored.
+    pub fn encode(&self) -> Bytes {
+        let mut bytes = encode_timestamp(self.at).to_vec();
+        bytes.extend(serde_json::to_vec(&self.record).expect("records have only text keys"));
+        bytes.into()
+    }
+
+    /// What is stored. `None`: these bytes are none.
+    pub fn decode(bytes: &[u8]) -> Option<KnownTable> {
+        let (at, record) = bytes.split_at_checked(TIMESTAMP_BYTES)?;
+        Some(KnownTable { at: decode_timestamp(at)?, record: serde_json::from_slice(record).ok()? })
+    }
+
+    /// True if this partition has rows of it.
+    pub fn is_in(&self, partition: PartitionId) -> bool {
+        let first = self.record.first_partition.0;
+        (first..first + self.record.partitions).contains(&partition.0)
+    }
+
+    /// The partition of a row with this key; none: it is no key of the table.
+    pub fn partition_of(&self, key: &[u8]) -> Option<PartitionId> {
+        let place = self.record.place_of(&self.record.schema, key).ok()?;
+        Some(PartitionId(self.record.first_partition.0 + place))
+    }
+
+    /// How many indexes a row of it may be in.
+    pub fn indexes(&self) -> usize {
+        self.record.schema.constraints().iter().filter(|one| one.indexed().is_some()).count()
+    }
+}
+
 /// The stored key of a flush, in the partition that was told.
 pub fn flush_key(commit: Position) -> Bytes {
     let mut key = BytesMut::with_capacity(2 + TIMESTAMP_BYTES);
@@ -218,6 +276,24 @@ mod tests {
         let (from, to) = GivenUp::range();
         assert!(from[..] <= key[..] && key[..] < to[..]);
         assert_eq!(GivenUp::decode(&key, &bytes[1..]), None);
+    }
+
+    #[test]
+    fn a_table_is_read_as_it_was_stored() {
+        use crate::LogKind;
+        use crate::data::{Column, ColumnType, Schema, Value, encode_key};
+        let schema = Schema::new(vec![Column::new("k", ColumnType::Int)], &["k"], 1, false).expect("valid");
+        let policy = crate::Policy::preset("durable", 1, LogKind::Disk).expect("a preset");
+        let record = TableRecord { partitions: 4, ..TableRecord::new(TableId(9), "t", schema, policy) };
+        let known = KnownTable { at: at(2, 7), record };
+        let bytes = known.encode();
+        assert_eq!(KnownTable::decode(&bytes), Some(known.clone()));
+        assert_eq!((KnownTable::decode(&bytes[..15]), KnownTable::decode(&bytes[..20])), (None, None));
+        assert_eq!(KnownTable::key(TableId(9))[..], [3, 0x6d, 0, 0, 0, 9]);
+        let key = encode_key(&known.record.schema, &[Value::Int(3)]).expect("a key");
+        let place = known.partition_of(&key).expect("a key");
+        assert!(known.is_in(place) && !known.is_in(PartitionId(place.0 + 4)));
+        assert_eq!((known.partition_of(&[0xff; 3]), known.indexes()), (None, 0));
     }
 
     proptest! {

@@ -1,13 +1,78 @@
 //! Global transactions: what is asked of the transaction manager's partition, and of those under it
 //! ([`types::commits`]).
 
+use crate::control::RecordText;
 use crate::request::{Op, ReadSnapshot, TablePart};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use types::{PartitionId, Position, TableId};
 
 /// The largest write-set of one transaction, in bytes, 16 for each row beside its key and value: it is one
 /// row of the manager's partition.
 pub const MAX_WRITE_SET_BYTES: usize = 6 << 20;
+/// What a row takes in a write-set beside its key and value, in bytes.
+pub const BESIDE_ROW: usize = 16;
+/// The most changes of rows and of index entries that a partition is brought at once. An index that would
+/// need more fails there, since what is committed is not refused (PR-257): so the commit is refused before.
+pub const MAX_CHANGES: usize = crate::effects::MAX_MUTATIONS - 1_000;
+
+/// The most partitions of a database.
+const MAX_PARTITIONS: usize = 65_536;
+
+/// Why a write-set is too large.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TooLarge {
+    /// It has more than [`MAX_WRITE_SET_BYTES`].
+    Bytes,
+    /// It makes more than [`MAX_CHANGES`] changes in a partition.
+    Changes,
+}
+
+impl std::fmt::Display for TooLarge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            TooLarge::Bytes => {
+                write!(f, "a transaction over several partitions writes at most {MAX_WRITE_SET_BYTES} bytes")
+            }
+            TooLarge::Changes => write!(
+                f,
+                "a transaction makes at most {MAX_CHANGES} changes of rows and of index entries in a partition"
+            ),
+        }
+    }
+}
+
+/// How large a write-set is, counted as it grows (PR-320).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct WriteSetSize {
+    bytes: usize,
+    changes: BTreeMap<PartitionId, usize>,
+}
+
+impl WriteSetSize {
+    /// One row more, of so many bytes of key and value, of a table with so many indexes.
+    pub fn add(&mut self, partition: PartitionId, bytes: usize, indexes: usize) -> Result<(), TooLarge> {
+        // The row, and of each index one entry that goes and one that comes.
+        let changes = self.changes.entry(partition).or_default();
+        if *changes + 1 + 2 * indexes > MAX_CHANGES {
+            return Err(TooLarge::Changes);
+        }
+        if self.bytes + bytes + BESIDE_ROW > MAX_WRITE_SET_BYTES {
+            return Err(TooLarge::Bytes);
+        }
+        *changes += 1 + 2 * indexes;
+        self.bytes += bytes + BESIDE_ROW;
+        Ok(())
+    }
+
+    /// A row that was added is not written any more, or in another way.
+    pub fn remove(&mut self, partition: PartitionId, bytes: usize, indexes: usize) {
+        self.bytes = self.bytes.saturating_sub(bytes + BESIDE_ROW);
+        if let Some(changes) = self.changes.get_mut(&partition) {
+            *changes = changes.saturating_sub(1 + 2 * indexes);
+        }
+    }
+}
 
 /// What a transaction writes in one partition.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -161,6 +226,23 @@ pub enum ManagerOp {
         /// to go on behind what the partition has, though it does not know of it.
         upto: Position,
     },
+    /// The tables of a database whose first partition is this that the manager knows. Answered with
+    /// [`CommitAnswer::Tables`].
+    Tables {
+        /// The partition.
+        first: PartitionId,
+    },
+    /// Tables of a database are like this from here on (PR-323): a commit with a part in each of its
+    /// partitions, and no rows. Transactions that began before it do not write these tables any more.
+    /// Answered with [`CommitAnswer::Committed`], or with [`crate::Body::Affected`] if nothing is new.
+    Define {
+        /// All partitions of the database, ascending.
+        partitions: Vec<PartitionId>,
+        /// JSON of each table's [`types::TableRecord`].
+        tables: Vec<RecordText>,
+        /// Tables that are there no more.
+        gone: Vec<TableId>,
+    },
 }
 
 /// How many commits the manager keeps.
@@ -214,9 +296,20 @@ pub enum CommitAnswer {
     State(FlushState),
     /// How many commits are kept.
     Kept(KeptCommits),
+    /// Tables, each with the version of its schema.
+    Tables(Vec<(TableId, u32)>),
 }
 
 impl Op {
+    /// True if only a primary's books answer it. Thresholds only rise: older ones are true, too.
+    pub(crate) fn is_of_books(&self) -> bool {
+        match self {
+            Op::Manager(ManagerOp::Thresholds) => false,
+            Op::Manager(_) | Op::FlushState { .. } => true,
+            _ => false,
+        }
+    }
+
     /// The snapshot of a read in a database of global transactions: its timestamp, and the newest commit that
     /// the partition must have. None: it is no such read.
     pub fn commit_snapshot_mut(&mut self) -> Option<(Position, &mut Position)> {
@@ -275,7 +368,43 @@ pub(crate) fn commit_fault(request: &CommitRequest) -> Option<&'static str> {
     request.writes.iter().find_map(|writes| writes_fault(&writes.parts))
 }
 
+/// What is wrong with a change of tables, as a sentence.
+pub(crate) fn define_fault(
+    partitions: &[PartitionId],
+    tables: &[RecordText],
+    gone: &[TableId],
+) -> Option<&'static str> {
+    let ascending = partitions.windows(2).all(|pair| pair[0] < pair[1]);
+    if !ascending || partitions.is_empty() || partitions.len() > MAX_PARTITIONS {
+        return Some("a change of tables names the partitions of a database, each once and in order");
+    }
+    let bytes: usize = tables.iter().map(|text| text.0.len()).sum();
+    let many = tables.len() + gone.len() > types::database::MAX_TABLES || bytes > MAX_WRITE_SET_BYTES / 2;
+    many.then_some("a change of tables names too many of them")
+}
+
 /// The table and the encoded key of every row that a commit writes.
 pub fn keys_of(parts: &[TablePart]) -> impl Iterator<Item = (TableId, &bytes::Bytes)> {
     parts.iter().flat_map(|part| part.ops.iter().map(move |op| (part.table, op.key())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pr320_a_write_set_is_counted_as_it_grows() {
+        let (one, other) = (PartitionId(64), PartitionId(65));
+        let mut size = WriteSetSize::default();
+        assert_eq!(size.add(one, 4 << 20, 0), Ok(()));
+        assert_eq!(size.add(other, 2 << 20, 0), Err(TooLarge::Bytes), "with what stands beside them");
+        assert_eq!(size.add(other, (2 << 20) - 2 * BESIDE_ROW, 0), Ok(()));
+        assert_eq!(size.add(other, 0, 0), Err(TooLarge::Bytes));
+        size.remove(one, 4 << 20, 0);
+        let wide = |size: &mut WriteSetSize| (0..MAX_CHANGES).find_map(|_| size.add(one, 0, 12).err());
+        assert_eq!(wide(&mut size), Some(TooLarge::Changes), "each row changes 25 places");
+        assert_eq!(size.add(other, 0, 12), Ok(()), "it is counted by partition");
+        size.remove(one, 0, 12);
+        assert_eq!((size.add(one, 0, 12), size.add(one, 0, 12)), (Ok(()), Err(TooLarge::Changes)));
+    }
 }

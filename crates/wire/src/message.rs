@@ -277,7 +277,7 @@ fn validate_manager(op: &ManagerOp) -> Result<(), String> {
                 return Err(fault.into());
             }
             // With what stands beside them where they are kept: many small rows are one value, too.
-            let row = |op: &RowOp| op.key().len() + op.row().map_or(0, |row| row.len()) + 16;
+            let row = |op: &RowOp| op.key().len() + op.row().map_or(0, |row| row.len()) + commit::BESIDE_ROW;
             let parts = || commit.writes.iter().flat_map(|writes| &writes.parts);
             let bytes: usize = parts().flat_map(|part| &part.ops).map(row).sum();
             if bytes > MAX_WRITE_SET_BYTES {
@@ -297,7 +297,11 @@ fn validate_manager(op: &ManagerOp) -> Result<(), String> {
             Err("what is given up lies above what the partition has".into())
         }
         ManagerOp::Mend { has, upto, .. } => [*has, *upto].into_iter().try_for_each(is_possible),
-        ManagerOp::Snapshot { .. } | ManagerOp::Chain { .. } | ManagerOp::Thresholds => Ok(()),
+        ManagerOp::Define { partitions, tables, gone } => {
+            commit::define_fault(partitions, tables, gone).map_or(Ok(()), |fault| Err(fault.into()))
+        }
+        ManagerOp::Snapshot { .. } | ManagerOp::Chain { .. } => Ok(()),
+        ManagerOp::Thresholds | ManagerOp::Tables { .. } => Ok(()),
     }
 }
 

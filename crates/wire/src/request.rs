@@ -404,7 +404,7 @@ impl Op {
     /// True if only a primary can do it, whatever read level the request has.
     pub fn needs_primary(&self) -> bool {
         let staging = matches!(self, Op::Stage { .. } | Op::StagePiece { .. } | Op::Unstage { .. });
-        let books = matches!(self, Op::Manager(_) | Op::FlushState { .. });
+        let books = self.is_of_books();
         let held = matches!(self, Op::Pause { .. } | Op::Resume { .. } | Op::Call(_));
         self.makes_entries() || staging || held || books
     }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 /// Columns that an experiment has if any of its points has them: figure and heading.
-const COLUMNS: [(&str, &str); 32] = [
+const COLUMNS: [(&str, &str); 44] = [
     ("records_per_s", "records/s"),
     ("cpu_us_per_record", "CPU us/record"),
     ("cluster_cpu_us_per_record", "of it nodes"),
@@ -39,6 +39,18 @@ const COLUMNS: [(&str, &str); 32] = [
     ("moved_mb_per_s", "MB/s moved"),
     ("writes_per_s", "writes/s"),
     ("writes_per_s_moving", "writes/s while moving"),
+    ("p50_ms", "p50 ms"),
+    ("mean_ms", "mean ms"),
+    ("cpu_us_per_txn", "CPU us/txn"),
+    ("txn_per_fsync", "txn/fsync"),
+    ("offered_s", "offered/s"),
+    ("peak_s", "peak/s"),
+    ("before_s", "txn/s before"),
+    ("others_gap_ms", "others' longest gap ms"),
+    ("own_back_ms", "its own back ms"),
+    ("stall_ms", "longest without a commit ms"),
+    ("most_ms", "longest txn ms"),
+    ("unknown", "unknown"),
 ];
 
 /// Goals that name a size of their own.
@@ -72,6 +84,25 @@ pub(super) fn all(root: &Path) -> Result<Measured, String> {
     }
     let wrong = if all_good { Vec::new() } else { vec!["the bench failed".to_string()] };
     Ok(Measured { text, wrong })
+}
+
+/// The experiments of the document on transactional failure recovery, at its sizes.
+pub(super) fn txn(root: &Path) -> Result<Measured, String> {
+    let mut measured = Measured { text: String::new(), wrong: Vec::new() };
+    for servers in ["2", "3"] {
+        let arguments = ["bench", "txn", "--paper", "--servers", servers, "--check", "--json"];
+        let (points, good) = understudy(root, &arguments)?;
+        let _ = writeln!(
+            measured.text,
+            "`understudy {}`: medians of the rounds, with the least and the greatest; clients and servers share two processors.",
+            arguments.join(" ")
+        );
+        add_tables(&mut measured.text, &points);
+        if !good {
+            measured.wrong.push(format!("the bench with {servers} servers failed"));
+        }
+    }
+    Ok(measured)
 }
 
 /// A table for each experiment, and its goals below.

@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 /// missed.
 type Part = (&'static str, &'static str, fn(&Path) -> Result<Measured, String>);
 
-const PARTS: [Part; 17] = [
+const PARTS: [Part; 18] = [
     ("sim", "Simulator", sim::seeds),
     ("plants", "Planted bugs", sim::plants),
     ("crash", "Power losses and failing calls", crash::all),
@@ -36,6 +36,7 @@ const PARTS: [Part; 17] = [
     ("databases", "Databases, and pgbench beside PostgreSQL", bench::databases),
     ("procedures", "Procedures", bench::procedures),
     ("gleambook", "The AsterixDB document's experiments", gleambook::all),
+    ("txn", "Transactions over partitions", gleambook::txn),
 ];
 
 /// What a part found out.

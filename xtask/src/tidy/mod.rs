@@ -19,7 +19,7 @@ const FOLDERS: [&str; 2] = ["crates", "tools"];
 
 /// Crates by floor; a crate uses only crates on lower floors (ARCHITECTURE.md, "The house"). Tools: above
 /// all.
-const LAYERS: [(&str, u8); 25] = [
+const LAYERS: [(&str, u8); 26] = [
     ("types", 1),
     ("testing", 1),
     ("history", 1),
@@ -33,6 +33,7 @@ const LAYERS: [(&str, u8); 25] = [
     ("replica", 3),
     ("driver", 3),
     ("test-engines", 3),
+    ("stores", 3),
     ("conformance", 2),
     ("controller", 3),
     ("client", 4),

@@ -6,10 +6,11 @@ use crate::client::Client;
 use crate::error::ClientError;
 use crate::table::micros;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Instant;
 use types::system::COMMITS;
-use types::{Micros, TableId};
-use wire::{Body, CommitAnswer, CommitRequest, ManagerOp, Op};
+use types::{Micros, PartitionId, Position, TableId};
+use wire::{Body, CommitAnswer, CommitRequest, Flush, ManagerOp, Op, ReadLevel};
 
 /// The most flushes on their way: a commit waits until there are fewer.
 const MAX_FLUSHES: usize = 256;
@@ -36,6 +37,8 @@ enum Asked {
 #[derive(Debug, Default)]
 pub(crate) struct Background {
     pub known: KnownCommits,
+    /// One for each transaction that is open, and one more.
+    pub open: Arc<()>,
     /// By the call that is under way.
     doing: BTreeMap<Ticket, Goal>,
     /// By the call: what the transaction manager was asked.
@@ -161,7 +164,8 @@ impl Client {
                 Some(Asked::Commit { manager, database, asked: asked.clone() })
             }
             op => {
-                if let Some((_, after)) = op.commit_snapshot_mut() {
+                // A read that any replica may answer says itself which commits it must see.
+                if let (ReadLevel::Primary, Some((_, after))) = (call.read, op.commit_snapshot_mut()) {
                     *after = (*after).max(self.background.known.newest(call.partition));
                 }
                 None
@@ -199,6 +203,22 @@ impl Client {
             self.turn(Instant::now() + self.timeout())?;
         }
         Ok(())
+    }
+
+    /// Tells the partitions of a commit that has no rows, and waits until they know, or could not be told.
+    pub(crate) fn bring(
+        &mut self,
+        (manager, database): (Manager, TableId),
+        commit: Position,
+        previous: &[(PartitionId, Position)],
+    ) -> Result<(), ClientError> {
+        for (partition, previous) in previous {
+            self.background.known.note(*partition, commit);
+            let flush = Flush { commit, previous: *previous, parts: Vec::new() };
+            let (doing, call) = Doing::flush(manager, (database, *partition), flush);
+            self.begin_in_background(doing, call);
+        }
+        self.flush_commits()
     }
 
     /// Waits until the partitions have been told of every commit of this client, or nobody could tell them.

@@ -15,10 +15,12 @@
 mod background;
 mod plain;
 mod recovery;
+mod stale;
 mod steps;
 
 pub(crate) use background::Background;
 pub use recovery::{Owner, Part, Pass, Steps};
+pub use stale::{ANYWHERE, Secured};
 pub use steps::{Doing, KnownCommits, Manager, Step};
 
 use crate::call::{Answer, Call, FailKind};
@@ -27,20 +29,23 @@ use crate::database::Database;
 use crate::error::ClientError;
 use crate::table::{Table, micros, unexpected};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use types::data::{Row, Value};
 use types::system::COMMITS;
 use types::{Holds, PartitionId, Position, TableId};
-use wire::commit::PartitionWrites;
+use wire::commit::{PartitionWrites, WriteSetSize};
 use wire::control::CreateTable;
-use wire::request::TablePart;
+use wire::request::{ReadSnapshot, TablePart};
 use wire::{Body, CommitAnswer, CommitRequest, ManagerOp, Op, RowOp};
 
 /// How often [`Client::transact`] begins again.
 const MAX_ATTEMPTS: u32 = 100;
 /// The first pause between two attempts; it grows.
 const PAUSE: Duration = Duration::from_millis(1);
+/// The most transactions of one client that are open at once.
+pub const MAX_OPEN: usize = 10_000;
 /// Rows in a page of a scan.
 const PAGE: u32 = 1000;
 
@@ -52,11 +57,52 @@ type Written = (TableId, Bytes);
 pub struct Transaction {
     database: Database,
     snapshot: Position,
-    /// By table and encoded key: the partition, the schema version, and the row, none if it is deleted.
-    writes: BTreeMap<Written, (PartitionId, u32, Option<Bytes>)>,
+    writes: BTreeMap<Written, Write>,
+    size: WriteSetSize,
+    /// It reads what all have secured, and writes nothing.
+    secured: Option<Secured>,
+    /// As long as it is there it counts among those of its client.
+    _open: Arc<()>,
+}
+
+/// What a transaction does to a row.
+#[derive(Clone, Debug)]
+struct Write {
+    partition: PartitionId,
+    /// The schema version by which it is encoded.
+    schema: u32,
+    /// Indexes of the table.
+    indexes: usize,
+    /// None: it is deleted.
+    row: Option<Bytes>,
+}
+
+impl Write {
+    fn bytes(&self, key: &Bytes) -> usize {
+        key.len() + self.row.as_ref().map_or(0, Bytes::len)
+    }
 }
 
 impl Transaction {
+    fn new(database: &Database, snapshot: Position, open: Arc<()>) -> Transaction {
+        let (database, writes) = (database.clone(), BTreeMap::new());
+        Transaction { database, snapshot, writes, size: WriteSetSize::default(), secured: None, _open: open }
+    }
+
+    /// The same read at its snapshot.
+    fn asks_for(
+        &self,
+        known: &KnownCommits,
+        table: &Table,
+        partition: PartitionId,
+        read: impl Fn(ReadSnapshot) -> Op,
+    ) -> Call {
+        match &self.secured {
+            Some(secured) => table.call(partition, read(secured.snapshot(partition))).at_level(ANYWHERE),
+            None => table.call(partition, read(known.at(self.snapshot, partition))),
+        }
+    }
+
     /// The timestamp of what it reads.
     pub fn snapshot(&self) -> Position {
         self.snapshot
@@ -67,7 +113,8 @@ impl Transaction {
         self.writes.len()
     }
 
-    /// Writes a row, whatever was there. The error: it is none of the table.
+    /// Writes a row, whatever was there. The error: it is none of the table, or the transaction would write
+    /// more than it may ([`ClientError::TooLarge`]); then it is what it was.
     pub fn put(&mut self, table: &Table, row: &Row) -> Result<(), ClientError> {
         self.of_database(table)?;
         table.takes_rows()?;
@@ -82,8 +129,27 @@ impl Transaction {
     }
 
     fn write(&mut self, table: &Table, key: Bytes, row: Option<Bytes>) -> Result<(), ClientError> {
+        if self.secured.is_some() {
+            let why = "the transaction reads what all have secured, and writes nothing".into();
+            return Err(ClientError::Data { table: table.name().into(), why });
+        }
+        let constraints = table.schema().constraints();
+        let indexes = constraints.iter().filter(|one| one.indexed().is_some()).count();
         let partition = table.partition_of(&key)?;
-        self.writes.insert((table.id(), key), (partition, table.schema().version(), row));
+        let write = Write { partition, schema: table.schema().version(), indexes, row };
+        let bytes = write.bytes(&key);
+        let written = (table.id(), key);
+        let before = self.writes.get(&written).map(|old| (old.partition, old.bytes(&written.1), old.indexes));
+        if let Some((partition, bytes, indexes)) = before {
+            self.size.remove(partition, bytes, indexes);
+        }
+        if let Err(why) = self.size.add(partition, bytes, indexes) {
+            if let Some((partition, bytes, indexes)) = before {
+                self.size.add(partition, bytes, indexes).expect("it had room");
+            }
+            return Err(ClientError::TooLarge(why));
+        }
+        self.writes.insert(written, write);
         Ok(())
     }
 
@@ -100,7 +166,7 @@ impl Transaction {
     /// What it asks of the transaction manager; none: it has written nothing.
     fn asks(self) -> Option<CommitRequest> {
         let mut writes: BTreeMap<PartitionId, Vec<TablePart>> = BTreeMap::new();
-        for ((table, key), (partition, schema, row)) in self.writes {
+        for ((table, key), Write { partition, schema, row, .. }) in self.writes {
             let parts = writes.entry(partition).or_default();
             if parts.last().is_none_or(|part| part.table != table) {
                 parts.push(TablePart { table, schema, ops: Vec::new(), seen: Vec::new() });
@@ -158,8 +224,32 @@ impl Client {
         }
     }
 
-    /// Begins a transaction. It reads what was committed before this call, by whomever.
+    /// Begins a transaction. It reads what was committed before this call, by whomever. No more than
+    /// [`MAX_OPEN`] of them are open at once.
     pub fn begin(&mut self, database: &Database) -> Result<Transaction, ClientError> {
+        let manager = self.manager_for(database)?;
+        let answer = self.answer_to(manager.call(ManagerOp::Snapshot { since: Position::ZERO }))?;
+        let Body::Commit(CommitAnswer::Snapshot { at: snapshot, .. }) = answer.body else {
+            return Err(unexpected(&answer.body));
+        };
+        Ok(Transaction::new(database, snapshot, self.background.open.clone()))
+    }
+
+    /// Begins a transaction that reads what all partitions of the database have secured (T_P*), and writes
+    /// nothing: it may be older than what was committed last, also by this client, and lags while a partition
+    /// does. Any in-sync replica answers it, of the transaction manager's partition, too: so it goes on
+    /// whichever of them fails.
+    pub fn begin_stale(&mut self, database: &Database) -> Result<Transaction, ClientError> {
+        let manager = self.manager_for(database)?;
+        let answer = self.call(Secured::call(manager))?;
+        let own: BTreeSet<PartitionId> = database.partitions().collect();
+        let secured = Secured::of(&answer, |partition| own.contains(&partition))?;
+        let open = self.background.open.clone();
+        Ok(Transaction { secured: Some(secured.clone()), ..Transaction::new(database, secured.at(), open) })
+    }
+
+    /// The transaction manager, for one more transaction of this database.
+    fn manager_for(&mut self, database: &Database) -> Result<Manager, ClientError> {
         if !database.record().is_global() {
             return Err(ClientError::Data {
                 table: database.name().into(),
@@ -167,12 +257,11 @@ impl Client {
                     .into(),
             });
         }
-        let manager = self.manager_within(self.timeout())?;
-        let answer = self.answer_to(manager.call(ManagerOp::Snapshot { since: Position::ZERO }))?;
-        let Body::Commit(CommitAnswer::Snapshot { at: snapshot, .. }) = answer.body else {
-            return Err(unexpected(&answer.body));
-        };
-        Ok(Transaction { database: database.clone(), snapshot, writes: BTreeMap::new() })
+        // One is the client's own.
+        if Arc::strong_count(&self.background.open) > MAX_OPEN {
+            return Err(ClientError::TooManyOpen(MAX_OPEN));
+        }
+        self.manager_within(self.timeout())
     }
 
     /// Reads a row as the transaction sees it.
@@ -184,12 +273,13 @@ impl Client {
     ) -> Result<Option<Row>, ClientError> {
         transaction.of_database(table)?;
         let key = table.key(key)?;
-        if let Some((_, _, row)) = transaction.writes.get(&(table.id(), key.clone())) {
-            return row.as_ref().map(|stored| table.decode(&key, stored)).transpose();
+        if let Some(write) = transaction.writes.get(&(table.id(), key.clone())) {
+            return write.row.as_ref().map(|stored| table.decode(&key, stored)).transpose();
         }
         let partition = table.partition_of(&key)?;
-        let at = self.background.known.at(transaction.snapshot, partition);
-        match self.complete(table.call(partition, Op::Get { key: key.clone(), at }))? {
+        let get = |at| Op::Get { key: key.clone(), at };
+        let call = transaction.asks_for(&self.background.known, table, partition, get);
+        match self.complete(call)? {
             Body::Row(None) => Ok(None),
             Body::Row(Some((_, stored))) => Ok(Some(table.decode(&key, &stored)?)),
             other => Err(unexpected(&other)),
@@ -208,9 +298,9 @@ impl Client {
         for partition in table.partitions() {
             let mut from = from.clone();
             loop {
-                let at = self.background.known.at(transaction.snapshot, partition);
-                let op = Op::Scan { from: from.clone(), to: to.clone(), limit: PAGE, at };
-                let Body::Rows { rows, more } = self.complete(table.call(partition, op))? else {
+                let scan = |at| Op::Scan { from: from.clone(), to: to.clone(), limit: PAGE, at };
+                let call = transaction.asks_for(&self.background.known, table, partition, scan);
+                let Body::Rows { rows, more } = self.complete(call)? else {
                     return Err(ClientError::Protocol("a scan was not answered with rows".into()));
                 };
                 let last = rows.last().map(|(key, _, _)| key.clone());
@@ -221,8 +311,8 @@ impl Client {
         }
         let end = |key: &Bytes| to.is_empty() || *key < to;
         let own = transaction.writes.range((table.id(), from)..);
-        for ((_, key), (_, _, row)) in own.take_while(|((id, key), _)| *id == table.id() && end(key)) {
-            match row {
+        for ((_, key), write) in own.take_while(|((id, key), _)| *id == table.id() && end(key)) {
+            match &write.row {
                 Some(row) => drop(found.insert(key.clone(), row.clone())),
                 None => drop(found.remove(key)),
             }

@@ -24,8 +24,19 @@ impl Client {
         self.begin(&database)
     }
 
-    /// Runs a transaction that writes one table.
+    /// Runs a transaction that writes one table; again, with the table as it is now, as long as it has
+    /// another schema than was thought.
     pub(crate) fn write_alone<T>(
+        &mut self,
+        table: &Table,
+        act: impl Fn(&mut Client, &mut Transaction, &Table) -> Result<T, ClientError>,
+    ) -> Result<(T, Answer), ClientError> {
+        self.looking_again(table, |client, table| {
+            client.write_once(table, |client, transaction| act(client, transaction, table))
+        })
+    }
+
+    fn write_once<T>(
         &mut self,
         table: &Table,
         act: impl Fn(&mut Client, &mut Transaction) -> Result<T, ClientError>,

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use types::{Micros, PartitionId, Position, TableId, TableRecord};
 use wire::commit::PartitionWrites;
 use wire::request::ReadSnapshot;
-use wire::{Body, CommitAnswer, CommitRequest, Flush, ManagerOp, Op};
+use wire::{Body, CommitAnswer, CommitRequest, Flush, ManagerOp, Op, ReadLevel};
 
 /// A partition is asked again after so long, and given so many times that before somebody else brings it a
 /// commit: its flush is on its way most of the time.
@@ -18,6 +18,9 @@ const PAUSE: Micros = Micros::from_millis(1);
 const PAUSES: u32 = 5;
 /// How often a partition may lack commits that it was just brought.
 const MAX_ROUNDS: u32 = 64;
+/// A read that any replica may answer is tried so often, each time at another one: what is secured is in the
+/// log of each, and shown once it hears that it is committed. Then the primary is asked, as for any other.
+const TRIES_ANYWHERE: u32 = 50;
 
 /// The transaction manager's partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -169,6 +172,11 @@ impl Doing {
             self.state = DoingStep::Asked;
             return Step::Call(Box::new(self.goal.clone()));
         };
+        if let (Outcome::Failed(FailKind::Behind(_) | FailKind::TooOld, _), ReadLevel::Any { .. }) =
+            (&outcome, self.goal.read)
+        {
+            return self.elsewhere();
+        }
         if let Outcome::Failed(FailKind::Behind(newest), _) = outcome {
             return self.behind(newest, outcome);
         }
@@ -185,6 +193,15 @@ impl Doing {
             (DoingStep::Flushing(left, next), Outcome::Ok(_)) => self.go_on(left, next),
             (_, outcome) => Step::Done(Box::new(outcome)),
         }
+    }
+
+    fn elsewhere(&mut self) -> Step {
+        self.rounds += 1;
+        if self.rounds > TRIES_ANYWHERE {
+            (self.goal.read, self.rounds) = (ReadLevel::Primary, 0);
+        }
+        self.state = DoingStep::Paused;
+        Step::Wait(PAUSE)
     }
 
     fn behind(&mut self, newest: Position, outcome: Outcome) -> Step {
@@ -285,6 +302,30 @@ mod tests {
         assert_eq!(called(doing.next(page(&[flush(8, 7)], None))), Op::Flush(flush(8, 7)));
         assert_eq!(called(doing.next(ok(Body::Affected(1)))), Op::Flush(flush(9, 8)));
         let Step::Done(done) = doing.next(ok(Body::Affected(1))) else { panic!("it is done") };
+        assert!(done.is_ok());
+    }
+
+    #[test]
+    fn pr322_what_all_have_secured_is_asked_of_any_replica_and_of_the_primary_in_the_end() {
+        let manager = Manager { table: TableId(3), partition: PartitionId(2) };
+        let read = ReadSnapshot::Commit { at: at(7), after: at(5) };
+        let goal = Call::new(TableId(9), 1, PartitionId(64), Op::Hold { at: read });
+        let anywhere = ReadLevel::Any { max_lag_ms: u64::MAX, min_lsn: Lsn::ZERO };
+        let (mut doing, first) = Doing::new(manager, goal.at_level(anywhere));
+        assert_eq!(first.read, anywhere);
+        let levels: Vec<ReadLevel> = (0..=TRIES_ANYWHERE)
+            .map(|_| {
+                assert_eq!(doing.next(behind(4)), Step::Wait(PAUSE), "no chain is fetched");
+                match doing.next(None) {
+                    Step::Call(call) => call.read,
+                    other => panic!("{other:?}"),
+                }
+            })
+            .collect();
+        let last = levels.len() - 1;
+        assert!(levels[..last].iter().all(|level| *level == anywhere));
+        assert_eq!(levels[last], ReadLevel::Primary);
+        let Step::Done(done) = doing.next(ok(Body::None)) else { panic!("it is done") };
         assert!(done.is_ok());
     }
 

@@ -7,3 +7,4 @@ pub mod failovers;
 pub mod overview;
 pub mod replay;
 pub mod survive;
+pub mod transactions;

@@ -10,7 +10,7 @@ use replica::Host;
 use types::bulk::load_key;
 use types::{Component, LoadId, Member, PartitionId, ReadAt, Staging};
 use wire::bulk::StageAnswer;
-use wire::{CommitRequest, ManagerOp, Op, PeerMessage, Request, Status};
+use wire::{ManagerOp, Op, PeerMessage, Request, Status};
 
 /// What becomes of a message that brings a part of a load for which there is no room.
 pub enum Refused {
@@ -31,7 +31,10 @@ pub fn refuses_client(
     let id = request.partition;
     let leads = view.partition(id).is_some_and(|record| record.primary == host.me());
     if let (true, Op::Manager(ManagerOp::Commit(asked))) = (leads, &request.op) {
-        return refuses_commit(view, asked);
+        return refuses_partitions(view, asked.writes.iter().map(|writes| writes.partition));
+    }
+    if let (true, Op::Manager(ManagerOp::Define { partitions, .. })) = (leads, &request.op) {
+        return refuses_partitions(view, partitions.iter().copied());
     }
     let why = match &request.op {
         _ if !leads => None,
@@ -45,10 +48,9 @@ pub fn refuses_client(
 /// The answer to a commit that names a partition which no global transaction writes: nobody could ever tell
 /// it, and its manager would keep everything for it (PR-292). One that the controllers have not told of yet
 /// is asked for again.
-fn refuses_commit(view: &View, asked: &CommitRequest) -> Option<Status> {
+fn refuses_partitions(view: &View, partitions: impl Iterator<Item = PartitionId>) -> Option<Status> {
     let mut database = None;
-    for writes in &asked.writes {
-        let id = writes.partition;
+    for id in partitions {
         match view.partition(id) {
             Some(record) if !record.is_global() => {
                 return Some(Status::Bad(format!("partition {id} is none that global transactions write")));

@@ -8,11 +8,14 @@
 //! A write-set is kept until every partition that has a part in it has secured it, and some time longer.
 
 mod kept;
+mod tables;
+
+pub(crate) use tables::{Definitions, Unfit};
 
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
-use types::commits::truncated_key;
 use types::commits::{Head, decode_timestamp, encode_timestamp, head_key, head_range, partition_of_head};
+use types::commits::{KnownTable, truncated_key};
 use types::engine::{Engine, EngineError, Row};
 use types::system::{commit_key, commit_row, read_commit};
 use types::{KeySpace, Micros, Mutation, PartitionId, Position, ReadAt, Rules, TableId, Term};
@@ -58,6 +61,8 @@ pub(crate) struct Books {
     kept: VecDeque<Stamp>,
     /// Bytes of them, about.
     kept_bytes: usize,
+    /// What tables are like.
+    tables: BTreeMap<TableId, KnownTable>,
 }
 
 /// A commit that is kept, in few bytes.
@@ -113,6 +118,7 @@ impl Books {
         let mut books = Books {
             heads: heads_at(engine, ReadAt::Applied)?,
             truncated: truncated_at(engine, ReadAt::Applied)?,
+            tables: tables::tables_at(engine, ReadAt::Applied)?,
             ..Books::default()
         };
         let mut from = Position::ZERO;
@@ -216,7 +222,8 @@ impl Books {
     }
 
     /// Commits that every partition has secured, and that are old, oldest first. They are old once they were
-    /// kept as long as is wanted, or if there are more than is wanted.
+    /// kept as long as is wanted, or if there are more than is wanted. One that was made far in the future,
+    /// by a clock that has gone back since, is old: it would be kept until then, and all behind it (PR-321).
     fn removable(
         &self,
         engine: &dyn Engine,
@@ -225,9 +232,11 @@ impl Books {
     ) -> Result<Vec<Commit>, EngineError> {
         let upto = self.secured_by_all(rules);
         let before_ms = wall_ms.saturating_sub(keep.time.as_millis());
+        let future_ms = wall_ms.saturating_add(keep.time.as_millis());
         let mut beyond = self.kept_bytes.saturating_sub(keep.bytes);
         let is_old = |stamp: &&Stamp| {
-            let old = stamp.at <= upto && (stamp.wall_ms <= before_ms || beyond > 0);
+            let aged = stamp.wall_ms <= before_ms || stamp.wall_ms > future_ms;
+            let old = stamp.at <= upto && (aged || beyond > 0);
             beyond = beyond.saturating_sub(stamp.bytes as usize);
             old
         };
@@ -316,6 +325,7 @@ pub(crate) fn look(
             };
             CommitAnswer::Snapshot { at: newest, heads: heads.iter().filter_map(news).collect() }
         }
+        ManagerOp::Tables { first } => CommitAnswer::Tables(tables::known_tables(engine, *first, at)?),
         ManagerOp::Chain { partition, after, from } => {
             return chain(engine, (*partition, *after, *from), at);
         }
@@ -361,237 +371,4 @@ fn chain(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fake::FakeEngine;
-    use types::{Lsn, PartitionId};
-    use wire::RowOp;
-    use wire::commit::PartitionWrites;
-    use wire::request::TablePart;
-
-    const ONE: PartitionId = PartitionId(64);
-    const OTHER: PartitionId = PartitionId(65);
-    const TERM: Term = Term(3);
-
-    fn at(lsn: u64) -> Position {
-        Position::new(TERM, Lsn(lsn))
-    }
-
-    /// A manager in memory.
-    struct World {
-        engine: FakeEngine,
-        known: KnownCommits,
-        lsn: u64,
-        keep_bytes: usize,
-    }
-
-    impl World {
-        fn new() -> World {
-            World {
-                engine: FakeEngine::new(),
-                known: KnownCommits::default(),
-                lsn: 0,
-                keep_bytes: usize::MAX,
-            }
-        }
-
-        fn execute(&mut self, mutations: &[Mutation]) -> Position {
-            self.lsn += 1;
-            self.engine.execute(at(self.lsn), mutations);
-            at(self.lsn)
-        }
-
-        /// Commits these keys in these partitions; `None`: refused.
-        fn commit(&mut self, snapshot: u64, keys: &[(PartitionId, &str)]) -> Option<Vec<Position>> {
-            let mut writes: Vec<PartitionWrites> = Vec::new();
-            for (partition, key) in keys {
-                let put = RowOp::Put { key: Bytes::copy_from_slice(key.as_bytes()), row: "row".into() };
-                let part = TablePart { table: TableId(7), schema: 1, ops: vec![put], seen: Vec::new() };
-                writes.push(PartitionWrites { partition: *partition, parts: vec![part] });
-            }
-            let request = CommitRequest { snapshot: at(snapshot), writes };
-            let books = self.known.books(&self.engine, TERM).expect("no error");
-            if books.conflicts(Rules::ALL, &request) {
-                return None;
-            }
-            let (mutations, previous) = books.commit((at(self.lsn + 1), 1_000 * self.lsn), &request);
-            self.execute(&mutations);
-            Some(previous.into_iter().map(|(_, previous)| previous).collect())
-        }
-
-        /// How many write-sets were removed.
-        fn secure(&mut self, wall_ms: u64, secured: &[(PartitionId, u64)]) -> u32 {
-            let secured: Vec<_> = secured.iter().map(|(partition, lsn)| (*partition, at(*lsn))).collect();
-            let books = self.known.books(&self.engine, TERM).expect("no error");
-            let keep = (wall_ms, Keep { time: Micros::from_millis(1_000), bytes: self.keep_bytes });
-            let secured = books.secure((&self.engine, Rules::ALL), keep, &secured);
-            let (mutations, removed) = secured.expect("no error");
-            self.execute(&mutations);
-            removed
-        }
-
-        fn chain(&self, partition: PartitionId, after: u64) -> Result<Vec<u64>, String> {
-            let chained = (partition, at(after), Position::ZERO);
-            match chain(&self.engine, chained, ReadAt::Applied).expect("no error")? {
-                CommitAnswer::Chain { flushes, next: None } => {
-                    Ok(flushes.iter().map(|flush| flush.commit.lsn.0).collect())
-                }
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-
-    #[test]
-    fn pr250_the_first_committer_wins_and_commits_of_a_partition_are_chained() {
-        let mut world = World::new();
-        assert_eq!(world.commit(0, &[(ONE, "a"), (OTHER, "b")]), Some(vec![Position::ZERO; 2]));
-        assert_eq!(world.commit(0, &[(ONE, "a")]), None, "written behind the snapshot");
-        assert_eq!(world.commit(0, &[(ONE, "c")]), Some(vec![at(1)]), "another key");
-        assert_eq!(world.commit(1, &[(ONE, "a"), (OTHER, "b")]), Some(vec![at(2), at(1)]));
-        assert_eq!((world.chain(ONE, 0), world.chain(OTHER, 1)), (Ok(vec![1, 2, 3]), Ok(vec![3])));
-    }
-
-    #[test]
-    fn pr250_a_row_may_have_been_written_up_to_where_it_was_read() {
-        let mut world = World::new();
-        world.commit(0, &[(ONE, "a")]).expect("committed");
-        world.commit(0, &[(ONE, "b")]).expect("committed");
-        let mut conflicts = |snapshot: u64, seen: &[u64]| {
-            let ops = ["a", "b"].map(|key| RowOp::Put { key: key.into(), row: "row".into() }).to_vec();
-            let seen = seen.iter().map(|lsn| at(*lsn)).collect();
-            let part = TablePart { table: TableId(7), schema: 1, ops, seen };
-            let writes = vec![PartitionWrites { partition: ONE, parts: vec![part] }];
-            let books = world.known.books(&world.engine, TERM).expect("no error");
-            books.conflicts(Rules::ALL, &CommitRequest { snapshot: at(snapshot), writes })
-        };
-        assert!(conflicts(1, &[]), "b was written behind 1");
-        assert!(!conflicts(1, &[1, 2]));
-        assert!(conflicts(0, &[0, 2]), "a was written behind 0");
-    }
-
-    #[test]
-    fn pr254_what_is_forgotten_makes_older_snapshots_worthless() {
-        let mut world = World::new();
-        for key in ["a", "b", "c"] {
-            world.commit(10, &[(ONE, key)]).expect("committed");
-        }
-        world.commit(10, &[(OTHER, "z")]).expect("committed");
-        world.secure(2_500, &[(ONE, 2), (OTHER, 4)]);
-        assert_eq!(world.chain(ONE, 2), Ok(vec![3]), "the others are secured, and old");
-        assert!(world.chain(ONE, 0).is_err_and(|why| why.contains("not kept any more")));
-        assert_eq!(world.commit(1, &[(ONE, "new")]), None, "nobody knows what came after it");
-        assert!(world.commit(2, &[(ONE, "new")]).is_some());
-        world.known = KnownCommits::default();
-        assert_eq!(world.commit(1, &[(ONE, "newer")]), None, "another term knows as much");
-        assert_eq!(world.commit(3, &[(ONE, "new")]), None);
-        assert!(world.commit(6, &[(ONE, "new")]).is_some());
-    }
-
-    #[test]
-    fn pr253_what_some_partition_has_not_secured_is_kept() {
-        let mut world = World::new();
-        world.commit(10, &[(ONE, "a"), (OTHER, "b")]).expect("committed");
-        world.commit(10, &[(ONE, "c")]).expect("committed");
-        world.secure(1_000_000, &[(ONE, 2)]);
-        assert_eq!(world.chain(OTHER, 0), Ok(vec![1]));
-        world.secure(1_000_000, &[(OTHER, 1)]);
-        assert_eq!(world.chain(OTHER, 1), Ok(Vec::new()));
-        assert!(world.chain(OTHER, 0).is_err());
-    }
-
-    #[test]
-    fn pr290_everything_old_is_removed_and_not_a_little_of_it() {
-        let mut world = World::new();
-        (0..3_000).for_each(|_| drop(world.commit(5_000, &[(ONE, "a")]).expect("committed")));
-        let removed: Vec<u32> = std::iter::once(world.secure(u64::MAX, &[(ONE, 3_000)]))
-            .chain(std::iter::from_fn(|| Some(world.secure(u64::MAX, &[])).filter(|removed| *removed > 0)))
-            .collect();
-        assert_eq!(removed.iter().sum::<u32>(), 3_000);
-        assert!(removed.len() <= 3, "{removed:?}");
-        let books = world.known.books(&world.engine, TERM).expect("no error");
-        assert_eq!((books.kept.len(), books.kept_bytes, books.keys.len()), (0, 0, 0));
-    }
-
-    #[test]
-    fn pr290_what_is_young_goes_where_there_is_too_much_of_it() {
-        let mut world = World::new();
-        world.lsn = 1;
-        (0..100).for_each(|_| drop(world.commit(5_000, &[(ONE, "a")]).expect("committed")));
-        assert_eq!(world.secure(0, &[(ONE, 101)]), 0, "young");
-        world.keep_bytes = 50 * (BESIDE + "a".len() + "row".len());
-        assert_eq!(world.secure(0, &[]), 50);
-        assert_eq!(world.chain(ONE, 101), Ok(Vec::new()));
-        world.commit(5_000, &[(OTHER, "b")]).expect("committed");
-        let last = world.lsn;
-        world.keep_bytes = 0;
-        assert_eq!(world.secure(0, &[]), 0, "what is not secured stays, and all behind it");
-        assert_eq!(world.chain(OTHER, 0).map(|chain| chain.len()), Ok(1));
-        assert_eq!(world.secure(0, &[(OTHER, last)]), 51);
-    }
-
-    #[test]
-    fn pr293_a_partition_that_knows_more_than_the_manager_goes_on_when_an_operator_says_so() {
-        let mut world = World::new();
-        for key in ["a", "b"] {
-            world.commit(10, &[(ONE, key)]).expect("committed");
-        }
-        // It has a commit of an older term, which the manager has lost.
-        let lost = Position::new(Term(2), Lsn(900));
-        let mend = |world: &mut World, partition, has, upto| {
-            let books = world.known.books(&world.engine, TERM).expect("no error");
-            let mended = books.mend(&world.engine, 5, (partition, has, upto)).expect("no error");
-            mended.map(|mutations| {
-                world.execute(&mutations);
-            })
-        };
-        assert_eq!(mend(&mut world, ONE, at(2), at(2)), Ok(()), "nothing is to be mended");
-        assert_eq!(mend(&mut world, ONE, lost, lost), Ok(()), "the first commit behind it names it");
-        let chained = chain(&world.engine, (ONE, lost, Position::ZERO), ReadAt::Applied).expect("no error");
-        let Ok(CommitAnswer::Chain { flushes, .. }) = chained else { panic!("{chained:?}") };
-        assert_eq!(flushes.iter().map(|flush| flush.previous).collect::<Vec<_>>(), [lost, at(1)]);
-        let other = Position::new(Term(2), Lsn(800));
-        assert_eq!(mend(&mut world, OTHER, other, other), Ok(()));
-        assert_eq!(world.commit(10, &[(OTHER, "z")]), Some(vec![other]), "the next one names it");
-        let kept = world.known.kept(&world.engine, 9, &[at(1), at(90)]).expect("no error");
-        assert_eq!((kept.commits, kept.counts), (3, vec![(1, Some(1_000)), (3, None)]));
-        assert_eq!(kept.given_up, [(ONE, lost, lost, 5), (OTHER, other, other, 5)]);
-    }
-
-    #[test]
-    fn pr293_what_is_gone_is_given_up_by_name() {
-        let mut world = World::new();
-        for key in ["a", "b", "c"] {
-            world.commit(10, &[(ONE, key)]).expect("committed");
-        }
-        world.secure(u64::MAX, &[(ONE, 2)]);
-        let books = world.known.books(&world.engine, TERM).expect("no error");
-        let same = books.mend(&world.engine, 5, (ONE, at(1), at(1))).expect("no error");
-        let gone = format!("commits up to {}, and those up to {} are not kept any more", at(1), at(2));
-        assert!(same.as_ref().is_err_and(|why| why.contains(&gone)), "{same:?}");
-        let given = books.mend(&world.engine, 5, (ONE, at(1), at(2))).expect("no error");
-        assert_eq!(given.map(|mutations| mutations.len()), Ok(1), "it is noted");
-    }
-
-    #[test]
-    fn what_is_not_secured_for_long_is_worth_a_word() {
-        let mut world = World::new();
-        world.commit(10, &[(ONE, "a"), (OTHER, "b")]).expect("committed");
-        assert_eq!(world.known.alarm(TERM, 9_999), "");
-        let alarm = world.known.alarm(TERM, 12_000);
-        assert!(alarm.starts_with("1 commits are not secured, the oldest for 12 s"), "{alarm}");
-        world.secure(0, &[(ONE, 1), (OTHER, 1)]);
-        assert_eq!(world.known.alarm(TERM, 12_000), "");
-    }
-
-    #[test]
-    fn what_partitions_do_not_secure_fills_no_memory_without_end() {
-        let mut world = World::new();
-        world.commit(10, &[(ONE, "a"), (OTHER, "b")]).expect("committed");
-        let full =
-            |world: &mut World, most| world.known.books(&world.engine, TERM).expect("no error").is_full(most);
-        assert_eq!(full(&mut world, 1_000), None);
-        assert!(full(&mut world, 100).is_some_and(|why| why.contains("64 has not secured")));
-        world.secure(0, &[(ONE, 1), (OTHER, 1)]);
-        assert_eq!(full(&mut world, 100), None, "what is secured can be removed");
-    }
-}
+mod tests;

@@ -4,6 +4,7 @@
 use crate::answer::{Answer, When};
 use crate::context::Ctx;
 use crate::features::aggregate::AggregateScan;
+use crate::features::commits::Definitions;
 use crate::features::procedure::Waits;
 use crate::features::{catalog, scrub};
 use crate::output::{ClientRef, Output};
@@ -91,6 +92,10 @@ impl Replica {
             Op::Manager(ManagerOp::Mend { partition, has, upto }) => {
                 let mended = (*partition, *has, *upto);
                 return self.writing(ctx).map(|mut writing| writing.mend(request, mended)).transpose();
+            }
+            Op::Manager(ManagerOp::Define { partitions, tables, gone }) => {
+                let asked = Definitions::read(partitions, tables, gone);
+                return self.writing(ctx).map(|mut writing| writing.define(request, asked)).transpose();
             }
             Op::Flush(flush) => {
                 return self.writing(ctx).map(|mut writing| writing.flush(request, flush)).transpose();

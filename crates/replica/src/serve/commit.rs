@@ -2,7 +2,7 @@
 //! in the partitions under it.
 
 use crate::answer::{AckCondition, Answer};
-use crate::features::commits::Keep;
+use crate::features::commits::{Definitions, Keep, Unfit};
 use crate::rows::hash_row;
 use crate::serve::write::{Writing, refused};
 use bytes::Bytes;
@@ -38,9 +38,16 @@ impl Writing<'_> {
         // What a failover lost of the commits may have been in the snapshot.
         let gone = |at: &Position| *at > Position::ZERO && !self.data.on_history(*at);
         let lost = asked.snapshots().iter().any(gone);
-        if lost || books.conflicts(self.rules, asked) {
+        let refusal = match books.unfit(asked) {
+            Some(Unfit::Place(why)) => return Ok(Answer::only(Status::Bad(why))),
+            Some(Unfit::TooLarge(why)) => return Ok(Answer::only(Status::Bad(why.to_string()))),
+            Some(Unfit::Stale) => Some(Outcome::Stale),
+            Some(Unfit::Changed) => Some(Outcome::Changed),
+            None => (lost || books.conflicts(self.rules, asked)).then_some(Outcome::Changed),
+        };
+        if let Some(outcome) = refusal {
             self.commits.counts().refused += 1;
-            return self.log_evaluated(request, hash, refused(Outcome::Changed));
+            return self.log_evaluated(request, hash, refused(outcome));
         }
         let at = self.data.next_header(self.term, Kind::Rows, self.now.wall_ms).at;
         let (mutations, previous) = books.commit((at, self.now.wall_ms), asked);
@@ -50,6 +57,32 @@ impl Writing<'_> {
         assert_eq!(answer.entry, Some(at), "PR-250: a commit's timestamp is the position of its entry");
         answer.body = Body::Commit(CommitAnswer::Committed(previous));
         self.commits.counts().committed += 1;
+        Ok(answer)
+    }
+
+    /// [`wire::ManagerOp::Define`]. What is asked may be unreadable, as a sentence.
+    pub fn define(
+        &mut self,
+        request: &Request,
+        asked: Result<Definitions, String>,
+    ) -> Result<Answer, EngineError> {
+        let definitions = match (self.refuses(), asked) {
+            (Some(status), _) => return Ok(Answer::only(status)),
+            (None, Err(why)) => return Ok(Answer::only(Status::Bad(why))),
+            (None, Ok(definitions)) => definitions,
+        };
+        let books = self.commits.books(self.data.engine.as_ref(), self.term)?;
+        let news = definitions.news(books);
+        if news.is_empty() {
+            let end = self.data.log.end().lsn;
+            return Ok(Answer::new(Status::Ok, Body::Affected(0)).covered(end, AckCondition::Seen));
+        }
+        let at = self.data.next_header(self.term, Kind::Rows, self.now.wall_ms).at;
+        let (mutations, previous) = books.define((at, self.now.wall_ms), news);
+        let logged = self.log_evaluated(request, 0, (Outcome::Done, 1, mutations));
+        let mut answer = logged.inspect_err(|_| self.commits.forget())?;
+        assert_eq!(answer.entry, Some(at), "PR-250: a commit's timestamp is the position of its entry");
+        answer.body = Body::Commit(CommitAnswer::Committed(previous));
         Ok(answer)
     }
 

@@ -1,7 +1,7 @@
 //! The cluster's own views, and `pg_stat_replication`.
 
 use super::facts::Facts;
-use super::{Filling, array, int, text, truth};
+use super::{Filling, array, int, text, transactions, truth};
 use crate::engine::encode::decode;
 use crate::ty::Ty;
 use ::types::data::{Json, Value};
@@ -24,6 +24,8 @@ pub fn fill(name: &str, facts: &Facts, filling: &mut Filling) -> Result<(), Fail
         "partitions" => partitions(facts, filling),
         "replicas" => replicas(facts, filling),
         "failovers" => return failovers(facts, filling),
+        "transactions" => transactions::states(facts, filling),
+        "transaction_partitions" => transactions::partitions(facts, filling),
         _ => {}
     }
     Ok(())

@@ -12,7 +12,9 @@ use crate::system::names::written;
 use crate::system::relations::{Relation, relations};
 use crate::system::sessions::Sessions;
 use crate::txn::View;
+use ::types::system::COMMITS;
 use ::types::{FailoverRecord, NodeId, PartitionRecord, TableId, TableRecord};
+use client::view::transactions::Transactions;
 use client::{Client, Map, Options};
 use pg::{Cancel, Failure};
 use rusqlite::types::Value as Kept;
@@ -68,6 +70,7 @@ pub struct Facts {
     cancel: Cancel,
     now: i64,
     seen: OnceLock<Seen>,
+    transactions: OnceLock<Option<Transactions>>,
     relations: OnceLock<BTreeMap<u32, Relation>>,
 }
 
@@ -81,6 +84,7 @@ impl Facts {
             cancel,
             now,
             seen: OnceLock::new(),
+            transactions: OnceLock::new(),
             relations: OnceLock::new(),
         }
     }
@@ -94,6 +98,7 @@ impl Facts {
             cancel: Cancel::default(),
             now: 0,
             seen: OnceLock::from(seen),
+            transactions: OnceLock::from(None),
             relations: OnceLock::new(),
         }
     }
@@ -129,6 +134,21 @@ impl Facts {
             let Some(handle) = &self.handle else { return Seen::default() };
             ask(handle.options()).unwrap_or_else(|| Seen { map: (*handle.map()).clone(), ..Seen::default() })
         })
+    }
+
+    /// True if there is a transaction manager.
+    pub fn is_global(&self) -> bool {
+        self.handle.as_ref().is_some_and(|handle| handle.map().table(COMMITS).is_some())
+    }
+
+    /// What the transaction manager and the partitions say of global transactions now; none: there is no
+    /// manager, or it does not answer in time.
+    pub fn transactions(&self) -> Option<&Transactions> {
+        let ask = |handle: &Handle| {
+            let options = Options { timeout: STATUS_TIMEOUT, wait: false, ..handle.options().clone() };
+            Transactions::ask(&mut Client::connect(options).ok()?).ok().flatten()
+        };
+        self.transactions.get_or_init(|| self.handle.as_ref().and_then(ask)).as_ref()
     }
 
     /// The last status of a node that was heard lately, and how many milliseconds ago.

@@ -4,7 +4,7 @@
 //! | what | where |
 //! | --- | --- |
 //! | what a statement knows of the cluster, its session and the catalog | [`facts`] |
-//! | the cluster's own views, and `pg_stat_replication` | [`cluster`] |
+//! | the cluster's own views, and `pg_stat_replication` | [`cluster`]; `transactions` |
 //! | what relations there are, their numbers, names and columns; what belongs to what | [`relations`], [`names`], [`attributes`]; `dependencies` |
 //! | PostgreSQL's catalogs and types; `information_schema`; procedures in both | [`catalogs`], [`types`], [`standard`], `routines` |
 //! | functions that look at all that | [`functions`] |
@@ -27,6 +27,7 @@ pub mod relations;
 mod routines;
 pub mod sessions;
 pub mod standard;
+mod transactions;
 pub mod types;
 
 use crate::engine::encode::encode;

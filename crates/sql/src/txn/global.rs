@@ -8,22 +8,16 @@ use crate::fault::{self, Decided};
 use crate::read::{self, CALL};
 use bytes::Bytes;
 use client::Table;
-use client::txn::Manager;
+use client::txn::{Manager, Secured};
 use pg::{Failure, code};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::timeout;
 use types::system::COMMITS;
 use types::{PartitionId, Position, TableId};
-use wire::commit::{CommitAnswer, MAX_WRITE_SET_BYTES, PartitionWrites};
+use wire::commit::{CommitAnswer, PartitionWrites, TooLarge, WriteSetSize};
 use wire::request::TablePart;
 use wire::{Body, CommitRequest, ManagerOp, RowOp};
-
-/// What a row takes in a write-set beside its key and value, in bytes.
-const BESIDE: usize = 16;
-/// The most changes of rows and of index rows that a partition is brought at once. An index that would need
-/// more fails there, since what is committed is not refused (PR-257): so the commit is refused before.
-const MAX_CHANGES: usize = wire::effects::MAX_MUTATIONS - 1_000;
 
 async fn manager(handle: &Handle) -> Result<Manager, Failure> {
     let found = handle.wait_map(|map| map.table(COMMITS).is_some());
@@ -49,6 +43,15 @@ pub async fn begin(handle: &Handle, before: &View) -> Result<View, Failure> {
     Ok(before.at_commit(at, &kept))
 }
 
+/// What a transaction sees that is content with what all partitions have secured.
+pub async fn begin_stale(handle: &Handle, before: &View) -> Result<View, Failure> {
+    let asked = Secured::call(manager(handle).await?).within(CALL);
+    let answer = fault::answer(handle.call(asked).await)?;
+    let own = handle.partitions();
+    let secured = Secured::of(&answer, |partition| own.contains(&partition.0)).map_err(fault::of_client)?;
+    Ok(before.at_secured(secured))
+}
+
 /// Commits rows of any partitions, if none of them was written since it was seen.
 pub async fn commit(
     handle: &Handle,
@@ -60,18 +63,16 @@ pub async fn commit(
         return Err(Failure::new(code::INTERNAL, "a transaction writes what it has not read"));
     };
     let mut writes: BTreeMap<PartitionId, Vec<TablePart>> = BTreeMap::new();
-    let mut bytes = 0;
-    let mut changes: BTreeMap<PartitionId, usize> = BTreeMap::new();
+    let mut size = WriteSetSize::default();
     for Written { table, ops, seen } in parts {
         let table =
             tables.get(&table).ok_or_else(|| Failure::new(code::INTERNAL, "rows of an unknown table"))?;
         let indexes = table.schema().constraints().iter().filter(|one| one.indexed().is_some()).count();
         for (op, seen) in ops.into_iter().zip(seen) {
             let Some(op) = put(handle, table, op, seen).await? else { return Ok(Decided::Changed) };
-            bytes += op.key().len() + op.row().map_or(0, Bytes::len) + BESIDE;
             let place = table.partition_of(op.key()).map_err(fault::of_client)?;
-            // The row, and of each index one entry that goes and one that comes.
-            *changes.entry(place).or_default() += 1 + 2 * indexes;
+            let bytes = op.key().len() + op.row().map_or(0, Bytes::len);
+            size.add(place, bytes, indexes).map_err(too_large)?;
             let of = writes.entry(place).or_default();
             if of.last().is_none_or(|part| part.table != table.id()) {
                 of.push(table.part(Vec::new()));
@@ -81,20 +82,13 @@ pub async fn commit(
             part.seen.push(seen);
         }
     }
-    if changes.values().any(|count| *count > MAX_CHANGES) {
-        let message = format!(
-            "a transaction makes at most {MAX_CHANGES} changes of rows and of index entries in a partition"
-        );
-        return Err(Failure::new(code::LIMIT, message).hint("commit more often"));
-    }
-    if bytes > MAX_WRITE_SET_BYTES {
-        let message =
-            format!("a transaction over several partitions writes at most {MAX_WRITE_SET_BYTES} bytes");
-        return Err(Failure::new(code::LIMIT, message).hint("commit more often"));
-    }
     let writes = writes.into_iter().map(|(partition, parts)| PartitionWrites { partition, parts }).collect();
     let asked = manager(handle).await?.call(ManagerOp::Commit(CommitRequest { snapshot, writes }));
     fault::decided(handle.call(asked.within(CALL)).await)
+}
+
+fn too_large(why: TooLarge) -> Failure {
+    Failure::new(code::LIMIT, why.to_string()).hint("commit more often")
 }
 
 /// The same as a put or a deletion. A row that is locked is written as it is. `None`: it is another one.

@@ -73,6 +73,8 @@ pub struct Modes {
     pub read_only: Option<bool>,
     /// ISOLATION LEVEL.
     pub isolation: Option<Isolation>,
+    /// SNAPSHOT 'secured': what all partitions have secured.
+    pub secured: bool,
 }
 
 struct Savepoint {
@@ -103,6 +105,8 @@ pub struct Open {
     pub before: Settings,
     /// A statement has read or written.
     queried: bool,
+    /// It reads what all partitions have secured.
+    secured: bool,
     view: View,
     /// The states of all statements that still read.
     known: Known,
@@ -135,6 +139,7 @@ impl Open {
             emptied: BTreeSet::new(),
             before: settings.clone(),
             queried: false,
+            secured: false,
             view: View::lasting(),
             known: Known::default(),
             turns: TurnGuard::new(turns),
@@ -163,6 +168,26 @@ impl Open {
             }
             self.read_only = read_only;
         }
+        if modes.secured {
+            self.read_secured()?;
+        }
+        Ok(())
+    }
+
+    /// SET TRANSACTION SNAPSHOT 'secured'. It writes nothing from here on.
+    fn read_secured(&mut self) -> Result<(), Failure> {
+        if self.queried {
+            let message = "SET TRANSACTION SNAPSHOT must be called before any query";
+            return Err(Failure::new("25001", message));
+        }
+        if self.isolation != Isolation::Repeatable {
+            let message =
+                "a snapshot-importing transaction must have isolation level SERIALIZABLE or REPEATABLE READ";
+            return Err(
+                Failure::new(code::UNSUPPORTED, message).hint("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            );
+        }
+        (self.secured, self.read_only) = (true, true);
         Ok(())
     }
 
@@ -171,7 +196,13 @@ impl Open {
     pub async fn statement(&mut self, handle: &Handle, patience: Duration) -> Result<View, Failure> {
         // Everybody else's commits are seen by the next statement, unless the client wants it otherwise.
         let newest = self.isolation == Isolation::Committed;
-        if handle.is_global() && (newest || !self.view.is_global()) {
+        if self.secured && !handle.is_global() {
+            let hint = "it is for databases WITH (transactions = global)";
+            return Err(Failure::unsupported("SET TRANSACTION SNAPSHOT 'secured'", hint));
+        }
+        if self.secured && !self.view.is_global() {
+            self.view = global::begin_stale(handle, &self.view).await?;
+        } else if handle.is_global() && (newest || !self.view.is_global()) {
             self.view = global::begin(handle, &self.view).await?;
         } else if newest {
             self.view = self.view.with_nothing_seen(handle.partitions());

@@ -2,7 +2,8 @@
 //! written.
 
 use super::buffer::Buffer;
-use client::Table;
+use client::txn::{ANYWHERE, Secured};
+use client::{Call, Table};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -49,6 +50,8 @@ pub struct View {
     own: Range<u32>,
     /// The snapshot of all partitions that is read, where transactions are global: its timestamp.
     snapshot: Option<Position>,
+    /// It is one of what all have secured.
+    secured: Option<Arc<Secured>>,
     /// What the transaction has written.
     pub buffer: Arc<Buffer>,
     /// Each partition is read at one state, the first that was seen of it.
@@ -77,6 +80,16 @@ impl View {
         let mut view = View { seen, snapshot: Some(snapshot), lasting: true, ..self.clone() };
         Arc::make_mut(&mut view.buffer).spread();
         view
+    }
+
+    /// The same for a transaction that reads what all partitions have secured. Nobody keeps it for anybody.
+    pub fn at_secured(&self, secured: Secured) -> View {
+        View { secured: Some(Arc::new(secured.clone())), ..self.at_commit(secured.at(), &[]) }
+    }
+
+    /// A read as it is to be made: of what all have secured at any replica.
+    pub fn asks(&self, call: Call) -> Call {
+        if self.secured.is_some() { call.at_level(ANYWHERE) } else { call }
     }
 
     /// True if it reads a snapshot of a global transaction.
@@ -114,6 +127,9 @@ impl View {
     pub fn at(&self, table: &Table, partition: PartitionId) -> ReadSnapshot {
         if self.made.contains_key(&table.id()) {
             return ReadSnapshot::Newest;
+        }
+        if let Some(secured) = &self.secured {
+            return secured.snapshot(partition);
         }
         if let Some(at) = self.snapshot {
             // The driver knows which commits of the partition must be there.

@@ -14,6 +14,8 @@ use types::random::Random;
 const ACCOUNTS: u32 = 24;
 /// What each holds at first.
 const AMOUNT: i64 = 1000;
+/// So many of them are read at once by who reads all.
+const AT_ONCE: usize = 6;
 /// Between two transactions of a teller.
 const PAUSE: Duration = Duration::from_millis(3);
 /// After somebody was not there.
@@ -23,6 +25,14 @@ const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(20);
 pub struct Accounts {
     pub database: Database,
     pub table: Table,
+}
+
+impl Accounts {
+    /// The partition of an account; 0: it has none.
+    pub fn place(&self, account: u32) -> u32 {
+        let key = self.table.key(&[Value::Int(account.into())]);
+        key.and_then(|key| self.table.partition_of(&key)).map_or(0, |partition| partition.0)
+    }
 }
 
 /// What a teller does.
@@ -118,29 +128,60 @@ pub fn fill(client: &mut Client, accounts: &Accounts, shared: &Shared) -> Result
     Ok(Transaction { ended: Some(now), writes: all, ending, ..made })
 }
 
-/// Reads all accounts. The inner error: somebody was not there.
+/// What came of reading all accounts.
+pub enum Seen {
+    /// All of them.
+    All(Transaction),
+    /// Some of them, before somebody was not there: these must be of one snapshot all the same.
+    Some(Transaction, String),
+    /// Nothing.
+    Nothing(String),
+}
+
+impl Seen {
+    /// What was read, if anything was.
+    fn transaction(self) -> Option<Transaction> {
+        match self {
+            Seen::All(transaction) | Seen::Some(transaction, _) => Some(transaction),
+            Seen::Nothing(_) => None,
+        }
+    }
+}
+
+/// Reads all accounts, some at a time.
 pub fn snapshot(
     client: &mut Client,
     accounts: &Accounts,
     shared: &Shared,
     number: u32,
-) -> Result<Result<Transaction, String>, LocalError> {
+) -> Result<Seen, LocalError> {
     let before = shared.now();
     let transaction = match client.begin(&accounts.database) {
         Ok(transaction) => transaction,
-        Err(error) => return explained(error).map(|error| Err(error.to_string())),
+        Err(error) => return explained(error).map(|error| Seen::Nothing(error.to_string())),
     };
     let mut done = begun(number, (before, shared.now()), transaction.snapshot());
-    match client.scan_in(&transaction, &accounts.table, Default::default()) {
-        Ok(rows) => {
-            let found: Vec<Version> = rows.iter().map(version).collect::<Result<_, _>>()?;
-            let is_missing = |key: &u32| found.iter().all(|version| version.key != *key);
-            done.reads = (0..ACCOUNTS).filter(is_missing).map(absent).chain(found.iter().copied()).collect();
-            (done.whole, done.ended) = (true, Some(shared.now()));
-            Ok(Ok(done))
+    for from in (0..ACCOUNTS).step_by(AT_ONCE) {
+        let to = ACCOUNTS.min(from + AT_ONCE as u32);
+        let key = |number: u32| accounts.table.key(&[Value::Int(number.into())]);
+        match client.scan_in(&transaction, &accounts.table, (key(from)?, key(to)?)) {
+            Ok(rows) => done.reads.extend(read(from..to, &rows)?),
+            Err(error) => {
+                let why = explained(error)?.to_string();
+                let nothing = done.reads.is_empty();
+                return Ok(if nothing { Seen::Nothing(why) } else { Seen::Some(done, why) });
+            }
         }
-        Err(error) => explained(error).map(|error| Err(error.to_string())),
     }
+    (done.whole, done.ended) = (true, Some(shared.now()));
+    Ok(Seen::All(done))
+}
+
+/// These accounts as they were found, or were not.
+fn read(keys: std::ops::Range<u32>, rows: &[Row]) -> Result<Vec<Version>, LocalError> {
+    let found: Vec<Version> = rows.iter().map(version).collect::<Result<_, _>>()?;
+    let is_missing = |key: &u32| found.iter().all(|version| version.key != *key);
+    Ok(keys.filter(is_missing).map(absent).chain(found.iter().copied()).collect())
 }
 
 impl<'a> Teller<'a> {
@@ -162,7 +203,9 @@ impl<'a> Teller<'a> {
         while !self.shared.stopping() {
             let done = match self.role {
                 Role::Transfer => self.transfer()?,
-                Role::Snapshot => snapshot(&mut self.client, self.accounts, self.shared, self.number)?.ok(),
+                Role::Snapshot => {
+                    snapshot(&mut self.client, self.accounts, self.shared, self.number)?.transaction()
+                }
             };
             let pause = if done.is_some() { PAUSE } else { PAUSE_AFTER_ERROR };
             if done.is_some() {
@@ -238,5 +281,18 @@ impl<'a> Teller<'a> {
             writes.push(Version { key: read.key, tag: self.shared.tag(), prev: read.tag, amount });
         }
         writes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounts_that_are_not_found_are_read_as_absent() {
+        let there = Version { key: 7, tag: 3, prev: 1, amount: 900 };
+        let found = read(6..9, &[row(there)]).expect("a row of ours");
+        assert_eq!(found, [absent(6), absent(8), there]);
+        assert!(read(6..9, &[Row::new(vec![Value::Int(1)])]).is_err());
     }
 }

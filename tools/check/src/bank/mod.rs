@@ -9,13 +9,13 @@ use crate::recorder::Shared;
 use crate::report::{Bank, CheckReport, Counts};
 use crate::run::{self, FaultStage, StopOnDrop, Targets};
 use crate::sql::{self, Gateways};
-use crate::{gaps, options, scene, wrong};
+use crate::{gaps, scene, wrong};
 use client::{Client, ClientError, Database, Table};
 use history::bank::Total;
 use history::{Ending, Finding, Rule, Transaction};
-use load::{Accounts, Role, Teller};
+use load::{Accounts, Role, Seen, Teller};
 use local::{Cluster, LocalError, Progress};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -65,7 +65,8 @@ pub fn check(
     for (number, transaction) in (1..).zip(&mut history) {
         transaction.number = number;
     }
-    let mut report = report(options, &history, (&rounds, end), failovers);
+    let mut report = report(options, &history, &rounds, failovers);
+    report.gaps = gaps::of_acks(acks(&history, |key| accounts.place(key)), &rounds, end);
     let started = Instant::now();
     report.findings = history::check_bank(&history, load::total());
     if last.is_none() {
@@ -164,9 +165,9 @@ fn last_snapshot(
     let deadline = Instant::now() + END_WITHIN;
     loop {
         match load::snapshot(client, accounts, shared, u32::MAX)? {
-            Ok(transaction) => return Ok((Some(transaction), String::new())),
-            Err(why) if Instant::now() >= deadline => return Ok((None, why)),
-            Err(_) => drop(client.poll(Duration::from_millis(50))?),
+            Seen::All(transaction) => return Ok((Some(transaction), String::new())),
+            Seen::Some(_, why) | Seen::Nothing(why) if Instant::now() >= deadline => return Ok((None, why)),
+            _ => drop(client.poll(Duration::from_millis(50))?),
         }
     }
 }
@@ -178,12 +179,7 @@ fn failovers(client: &mut Client) -> Result<u64, LocalError> {
     Ok(all.len() as u64)
 }
 
-fn report(
-    options: &CheckOptions,
-    history: &[Transaction],
-    (rounds, end): (&[Round], u64),
-    failovers: u64,
-) -> CheckReport {
+fn report(options: &CheckOptions, history: &[Transaction], rounds: &[Round], failovers: u64) -> CheckReport {
     let count = |wanted: fn(&Transaction) -> bool| history.iter().filter(|one| wanted(one)).count() as u64;
     let Total { accounts, amount } = load::total();
     let bank = Bank {
@@ -196,8 +192,6 @@ fn report(
     let unknown = count(|one| one.ending == Ending::Unknown);
     let transfers = bank.committed + bank.aborted + unknown;
     let by_kind = BTreeMap::from([("transfer".into(), transfers), ("snapshot".into(), bank.snapshots)]);
-    let acks: Vec<u64> =
-        history.iter().filter(|one| one.committed().is_some()).filter_map(|one| one.ended).collect();
     CheckReport {
         policy: options.policy.clone(),
         seconds: options.seconds,
@@ -213,11 +207,24 @@ fn report(
         },
         bank: Some(bank),
         lost: None,
-        gaps: gaps::of_acks(BTreeMap::from([(options::NODES, acks)]), rounds, end),
+        gaps: Vec::new(),
         findings: Vec::new(),
         history: None,
         checked_in_s: 0.0,
     }
+}
+
+/// When commits were acknowledged that have read and written in each partition: it served then. `place` says
+/// where an account lies.
+fn acks(history: &[Transaction], place: impl Fn(u32) -> u32) -> BTreeMap<u32, Vec<u64>> {
+    let mut acks: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+    for one in history.iter().filter(|one| one.committed().is_some()) {
+        let places: BTreeSet<u32> = one.writes.iter().map(|write| place(write.key)).collect();
+        for place in places {
+            acks.entry(place).or_default().extend(one.ended);
+        }
+    }
+    acks
 }
 
 /// A bank in which nothing was done shows nothing.
@@ -230,4 +237,37 @@ fn idle(report: &CheckReport) -> Option<Finding> {
 
 fn load_finding(sentence: String) -> Finding {
     Finding { rule: Rule::Load, key: None, place: None, sentence, operations: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use history::{At, Version};
+
+    #[test]
+    fn a_commit_is_acknowledged_in_the_partitions_that_it_writes_and_nowhere_else() {
+        let write = |key: u32| Version { key, tag: 1, prev: 0, amount: 1 };
+        let one = |ended: u64, ending: Ending, keys: &[u32]| Transaction {
+            number: 0,
+            client: 1,
+            begun: 0,
+            started: 0,
+            asked: Some(1),
+            ended: Some(ended),
+            snapshot: At { term: 1, lsn: 1 },
+            whole: false,
+            reads: vec![write(9)],
+            writes: keys.iter().map(|key| write(*key)).collect(),
+            ending,
+        };
+        let committed = Ending::Committed(At { term: 1, lsn: 2 });
+        let history = [
+            one(10, committed, &[0, 1, 4]),
+            one(20, Ending::Aborted, &[2]),
+            one(30, committed, &[3]),
+            one(40, Ending::Unknown, &[0]),
+        ];
+        let found = acks(&history, |key| key % 4);
+        assert_eq!(found, BTreeMap::from([(0, vec![10]), (1, vec![10]), (3, vec![30])]));
+    }
 }

@@ -1,7 +1,7 @@
 //! `txn recover` and `txn skip`: one partition, by an operator's word.
 
-use super::{flush_state, owner, thresholds, unfit};
 use crate::connect::Context;
+use client::view::transactions::{flush_state, owner, thresholds};
 use client::{Call, Client, ClientError, FailKind};
 use ops::Failure;
 use serde_json::json;
@@ -111,7 +111,10 @@ fn gap(client: &mut Client, partition: PartitionId, looked: &Looked) -> Result<O
         let chain = ManagerOp::Chain { partition, after: looked.has, from };
         let (flushes, next) = match client.call(manager.call(chain))?.body {
             Body::Commit(CommitAnswer::Chain { flushes, next }) => (flushes, next),
-            other => return Err(unfit(&other)),
+            other => {
+                let why = format!("the transaction manager answered with {other:?}");
+                return Err(Failure::failed(why));
+            }
         };
         match (flushes.first(), next) {
             (Some(first), _) => {

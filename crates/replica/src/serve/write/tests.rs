@@ -262,3 +262,33 @@ fn pr180_a_feeds_position_is_of_its_table() {
     let other = KeySpace::Table(TableId(8)).feed_key(feed);
     assert_eq!(left.iter().map(|row| &row.key).collect::<Vec<_>>(), [&other]);
 }
+
+/// Who takes another client's session for its own, with its number, has not committed anything.
+#[test]
+fn pr47_two_clients_with_one_identity_do_not_get_each_others_commits() {
+    use wire::commit::{CommitAnswer, CommitRequest, PartitionWrites};
+    let (mut record, mut data) = (record(), data());
+    record.policy.factor = 1;
+    let opened = with(&record, &mut data, |writing| writing.open_session()).expect("no error");
+    let session = SessionId(opened.entry.expect("an entry"));
+    let commit = |key: &'static str| {
+        let ops = vec![RowOp::Put { key: key.into(), row: "row".into() }];
+        let part = TablePart { table: TableId(7), schema: 1, ops, seen: Vec::new() };
+        let writes = vec![PartitionWrites { partition: PartitionId(64), parts: vec![part] }];
+        CommitRequest { snapshot: Position::ZERO, writes }
+    };
+    let mut ask = |key: &'static str, seq: u64| {
+        let asked = asked_in(session, 1, seq, Op::OpenSession);
+        with(&record, &mut data, |writing| writing.commit(&asked, &commit(key))).expect("no error")
+    };
+    let first = ask("mine", 1);
+    assert_eq!(first.status, Status::Ok);
+    let other = ask("yours", 1);
+    assert!(matches!(other.status, Status::Bad(_)), "{other:?}");
+    let again = ask("mine", 1);
+    assert_eq!((again.status, again.entry, &again.body), (Status::Ok, first.entry, &first.body));
+    let previous = vec![(PartitionId(64), Position::ZERO)];
+    assert_eq!(first.body, Body::Commit(CommitAnswer::Committed(previous)));
+    let next = ask("yours", 2);
+    assert!(next.status == Status::Ok && next.entry > first.entry);
+}
