@@ -5,6 +5,9 @@ use std::sync::Arc;
 use types::data::kind::{Kind, Sequence};
 use types::{TableId, TableRecord};
 
+/// Schemas that are always there.
+pub const SCHEMAS: [&str; 4] = ["pg_catalog", "public", "information_schema", "understudy"];
+
 /// The definitions of all tables, as the cluster map has them.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
@@ -60,6 +63,11 @@ impl Catalog {
     /// A schema besides `public` by its name.
     pub fn schema(&self, name: &str) -> Option<&Arc<TableRecord>> {
         self.schemas.get(&format!("{name}."))
+    }
+
+    /// True if there is a schema of this name.
+    pub fn has_schema(&self, name: &str) -> bool {
+        SCHEMAS.contains(&name) || self.schema(name).is_some()
     }
 
     /// All schemas besides `public`, with their names.

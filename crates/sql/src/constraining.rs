@@ -101,10 +101,7 @@ pub fn read(alter: &AlterTable) -> Result<Option<Constraining>, Failure> {
 }
 
 /// An index to be, of a table in a database.
-pub fn index(
-    catalog: &Catalog,
-    create: &CreateIndex,
-    columns: Vec<String>) -> Result<Constraining, Failure> {
+pub fn index(catalog: &Catalog, create: &CreateIndex, columns: Vec<String>) -> Result<Constraining, Failure> {
     let table = table_name(&create.table_name)?;
     let name = create.name.as_ref().map(|name| index_name(catalog, name)).transpose()?;
     let what = if create.unique { What::UniqueIndex(columns) } else { What::Index(columns) };

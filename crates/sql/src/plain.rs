@@ -1,6 +1,6 @@
 //! What tools write and the parser does not know, in words that it knows: `FROM ONLY t`, as no table here has
-//! heirs, `OPERATOR(pg_catalog.=) ANY (...)`, and `INSERT ... OVERRIDING SYSTEM VALUE`, for which the parser has
-//! `INSERT OVERWRITE`: what somebody writes so himself is refused ([`overwrites`]).
+//! heirs, `OPERATOR(pg_catalog.=) ANY (...)`, and `INSERT ... OVERRIDING SYSTEM VALUE`, for which the parser
+//! has `INSERT OVERWRITE`: what somebody writes so himself is refused ([`overwrites`]).
 
 use sqlparser::keywords::{Keyword, RESERVED_FOR_TABLE_ALIAS};
 use sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -8,9 +8,8 @@ use sqlparser::tokenizer::{Token, TokenWithSpan};
 /// The same statement without them.
 pub fn plain(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let words = [Keyword::ONLY, Keyword::OPERATOR];
-    let says = |token: &TokenWithSpan| {
-        words.iter().any(|word| is_word(token, *word)) || named(token, "overriding")
-    };
+    let says =
+        |token: &TokenWithSpan| words.iter().any(|word| is_word(token, *word)) || named(token, "overriding");
     if !tokens.iter().any(says) {
         return tokens;
     }

@@ -21,7 +21,9 @@ use crate::upkeep::{self, Upkeep};
 use crate::views::{self, ViewStatement};
 pub use crate::work::Work;
 use pg::{Column, Failure, Kind, Shape, code};
-use sqlparser::ast::{ContextModifier, ObjectType, Reset, Set, Statement, Truncate, TruncateIdentityOption};
+use sqlparser::ast::{
+    ContextModifier, CreateTable, ObjectType, Reset, Set, Statement, Truncate, TruncateIdentityOption,
+};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
@@ -404,7 +406,7 @@ fn cursor(
     })
 }
 
-/// Statements that alter tables, or make and drop indexes.
+/// Statements that alter tables, or make and drop indexes and schemas.
 fn altering(catalog: &Catalog, statement: &Statement) -> Result<Option<Work>, Failure> {
     Ok(Some(match statement {
         Statement::AlterTable(change) => {
@@ -422,6 +424,12 @@ fn altering(catalog: &Catalog, statement: &Statement) -> Result<Option<Work>, Fa
         }
         Statement::AlterSchema(change) if altering::is_schemas_ownership(catalog, change)? => {
             Work::Constrain(None, "ALTER SCHEMA")
+        }
+        Statement::CreateSchema { .. } | Statement::Drop { object_type: ObjectType::Schema, .. } => {
+            match schemas::read(catalog, statement)? {
+                Some(statement) => Work::Schema(statement),
+                None => return Err(refused(statement)),
+            }
         }
         Statement::CreateIndex(index) if catalog.is_within(&table_name(&index.table_name)?) => {
             Work::Constrain(Some(indexes::create_within(catalog, index)?), "CREATE INDEX")
@@ -446,11 +454,7 @@ fn utility(catalog: &Catalog, statement: &Statement) -> Result<Work, Failure> {
     Ok(match statement {
         Statement::CreateTable(create) => {
             // What is wrong with it is said when it is planned.
-            let name = new_name(catalog, &create.name)?;
-            if catalog.placed(&name).0.is_some() && ddl::is_apart(create) {
-                let hint = "it lies in the schema public: leave the schema out";
-                return Err(Failure::unsupported("a table with partitions for itself in a schema", hint));
-            }
+            may_be_made(catalog, create)?;
             ddl::check(create, within && !(catalog.has_both() && ddl::is_apart(create)))?;
             Work::CreateTable(Box::new(create.clone()))
         }
@@ -466,12 +470,6 @@ fn utility(catalog: &Catalog, statement: &Statement) -> Result<Work, Failure> {
             Work::DropTables { names, if_exists: *if_exists, cascade: *cascade }
         }
         Statement::Truncate(truncate) if within => truncated(catalog, truncate)?,
-        Statement::CreateSchema { .. } | Statement::Drop { object_type: ObjectType::Schema, .. } => {
-            match schemas::read(catalog, statement)? {
-                Some(statement) => Work::Schema(statement),
-                None => return Err(refused(statement)),
-            }
-        }
         Statement::StartTransaction { modes, statements, exception: None, begin, .. }
             if statements.is_empty() =>
         {
@@ -520,6 +518,18 @@ fn utility(catalog: &Catalog, statement: &Statement) -> Result<Work, Failure> {
         }
         other => return Err(refused(other)),
     })
+}
+
+/// Refuses a table in a schema that there is not, or in one where it cannot be.
+fn may_be_made(catalog: &Catalog, create: &CreateTable) -> Result<(), Failure> {
+    let name = new_name(catalog, &create.name)?;
+    match catalog.placed(&name).0.is_some() && ddl::is_apart(create) {
+        true => {
+            let hint = "it lies in the schema public: leave the schema out";
+            Err(Failure::unsupported("a table with partitions for itself in a schema", hint))
+        }
+        false => Ok(()),
+    }
 }
 
 fn truncated(catalog: &Catalog, truncate: &Truncate) -> Result<Work, Failure> {

@@ -3,12 +3,9 @@
 
 use crate::altering;
 use crate::bind::{folded, parts};
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, SCHEMAS};
 use pg::Failure;
 use sqlparser::ast::{ObjectType, Owner, SchemaName, Statement};
-
-/// Schemas that are always there.
-const ALWAYS: [&str; 4] = ["pg_catalog", "public", "information_schema", "understudy"];
 
 /// A statement on schemas.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -59,7 +56,7 @@ pub fn read(catalog: &Catalog, statement: &Statement) -> Result<Option<SchemaSta
         }
         Statement::Drop { object_type: ObjectType::Schema, names, if_exists, cascade, .. } => {
             let names = names.iter().map(|name| Ok(parts(name)?.join("."))).collect::<Result<Vec<_>, _>>()?;
-            if let Some(name) = names.iter().find(|name| ALWAYS.contains(&name.as_str())) {
+            if let Some(name) = names.iter().find(|name| SCHEMAS.contains(&name.as_str())) {
                 return Err(Failure::unsupported(format!("DROP SCHEMA {name}"), "it is always there"));
             }
             SchemaStatement::Drop { names, if_exists: *if_exists, cascade: *cascade }
@@ -82,16 +79,6 @@ fn check(name: &str) -> Result<(), Failure> {
         true => Err(Failure::unsupported(format!("the name \"{name}\""), "leave the point out")),
         false => Ok(()),
     }
-}
-
-/// True if there is a schema of this name.
-pub fn is_there(catalog: &Catalog, name: &str) -> bool {
-    ALWAYS.contains(&name) || catalog.schema(name).is_some()
-}
-
-/// The error of a schema that there is not.
-pub fn missing(name: &str) -> Failure {
-    Failure::new("3F000", format!("schema \"{name}\" does not exist"))
 }
 
 impl SchemaStatement {

@@ -89,7 +89,7 @@ fn pr301_what_gives_nothing_back_stays_where_it_is() {
 }
 
 #[test]
-fn pr301_a_log_that_is_truncated_shortened_or_begun_anew_needs_no_more_of_the_file() {
+fn pr301_a_log_that_is_truncated_shortened_or_begun_again_needs_no_more_of_the_file() {
     // What befalls P, whether the file stays, and what the log has of P then.
     let truncate = |lsn| Record::Truncate { partition: P, to: at(1, lsn) };
     let cases = [

@@ -10,7 +10,7 @@ use wire::{Flush, RowOp};
 /// The table whose rows are written, where a store has no tables of its own.
 pub const TABLE: TableId = TableId(7);
 /// How often a store is asked again that says that it will be ready.
-const PATIENCE: usize = 2_000;
+const MAX_TRIES: usize = 2_000;
 
 /// A store that is to be checked, empty.
 pub trait Subject: Store {
@@ -104,7 +104,7 @@ impl Run {
     /// others.
     fn put(&mut self, flushes: &[Flush], sender: Sender) {
         let mut left: Vec<Flush> = flushes.to_vec();
-        for _ in 0..PATIENCE {
+        for _ in 0..MAX_TRIES {
             let mut early = Vec::new();
             for flush in left {
                 let region = self.store.region();
@@ -127,7 +127,7 @@ impl Run {
     fn read(&mut self, row: u64, number: u64) -> Option<u64> {
         let (key, _) = self.store.encoded(row, 0);
         let (region, table, at) = (self.store.region(), self.store.table(), self.at(number));
-        for _ in 0..PATIENCE {
+        for _ in 0..MAX_TRIES {
             match self.store.read(region, (table, &key), at) {
                 Ok(found) => {
                     let is = |value: &u64| Some(&self.store.encoded(row, *value).1) == found.as_ref();
@@ -145,7 +145,7 @@ impl Run {
     /// Persists until the threshold is there.
     fn persist(&mut self, flushed: u64) {
         let (region, at) = (self.store.region(), self.at(flushed));
-        for _ in 0..PATIENCE {
+        for _ in 0..MAX_TRIES {
             match self.store.persist(region, at) {
                 Ok(threshold) if threshold >= at => return,
                 Ok(_) | Err(Refused::Unavailable(_)) => self.store.wait(),
@@ -156,7 +156,7 @@ impl Run {
     }
 
     fn persisted(&mut self) -> Position {
-        for _ in 0..PATIENCE {
+        for _ in 0..MAX_TRIES {
             let region = self.store.region();
             match self.store.persisted(region) {
                 Ok(threshold) => return threshold,

@@ -37,7 +37,8 @@ pub(super) fn tpcc(root: &Path) -> Result<Measured, String> {
     measure(root, &["bench", "tpcc", "--json"])
 }
 
-/// Tables in a database, and pgbench beside PostgreSQL; the bank over six partitions with ten million accounts.
+/// Tables in a database, and pgbench beside PostgreSQL; its bank over six partitions, with ten million
+/// accounts.
 pub(super) fn databases(root: &Path) -> Result<Measured, String> {
     let but_global = "put-in,get-in,get-among,pgbench-tpcb-vs,pgbench-select,pgbench-init";
     several(

@@ -139,7 +139,7 @@ pub fn is_ownership(catalog: &Catalog, alter: &AlterTable) -> Result<bool, Failu
 pub fn is_schemas_ownership(catalog: &Catalog, alter: &AlterSchema) -> Result<bool, Failure> {
     let schema = crate::bind::parts(&alter.name)?.concat();
     if schema != "public" && catalog.schema(&schema).is_none() {
-        return Err(crate::schemas::missing(&schema));
+        return Err(crate::bind::no_schema(&schema));
     }
     for operation in &alter.operations {
         match operation {

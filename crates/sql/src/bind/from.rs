@@ -79,8 +79,8 @@ impl Binder<'_> {
         let mut texts = Vec::new();
         for one in from {
             let text = self.joined_tables(one)?;
-            // The engine would read a comma as a join like the others, from the left. That comes to the same for
-            // inner and left joins, and without parentheses what is in them can see what stands before.
+            // The engine would read a comma as a join like the others, from the left. That comes to the same
+            // for inner and left joins, and without parentheses what is in them sees what stands before.
             let bare = one.joins.iter().all(|join| side(join).is_ok_and(|(side, _)| side.keeps_left()));
             let sees = std::iter::once(&one.relation).chain(one.joins.iter().map(|join| &join.relation));
             texts.push(match one.joins.is_empty() || bare && sees.into_iter().any(sees_others) {

@@ -215,7 +215,7 @@ impl Relation {
         }
     }
 
-    /// True if no query may have both: names without a schema, which aliases are, hide all others of that name.
+    /// True if no query may have both: names without a schema, which aliases are, are those of all schemas.
     fn is_taken_for(&self, other: &Relation) -> bool {
         let alone = self.schema.is_empty() || other.schema.is_empty();
         self.name == other.name && (alone || self.schema == other.schema)
@@ -384,9 +384,7 @@ pub fn parts(name: &ObjectName) -> Result<Vec<String>, Failure> {
 pub fn new_name(catalog: &Catalog, name: &ObjectName) -> Result<String, Failure> {
     let found = table_name(name)?;
     match parts(name)?.as_slice() {
-        [schema, _] if schema != "public" && catalog.schema(schema).is_none() => {
-            Err(Failure::new("3F000", format!("schema \"{schema}\" does not exist")))
-        }
+        [schema, _] if schema != "public" && catalog.schema(schema).is_none() => Err(no_schema(schema)),
         // The catalog would show it in that schema.
         [own] if catalog.placed(own).0.is_some() => {
             Err(Failure::unsupported(format!("the name \"{own}\""), "it begins with the name of a schema"))
@@ -399,7 +397,7 @@ pub fn new_name(catalog: &Catalog, name: &ObjectName) -> Result<String, Failure>
 pub fn index_name(catalog: &Catalog, name: &ObjectName) -> Result<String, Failure> {
     let found = table_name(name)?;
     match parts(name)?.as_slice() {
-        [schema, _] if !crate::schemas::is_there(catalog, schema) => Err(crate::schemas::missing(schema)),
+        [schema, _] if !catalog.has_schema(schema) => Err(no_schema(schema)),
         [_, own] => Ok(own.clone()),
         _ => Ok(found),
     }
@@ -417,6 +415,11 @@ pub fn table_name(name: &ObjectName) -> Result<String, Failure> {
         [schema, table] => Ok(format!("{schema}.{table}")),
         _ => Err(Failure::unsupported(format!("the name {name}"), "name a table, or its schema and it")),
     }
+}
+
+/// The error of a schema that there is not.
+pub fn no_schema(name: &str) -> Failure {
+    Failure::new("3F000", format!("schema \"{name}\" does not exist"))
 }
 
 /// The error of a table that there is not.

@@ -314,7 +314,9 @@ fn numbered(
         }
         if column.rules.identity == Some(Identity::Always) && !overriding {
             let message = format!("cannot insert a non-DEFAULT value into column \"{name}\"");
-            return Err(Failure::new("428C9", message).hint("leave the column out, or write OVERRIDING SYSTEM VALUE"));
+            return Err(
+                Failure::new("428C9", message).hint("leave the column out, or write OVERRIDING SYSTEM VALUE")
+            );
         }
         if let Some(sequence) = numbering(column).filter(|_| count > 0) {
             columns.push(at);
@@ -535,10 +537,7 @@ fn replaced(table: &TableRecord, assignment: &Assignment) -> Option<usize> {
 fn refuse_rest(insert: &Insert) -> Result<(), Failure> {
     let found = [
         (insert.or.is_some() || insert.ignore || insert.replace_into, "this form of INSERT"),
-        (
-            insert.partitioned.is_some() || !insert.assignments.is_empty(),
-            "this form of INSERT",
-        ),
+        (insert.partitioned.is_some() || !insert.assignments.is_empty(), "this form of INSERT"),
         (insert.output.is_some() || insert.multi_table_insert_type.is_some(), "this form of INSERT"),
     ];
     match found.iter().find(|(there, _)| *there) {

@@ -1,6 +1,6 @@
-//! `pack_(...)`, an aggregate that makes one value of all rows of a query, and `unpackN_(value)`, a table with
-//! these rows. The engine knows no subquery in FROM that sees what stands beside it; the argument of a table
-//! is an expression, and expressions do.
+//! `pack_(...)`, an aggregate that makes one value of all rows of a query, and `unpackN_(value)`, a table
+//! with these rows. The engine knows no subquery in FROM that sees what stands beside it; the argument of a
+//! table is an expression, and expressions do.
 
 use super::{FLAGS, failed};
 use pg::{Failure, code};

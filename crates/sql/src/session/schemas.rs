@@ -1,10 +1,11 @@
 //! Schemas: made and dropped, at once or with the transaction.
 
 use super::SqlSession;
+use crate::bind::no_schema;
 use crate::constraints::violation;
 use crate::database;
 use crate::numbering::kinded;
-use crate::schemas::{self, SchemaStatement};
+use crate::schemas::SchemaStatement;
 use pg::{Failure, Outcome};
 use std::collections::BTreeSet;
 use types::TableId;
@@ -25,7 +26,7 @@ impl SqlSession {
                         None if *if_exists => {
                             self.note(format!("schema \"{name}\" does not exist, skipping"));
                         }
-                        None => return Err(schemas::missing(name)),
+                        None => return Err(no_schema(name)),
                     }
                 }
             }
@@ -36,7 +37,7 @@ impl SqlSession {
     async fn create_schema(&mut self, name: &str, if_not_exists: bool) -> Result<(), Failure> {
         let catalog = self.tables().await?;
         let taken = || format!("schema \"{name}\" already exists");
-        if schemas::is_there(&catalog, name) {
+        if catalog.has_schema(name) {
             if !if_not_exists {
                 return Err(Failure::new("42P06", taken()));
             }

@@ -345,7 +345,7 @@ fn rights(all: &mut Vec<Asking>) {
     add(all, "has_schema_privilege", &[Text, Text], Bool, |facts, a| {
         match schema_oid(&facts.catalog, words(&a[0])) {
             Some(_) => Ok(Value::Bool(true)),
-            None => Err(crate::schemas::missing(words(&a[0]))),
+            None => Err(crate::bind::no_schema(words(&a[0]))),
         }
     });
     add(all, "has_schema_privilege", &[Oid, Text], Bool, |facts, a| {

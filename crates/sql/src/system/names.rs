@@ -130,7 +130,7 @@ pub fn must_find(facts: &Facts, ty: Ty, text: &str) -> Result<i64, Failure> {
     let missing = |schema: &String| schema_oid(&facts.catalog, schema).is_none();
     find(facts, ty, text)?.ok_or_else(|| match ty {
         Ty::Regclass if parts(text).is_some_and(|parts| parts.len() == 2 && missing(&parts[0])) => {
-            crate::schemas::missing(parts(text).iter().flatten().next().map_or("", String::as_str))
+            crate::bind::no_schema(parts(text).iter().flatten().next().map_or("", String::as_str))
         }
         Ty::Regclass => Failure::new("42P01", format!("relation \"{text}\" does not exist")),
         Ty::Regtype => Failure::new("42704", format!("type \"{text}\" does not exist")),

@@ -111,8 +111,8 @@ struct Run<'a> {
     machine: Machine,
 }
 
-/// Runs `bench databases`. Each line goes to `emit` as soon as it is there. Without pgbench and PostgreSQL the
-/// lines that need them say so.
+/// Runs `bench databases`. Each line goes to `emit` as soon as it is there. Without pgbench and PostgreSQL
+/// the lines that need them say so.
 pub fn databases(
     options: &DatabasesOptions,
     progress: &mut dyn Write,

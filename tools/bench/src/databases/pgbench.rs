@@ -1,4 +1,4 @@
-//! pgbench as a process: what it is told, and what it says.
+//! pgbench as a process: what it is counts, and what it says.
 
 use crate::error::{BenchError, During};
 use crate::procfs;
@@ -42,7 +42,7 @@ pub struct Address {
 
 /// What became of the transactions of one run.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Told {
+pub struct Counts {
     /// Done.
     pub processed: u64,
     /// Given up after all tries.
@@ -53,14 +53,14 @@ pub struct Told {
     pub per_second: f64,
 }
 
-impl Told {
+impl Counts {
     /// Reads what pgbench 15 prints. None: it is something else.
-    pub fn parse(text: &str) -> Option<Told> {
+    pub fn parse(text: &str) -> Option<Counts> {
         let number = |label: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(label))?;
             line.trim_start().split([' ', '/']).next()?.parse::<f64>().ok()
         };
-        Some(Told {
+        Some(Counts {
             processed: number("number of transactions actually processed:")? as u64,
             failed: number("number of failed transactions:").unwrap_or(0.0) as u64,
             retries: number("total number of retries:").unwrap_or(0.0) as u64,
@@ -69,7 +69,7 @@ impl Told {
     }
 
     /// Adds another run's.
-    pub fn add(&mut self, other: Told) {
+    pub fn add(&mut self, other: Counts) {
         self.processed += other.processed;
         self.failed += other.failed;
         self.retries += other.retries;
@@ -107,7 +107,7 @@ impl Address {
         clients: u32,
         time: Duration,
         folder: &Path,
-    ) -> Result<(Load, Told), BenchError> {
+    ) -> Result<(Load, Counts), BenchError> {
         let seconds = time.as_secs_f64().ceil().max(1.0).to_string();
         let (clients, prefix) = (clients.to_string(), folder.join("log").display().to_string());
         let prefix = format!("--log-prefix={prefix}");
@@ -119,12 +119,12 @@ impl Address {
         let before = procfs::reaped_cpu_us();
         let text = ran(self.command(&arguments))?;
         let ended_cpu_us = procfs::reaped_cpu_us().saturating_sub(before);
-        let told = Told::parse(&text)
+        let counts = Counts::parse(&text)
             .ok_or_else(|| BenchError::Wrong(format!("pgbench: {}", text.lines().last().unwrap_or(""))))?;
-        let elapsed = Duration::from_secs_f64(told.processed as f64 / told.per_second.max(1e-9));
+        let elapsed = Duration::from_secs_f64(counts.processed as f64 / counts.per_second.max(1e-9));
         let load =
-            Load { ops: told.processed, elapsed, latencies: logged(folder)?, service: None, ended_cpu_us };
-        Ok((load, told))
+            Load { ops: counts.processed, elapsed, latencies: logged(folder)?, service: None, ended_cpu_us };
+        Ok((load, counts))
     }
 }
 
@@ -166,11 +166,11 @@ mod tests {
         let text = "pgbench (15.14)\nnumber of transactions actually processed: 3412\n\
                     number of failed transactions: 2 (0.059%)\ntotal number of retries: 20\n\
                     tps = 1140.250000 (without initial connection time)\n";
-        let told = Told { processed: 3412, failed: 2, retries: 20, per_second: 1140.25 };
-        assert_eq!(Told::parse(text), Some(told));
+        let counts = Counts { processed: 3412, failed: 2, retries: 20, per_second: 1140.25 };
+        assert_eq!(Counts::parse(text), Some(counts));
         let of_a_count = "number of transactions actually processed: 10/10\ntps = 5.5 (without)\n";
-        assert_eq!(Told::parse(of_a_count).map(|told| told.processed), Some(10));
-        assert_eq!(Told::parse("pgbench: error: no\n"), None);
+        assert_eq!(Counts::parse(of_a_count).map(|counts| counts.processed), Some(10));
+        assert_eq!(Counts::parse("pgbench: error: no\n"), None);
     }
 
     #[test]

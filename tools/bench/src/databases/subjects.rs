@@ -1,7 +1,7 @@
 //! Both sides of pgbench: a database of ours at one node's gateway, and PostgreSQL with two standbys.
 
 use super::DatabasesOptions;
-use super::pgbench::{Address, Script, Told};
+use super::pgbench::{Address, Counts, Script};
 use crate::cluster::Shared;
 use crate::error::BenchError;
 use crate::peers::postgres::{self, Servers};
@@ -20,8 +20,8 @@ const SUMS: &str = "SELECT (SELECT coalesce(sum(abalance), 0) FROM pgbench_accou
                     (SELECT coalesce(sum(tbalance), 0) FROM pgbench_tellers), \
                     (SELECT coalesce(sum(bbalance), 0) FROM pgbench_branches), \
                     (SELECT coalesce(sum(delta), 0) FROM pgbench_history)";
-/// pgbench's tables with the keys that it gives them behind their rows: rows that are there already do not get
-/// other keys in a database of several partitions.
+/// pgbench's tables with the keys that it gives them behind their rows: rows that are there already do not
+/// get other keys in a database of several partitions.
 const KEYED: &str = "CREATE TABLE pgbench_history (tid int, bid int, aid int, delta int, mtime timestamp, filler char(22)); \
                      CREATE TABLE pgbench_tellers (tid int PRIMARY KEY, bid int, tbalance int, filler char(84)); \
                      CREATE TABLE pgbench_accounts (aid int PRIMARY KEY, bid int, abalance int, filler char(84)); \
@@ -127,7 +127,7 @@ pub struct Bank {
     place: Place,
     script: Script,
     clients: u32,
-    told: Told,
+    counts: Counts,
     /// pgbench's logs of transactions.
     folder: TempDir,
 }
@@ -147,7 +147,7 @@ impl Bank {
         let (rows, seconds) = (filled.ops, filled.elapsed.as_secs_f64());
         let _ = writeln!(progress, "databases: {}: {rows} accounts in {seconds:.1} s", place.label());
         let folder = options.common.folder("pgbench")?;
-        Ok(Bank { place, script, clients: options.load.clients, told: Told::default(), folder })
+        Ok(Bank { place, script, clients: options.load.clients, counts: Counts::default(), folder })
     }
 
     /// Refuses money that came or went, and replicas that differ.
@@ -167,7 +167,7 @@ impl Bank {
 
     /// What became of the transactions.
     pub fn done(&self) -> serde_json::Value {
-        let Told { processed, failed, retries, .. } = self.told;
+        let Counts { processed, failed, retries, .. } = self.counts;
         let each = retries as f64 / processed.max(1) as f64;
         json!({ "transactions": processed, "failed": failed, "aborts_per_transaction": crate::stats::tidy(each) })
     }
@@ -209,8 +209,8 @@ impl Subject for Bank {
 
     fn run(&mut self, time: Duration) -> Result<Load, BenchError> {
         let (script, clients) = (self.script, self.clients);
-        let (load, told) = self.place.address().run(script, clients, time, self.folder.path())?;
-        self.told.add(told);
+        let (load, counts) = self.place.address().run(script, clients, time, self.folder.path())?;
+        self.counts.add(counts);
         Ok(load)
     }
 }

@@ -15,7 +15,7 @@ const ACCOUNTS: u32 = 24;
 /// What each holds at first.
 const AMOUNT: i64 = 1000;
 /// So many of them are read at once by who reads all.
-const AT_ONCE: usize = 6;
+const ROWS_OF_A_TRANSACTION: usize = 6;
 /// Between two transactions of a teller.
 const PAUSE: Duration = Duration::from_millis(3);
 /// After somebody was not there.
@@ -161,8 +161,8 @@ pub fn snapshot(
         Err(error) => return explained(error).map(|error| Seen::Nothing(error.to_string())),
     };
     let mut done = begun(number, (before, shared.now()), transaction.snapshot());
-    for from in (0..ACCOUNTS).step_by(AT_ONCE) {
-        let to = ACCOUNTS.min(from + AT_ONCE as u32);
+    for from in (0..ACCOUNTS).step_by(ROWS_OF_A_TRANSACTION) {
+        let to = ACCOUNTS.min(from + ROWS_OF_A_TRANSACTION as u32);
         let key = |number: u32| accounts.table.key(&[Value::Int(number.into())]);
         match client.scan_in(&transaction, &accounts.table, (key(from)?, key(to)?)) {
             Ok(rows) => done.reads.extend(read(from..to, &rows)?),
