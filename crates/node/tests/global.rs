@@ -323,7 +323,7 @@ fn pr322_what_is_secured_is_read_while_partitions_have_no_primary() {
     let mut cluster = Cluster::start();
     let mut client = cluster.ready();
     let (database, table) = bank(&mut client, "durable");
-    secured_everywhere(&mut client);
+    secured_at_all_copies(&mut client);
     let mut stale = client.begin_stale(&database).expect("begun");
     let refused = stale.put(&table, &row(1, 1)).expect_err("it writes nothing").to_string();
     assert!(refused.contains("writes nothing"), "{refused}");
