@@ -2,12 +2,18 @@
 
 mod common;
 
+use client::{Client, Options};
 use common::{Cluster, eventually, understudy};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use types::data::{Row, Value};
 
 fn tables(cluster: &Cluster, names: &[&str]) {
     for name in names {
@@ -162,4 +168,124 @@ fn a_damaged_or_unfinished_backup_is_told_file_by_file_and_not_restored() {
 
 fn listed(dir: &Path) -> Vec<PathBuf> {
     fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path()).collect()
+}
+
+/// Moves money in a database whose transactions are global, a hundred in each of its accounts. Before each
+/// transfer it is numbered in table `x`, and with it in table `steps` of the database.
+struct Bank {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<u64>>,
+}
+
+const ACCOUNTS: i64 = 40;
+
+impl Bank {
+    fn start(cluster: &Cluster) -> Bank {
+        let mut client = client_of(cluster);
+        let stop = Arc::new(AtomicBool::new(false));
+        let ends = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let x = client.table("x").expect("there");
+            let mut step = 0;
+            while !ends.load(Ordering::Acquire) {
+                step += 1;
+                client.put(&x, &row(step, step)).expect("written");
+                transfer(&mut client, "bank", step);
+            }
+            step as u64
+        });
+        Bank { stop, thread: Some(thread) }
+    }
+
+    fn end(mut self) -> u64 {
+        self.stop.store(true, Ordering::Release);
+        self.thread.take().expect("it runs").join().expect("it wrote")
+    }
+}
+
+impl Drop for Bank {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        drop(self.thread.take().map(JoinHandle::join));
+    }
+}
+
+fn client_of(cluster: &Cluster) -> Client {
+    let nodes = cluster.file();
+    let controllers = nodes["controllers"].as_array().expect("controllers").iter();
+    let address = |one: &serde_json::Value| one["address"].as_str().expect("an address").to_string();
+    let options = Options { controllers: controllers.map(address).collect(), ..Options::default() };
+    let options =
+        Options { secret: local::secret(), wait: true, timeout: Duration::from_secs(30), ..options };
+    Client::connect(options).expect("connects")
+}
+
+fn row(id: i64, n: i64) -> Row {
+    Row::new(vec![Value::Int(id), Value::Int(n)])
+}
+
+fn transfer(client: &mut Client, name: &str, step: i64) {
+    let database = client.database(name).expect("there");
+    let accounts = client.table(&format!("{name}.accounts")).expect("there");
+    let steps = client.table(&format!("{name}.steps")).expect("there");
+    let (from, to) = (step % ACCOUNTS, (step * 7 + 1) % ACCOUNTS);
+    let done = client.transact(&database, |client, transaction| {
+        for (account, by) in [(from, -1), (to, 1)] {
+            let there = client.get_in(transaction, &accounts, &[Value::Int(account)])?.expect("there");
+            let Value::Int(balance) = there.values[1] else { panic!("{there:?}") };
+            transaction.put(&accounts, &row(account, balance + by))?;
+        }
+        transaction.put(&steps, &row(step, step))
+    });
+    done.expect("transferred");
+}
+
+fn sum(cluster: &Cluster, table: &str) -> i64 {
+    let rows = cluster.ok(&["scan", table, "--json", "--timeout", "30s"]);
+    let n = |line: &str| {
+        let row: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        row["n"].as_i64().expect("a number")
+    };
+    rows.lines().map(n).sum()
+}
+
+/// Global transactions go on while a backup is taken: what it has of them is one snapshot, and fits what it
+/// has of all others.
+#[test]
+fn a_backup_has_one_snapshot_of_global_transactions() {
+    let cluster = Cluster::start();
+    tables(&cluster, &["x"]);
+    let create = ["database", "create", "bank", "--partitions", "4", "--transactions", "global"];
+    cluster.json(&[&create[..], &["--policy", "async"]].concat());
+    for table in ["accounts", "steps"] {
+        let create = ["table", "create", table, "--database", "bank", "--columns", "id:int,n:int"];
+        cluster.json(&[&create[..], &["--key", "id"]].concat());
+    }
+    for account in 0..ACCOUNTS {
+        cluster.ok(&["put", "bank.accounts", &format!("id={account}"), "n=100"]);
+    }
+    let bank = Bank::start(&cluster);
+    eventually("some transfers are made", || (ids(&cluster, "bank.steps").len() > 50).then_some(()));
+    let made: Vec<serde_json::Value> =
+        (0..3).map(|n| cluster.json(&["backup", "create", &format!("b{n}")])).collect();
+    assert!(bank.end() > 50);
+    for (n, made) in made.iter().enumerate() {
+        let dir = format!("b{n}");
+        assert_eq!(cluster.json(&["backup", "verify", &dir])["damaged"], serde_json::json!([]));
+        let restored = cluster.json(&["backup", "restore", &dir, "--yes", "--timeout", "60s"]);
+        assert_eq!(restored["tables"], made["tables"]);
+        assert_eq!(sum(&cluster, "bank.accounts"), 100 * ACCOUNTS);
+        let (x, steps) = (ids(&cluster, "x"), ids(&cluster, "bank.steps"));
+        assert!(steps.is_subset(&x), "steps without x: {:?}", steps.difference(&x).collect::<Vec<_>>());
+        assert!(x.len() - steps.len() <= 1, "one ahead at most: {} and {}", x.len(), steps.len());
+    }
+    // What is restored has chains of its own, and goes on.
+    cluster.json(&["backup", "restore", "b0", "--databases", "bank", "--as", "copy", "--timeout", "60s"]);
+    let mut client = client_of(&cluster);
+    let next = ids(&cluster, "copy.steps").last().map_or(0, |last| *last as i64) + 1;
+    for step in next..next + 20 {
+        transfer(&mut client, "copy", step);
+    }
+    assert_eq!(sum(&cluster, "copy.accounts"), 100 * ACCOUNTS);
+    assert_eq!(ids(&cluster, "copy.steps").len(), next as usize + 19);
 }

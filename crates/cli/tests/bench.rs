@@ -158,16 +158,17 @@ fn databases_are_measured_beside_bare_tables_and_postgresql() {
     }
 }
 
-/// TPC-C with a few rows, in one partition and in two: its conditions are checked by the bench itself.
+/// TPC-C with a few rows, in one partition, in two, and with transactions over two: its conditions are
+/// checked by the bench itself.
 #[test]
 fn tpcc_is_measured_beside_postgresql() {
     let dir = tempfile::tempdir().expect("a directory");
     let place = dir.path().to_str().expect("UTF-8");
-    for partitions in ["1", "2"] {
+    for (partitions, remote) in [("1", "0"), ("2", "0"), ("2", "50")] {
         let words =
             "bench tpcc --json --warehouses 2 --customers 30 --items 100 --seconds 1 --rounds 1 --clients 4";
-        let words: Vec<&str> =
-            words.split(' ').chain(["--partitions", partitions, "--work-dir", place]).collect();
+        let more = ["--partitions", partitions, "--remote", remote, "--work-dir", place];
+        let words: Vec<&str> = words.split(' ').chain(more).collect();
         let ran = run(dir.path(), &words);
         assert_eq!(ran.status, 0, "{ran:?}");
         let line: Value = serde_json::from_str(ran.out.trim()).expect("one object");
@@ -334,7 +335,9 @@ fn tpcc_by_procedure_is_measured_beside_postgresql() {
     assert_eq!(line["name"], "procedure-vs-postgres");
     assert!(line["ours"]["ops_s"]["median"].as_f64().is_some_and(|ops| ops > 0.0), "{line}");
     for (words, said) in [
-        ("--remote 1", "--remote is 0"),
+        ("--remote 101", "--remote is a share of 100"),
+        ("--remote 15 --by procedure", "--remote goes with --by sql"),
+        ("--remote 15 --warehouses 1", "at least 2 warehouses"),
         ("--faults kill", "go with --by procedure"),
         ("--by procedure --faults power", "choose of kill, stop, cut"),
         ("--by procedure --faults rain", "there is no fault `rain`"),

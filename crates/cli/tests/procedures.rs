@@ -54,6 +54,37 @@ fn procedures_are_made_called_listed_and_dropped() {
     assert_eq!(cluster.run(&["call", "transfer", "1", "2", "30", "--database", "bank"]).status, 3);
 }
 
+/// Where transactions are global, a call runs as one, at the client.
+#[test]
+fn procedures_of_a_global_database_are_called_over_its_partitions() {
+    let cluster = Cluster::start();
+    cluster.json(&["database", "create", "bank", "--partitions", "4", "--transactions", "global"]);
+    let columns = ["--columns", "id:int,balance:int", "--key", "id"];
+    let create = ["table", "create", "accounts", "--database", "bank"];
+    cluster.json(&[&create[..], &columns[..]].concat());
+    for id in ["id=1", "id=2", "id=3", "id=4", "id=5"] {
+        cluster.ok(&["put", "bank.accounts", id, "balance=100"]);
+    }
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples");
+    let transfer = examples.join("transfer.wat");
+    let transfer = transfer.to_str().expect("a path");
+    let parameters = ["--parameters", "source:int,target:int,amount:int", "--returns", "left:int"];
+    cluster.json(&[&["procedure", "create", transfer, "--database", "bank"], &parameters[..]].concat());
+    let total = examples.join("total.wat");
+    let total = total.to_str().expect("a path");
+    let returns = ["--returns", "total:int", "--read-only"];
+    cluster.json(&[&["procedure", "create", total, "--database", "bank"], &returns[..]].concat());
+    for target in ["2", "3", "4", "5"] {
+        let called = cluster.json(&["call", "transfer", "1", target, "20", "--database", "bank"]);
+        assert!(called["left"].as_i64().expect("a number") < 100, "{called}");
+    }
+    let failed = cluster.run(&["call", "transfer", "1", "2", "1000", "--database", "bank"]);
+    assert!(failed.status == 1 && failed.sentence().contains("there is not enough money"), "{failed:?}");
+    assert_eq!(cluster.json(&["get", "bank.accounts", "1"])["balance"], 20);
+    assert_eq!(cluster.json(&["get", "bank.accounts", "5"])["balance"], 120);
+    assert_eq!(cluster.json(&["call", "total", "--database", "bank"])["total"], 500);
+}
+
 #[test]
 fn a_database_that_ships_calls_has_both_in_every_log() {
     let mut cluster = Cluster::start();

@@ -280,8 +280,7 @@ impl Client {
     /// One round: what is due, what is to be sent, what has come. Returns at `until`, or earlier when
     /// anything happened.
     pub(crate) fn turn(&mut self, until: Instant) -> Result<(), ClientError> {
-        self.send();
-        self.collect();
+        self.go_on();
         let wait = self.wait_until(until);
         let mut events = self.events.take().expect("turns do not nest");
         let polled = self.poll.poll(&mut events, Some(wait));
@@ -297,9 +296,14 @@ impl Client {
             self.on_event(event.token(), ready);
         }
         self.events = Some(events);
+        self.go_on();
+        Ok(())
+    }
+
+    /// What can be done without waiting.
+    pub(crate) fn go_on(&mut self) {
         self.send();
         self.collect();
-        Ok(())
     }
 
     fn now(&self) -> Micros {

@@ -53,6 +53,11 @@ impl Procedure {
         self.inner.table.name()
     }
 
+    /// Its id in the catalog of its database.
+    pub fn id(&self) -> TableId {
+        self.inner.table.id()
+    }
+
     /// Its parameters, in order.
     pub fn parameters(&self) -> &[Column] {
         self.inner.arguments.columns()

@@ -344,6 +344,22 @@ fn pr322_what_is_secured_is_read_while_partitions_have_no_primary() {
     assert_eq!(balance(&mut client, &again, &table, 1), 99);
 }
 
+/// A client that has told all partitions of its change goes on, and does not wait until something else comes.
+#[test]
+fn changes_of_tables_end_when_all_partitions_know_them() {
+    let cluster = Cluster::start();
+    let mut client = cluster.ready();
+    let (database, _) = bank(&mut client, "async");
+    let begun = Instant::now();
+    for number in 0..30 {
+        let columns = vec![Column::new("id", ColumnType::Int)];
+        let schema = Schema::new(columns, &["id"], 1, false).expect("valid");
+        client.create_table_in(&database, &format!("t{number}"), schema).expect("made");
+    }
+    // One that waits does so for the client's whole timeout.
+    assert!(begun.elapsed() < client.timeout(), "{:?}", begun.elapsed());
+}
+
 /// What is committed is never refused, so what does not fit is not committed.
 #[test]
 fn pr323_a_commit_fits_its_tables_and_a_change_of_them_has_a_timestamp_in_all_chains() {

@@ -187,8 +187,9 @@ fn the_first_committer_wins_and_snapshots_stay() {
     let wrong = [
         ("INSERT INTO account VALUES (1, 1)", "23505", "account_pkey"),
         ("INSERT INTO account VALUES (777, 1), (777, 2)", "23505", "account_pkey"),
-        ("CREATE TABLE t (id int PRIMARY KEY, v int UNIQUE)", "0A000", ""),
-        ("CREATE TABLE t (id int PRIMARY KEY, v int REFERENCES account)", "0A000", ""),
+        ("CREATE TABLE t (id int PRIMARY KEY, v int UNIQUE, w int REFERENCES t (v))", "0A000", "t_w_fkey"),
+        ("ALTER TABLE account ADD UNIQUE (balance)", "0A000", "account_balance_key"),
+        ("ALTER TABLE account ADD FOREIGN KEY (balance) REFERENCES account", "0A000", "account_balance_fkey"),
         ("ALTER TABLE account ADD CHECK (balance >= 0)", "0A000", "account_balance_check"),
         ("CREATE UNIQUE INDEX ON account (balance)", "0A000", ""),
         (
@@ -288,4 +289,190 @@ fn states_of_transactions_are_a_view_and_what_is_secured_is_a_snapshot() {
     let said = one.say("SET TRANSACTION SNAPSHOT 'secured'");
     assert!(said.starts_with("25001"), "{said}");
     one.say("ROLLBACK");
+}
+
+/// Adds an amount to one account and takes it from another; fails if there is none.
+const MOVE: &str = r#"CREATE PROCEDURE move(source bigint, target bigint, amount bigint)
+RETURNS TABLE (balance bigint) LANGUAGE wasm AS $$
+(module
+  (import "arg" "push source" (func $source))
+  (import "arg" "push target" (func $target))
+  (import "arg" "int amount" (func $amount (result i64)))
+  (import "value" "int" (func $number (param i64)))
+  (import "table:account" "get" (func $get (result i32)))
+  (import "table:account" "int balance" (func $balance (result i64)))
+  (import "table:account" "set balance" (func $set_balance))
+  (import "table:account" "push balance" (func $push_balance))
+  (import "table:account" "put" (func $put))
+  (import "call" "result" (func $result))
+  (import "call" "fail" (func $fail (param i32 i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 0) "there is no such account")
+  (func $add (param $by i64)
+    (if (i32.eqz (call $get)) (then (call $fail (i32.const 0) (i32.const 24))))
+    (call $number (i64.add (call $balance) (local.get $by)))
+    (call $set_balance)
+    (call $put))
+  (func (export "run")
+    (call $target)
+    (call $add (call $amount))
+    (call $source)
+    (call $add (i64.sub (i64.const 0) (call $amount)))
+    (call $push_balance)
+    (call $result)))
+$$"#;
+
+/// The first so many accounts from one on.
+const FIRST: &str = r#"CREATE PROCEDURE first(id bigint, many bigint)
+RETURNS TABLE (id bigint, balance bigint) LANGUAGE wasm READ ONLY AS $$
+(module
+  (import "arg" "push id" (func $id))
+  (import "arg" "int many" (func $many (result i64)))
+  (import "table:account" "range" (func $range (param i32 i32) (result i32)))
+  (import "table:account" "next" (func $next (result i32)))
+  (import "table:account" "push id" (func $push_id))
+  (import "table:account" "push balance" (func $push_balance))
+  (import "call" "result" (func $result))
+  (func (export "run")
+    (call $id)
+    (drop (call $range (i32.const 0) (i32.wrap_i64 (call $many))))
+    (block $end
+      (loop $on
+        (br_if $end (i32.eqz (call $next)))
+        (call $push_id)
+        (call $push_balance)
+        (call $result)
+        (br $on)))))
+$$"#;
+
+/// A procedure's rows lie in any partitions: it runs where the session is, as a transaction of its own.
+#[test]
+fn procedures_run_over_all_partitions() {
+    let (_cluster, service) = world();
+    let (mut one, mut two) = (within(&service), within(&service));
+    one.good(MOVE);
+    one.good(FIRST);
+    assert_eq!(one.good("CALL move(1, 2, 30)"), "70");
+    assert_eq!(two.good("CALL move(3, 1, 5)"), "95");
+    assert_eq!(two.good("CALL first(1, 4)"), "1|75\n2|130\n3|95\n4|100");
+    assert_eq!(two.good("CALL first(59, 4)"), "59|100\n60|100");
+    let failed = one.say("CALL move(61, 1, 5)");
+    assert!(failed.starts_with("P0001"), "{failed}");
+    assert_eq!(one.good("SELECT balance FROM account WHERE id = 1"), "75", "nothing of it was done");
+    // Within a transaction it sees what that has written, and is undone with it.
+    one.good("BEGIN");
+    one.good("INSERT INTO account VALUES (61, 0)");
+    assert_eq!(one.good("CALL move(61, 1, 5)"), "-5");
+    assert_eq!(one.good("CALL first(60, 4)"), "60|100\n61|-5");
+    one.good("DELETE FROM account WHERE id = 60");
+    assert_eq!(one.good("CALL first(59, 2)"), "59|100\n61|-5");
+    one.good("ROLLBACK");
+    assert_eq!(two.good("CALL first(59, 4)"), "59|100\n60|100");
+    // Calls at one moment on the same rows are all made.
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            let mut talk = within(&service);
+            scope.spawn(move || {
+                for account in 10..30 {
+                    talk.good(&format!("CALL move({account}, 9, 1)"));
+                }
+            });
+        }
+    });
+    assert_eq!(two.good("SELECT balance FROM account WHERE id = 9"), "180");
+    assert_eq!(two.good("SELECT sum(balance) FROM account"), "6000");
+    // What it has looked up must be so when it commits.
+    one.good("BEGIN ISOLATION LEVEL REPEATABLE READ");
+    assert_eq!(one.good("CALL move(40, 41, 1)"), "99");
+    let mut client = _cluster.client();
+    let account = client.table("ledger.account").expect("there");
+    let row = [40, 0].map(types::data::Value::Int).into_iter().chain([types::data::Value::Null]);
+    client.put(&account, &types::data::Row::new(row.collect())).expect("written past this node's turns");
+    let said = one.say("COMMIT");
+    assert!(said.starts_with("40001"), "{said}");
+    one.good("DROP PROCEDURE move");
+    refused(&mut two, &[("CALL move(1, 2, 3)", "42883", "move")]);
+}
+
+/// Values that are unique, and rows that others refer to, wherever they lie (PR-324, PR-325).
+#[test]
+fn unique_values_and_references_reach_over_all_partitions() {
+    let (_cluster, service) = world();
+    let (mut one, mut two) = (within(&service), within(&service));
+    one.good("CREATE TABLE person (id int PRIMARY KEY, name text UNIQUE, boss int REFERENCES person)");
+    one.good(
+        "CREATE TABLE letter (id int PRIMARY KEY, recipient int NOT NULL REFERENCES person ON DELETE CASCADE, \
+         carbon int REFERENCES person ON DELETE SET NULL)",
+    );
+    one.good("INSERT INTO person SELECT n, 'p' || n, NULL FROM generate_series(1, 40) AS s(n)");
+    two.good("INSERT INTO person VALUES (41, NULL, 1), (42, NULL, 41)");
+    one.good("INSERT INTO letter SELECT n, n, n + 1 FROM generate_series(1, 20) AS s(n)");
+    let wrong = [
+        ("INSERT INTO person VALUES (50, 'p7')", "23505", "person_name_key"),
+        ("INSERT INTO person VALUES (50, 'x'), (51, 'x')", "23505", "person_name_key"),
+        ("UPDATE person SET name = 'p9' WHERE id = 8", "23505", "person_name_key"),
+        ("INSERT INTO person VALUES (50, 'x', 60)", "23503", "person_boss_fkey"),
+        ("INSERT INTO letter VALUES (50, 60)", "23503", "letter_recipient_fkey"),
+        ("UPDATE letter SET recipient = 60 WHERE id = 1", "23503", "letter_recipient_fkey"),
+        ("DELETE FROM person WHERE id = 41", "23503", "person_boss_fkey"),
+        ("BEGIN; INSERT INTO person VALUES (50, 'p7')", "23505", "person_name_key"),
+        ("BEGIN; DELETE FROM person WHERE id = 41", "23503", "person_boss_fkey"),
+        ("BEGIN ISOLATION LEVEL REPEATABLE READ; INSERT INTO person VALUES (50, 'p7'); COMMIT", "23505", ""),
+    ];
+    refused(&mut one, &wrong);
+    // Rows may change their values among themselves, and what refers goes with what it refers to.
+    one.good("UPDATE person SET name = CASE id WHEN 1 THEN 'p2' ELSE 'p1' END WHERE id IN (1, 2)");
+    assert_eq!(two.good("SELECT name FROM person WHERE id = 1"), "p2");
+    assert_eq!(two.good("INSERT INTO person VALUES (60, 'p2') ON CONFLICT (name) DO NOTHING"), "INSERT 0 0");
+    let upsert =
+        "INSERT INTO person VALUES (60, 'p2') ON CONFLICT (name) DO UPDATE SET boss = 3 RETURNING id";
+    assert_eq!(two.good(upsert), "1");
+    assert_eq!(one.good("DELETE FROM person WHERE id = 20"), "DELETE 1");
+    assert_eq!(one.good("SELECT count(*) FROM letter WHERE id = 20"), "0");
+    assert_eq!(one.good("SELECT carbon IS NULL FROM letter WHERE id = 19"), "t");
+    one.good("BEGIN");
+    one.good("DELETE FROM person WHERE id IN (41, 42)");
+    one.good("INSERT INTO person VALUES (43, 'p20', 1)");
+    one.good("COMMIT");
+    // Who writes past SQL has not looked.
+    let mut client = _cluster.client();
+    let person = client.table("ledger.person").expect("there");
+    let values = [types::data::Value::Int(70), types::data::Value::Null, types::data::Value::Null];
+    let said = client.put(&person, &types::data::Row::new(values.to_vec())).expect_err("refused").to_string();
+    assert!(said.contains("write it by SQL"), "{said}");
+}
+
+/// Sessions that see nothing of each other: who commits first has the value, and what is referred to stays.
+#[test]
+fn sessions_race_for_unique_values_and_for_parents() {
+    let (_cluster, service) = world();
+    let mut one = within(&service);
+    one.good("CREATE TABLE parent (id int PRIMARY KEY)");
+    one.good("CREATE TABLE child (id int PRIMARY KEY, name text UNIQUE, parent int REFERENCES parent)");
+    one.good("INSERT INTO parent SELECT n FROM generate_series(1, 200) AS s(n)");
+    thread::scope(|scope| {
+        for session in 0..4 {
+            let mut talk = within(&service);
+            scope.spawn(move || {
+                for step in 1..=50 {
+                    let parent = step * 4;
+                    // All four want the same name, two of them a row of the same parent, and two remove it.
+                    let text = match session % 2 {
+                        0 => format!("INSERT INTO child VALUES ({session}{step:03}, 'n{step}', {parent})"),
+                        _ => format!("DELETE FROM parent WHERE id = {parent}"),
+                    };
+                    let said = talk.say(&text);
+                    let told = ["INSERT", "DELETE", "23505", "23503", "40001"];
+                    assert!(told.iter().any(|one| said.starts_with(one)), "{said}");
+                    let name = format!("INSERT INTO child VALUES ({session}{step:03}9, 'm{step}', NULL)");
+                    let said = talk.say(&name);
+                    assert!(["INSERT", "23505", "40001"].iter().any(|one| said.starts_with(one)), "{said}");
+                }
+            });
+        }
+    });
+    let orphans = "SELECT count(*) FROM child c WHERE parent IS NOT NULL AND NOT EXISTS (SELECT 1 FROM parent p WHERE p.id = c.parent)";
+    assert_eq!(one.good(orphans), "0");
+    assert_eq!(one.good("SELECT count(*) - count(DISTINCT name) FROM child"), "0");
+    assert_eq!(one.good("SELECT count(*) FROM child WHERE name LIKE 'm%'"), "50");
 }

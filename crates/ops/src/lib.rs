@@ -9,6 +9,7 @@
 //! | `load --job`: one answer at the end, which says what is committed | [`job`] |
 //! | `ingest`: feeds that neither skip nor repeat | [`ingest`] |
 //! | all tables at one point into a directory, and back | [`backup`] |
+//! | calls of procedures, also where transactions are global | [`calls`] |
 //! | keys and ranges as people write them | [`keys`] |
 //! | a new table from options | [`design`] |
 //! | what the cluster survives now, who is behind, failovers: made by [`client::view`] | [`overview`], [`failovers`] |
@@ -22,6 +23,7 @@
 pub mod backup;
 pub mod badrows;
 pub mod bulk;
+pub mod calls;
 pub mod design;
 pub mod export;
 mod failure;

@@ -225,6 +225,14 @@ impl Sight {
         }
     }
 
+    /// The partitions in which a call looks for rows: its own; where transactions are global, all.
+    fn partitions(&self) -> Vec<PartitionId> {
+        match self.view.is_global() {
+            true => self.handle.partitions().map(PartitionId).collect(),
+            false => vec![self.partition],
+        }
+    }
+
     /// The first rows of a range, by encoded keys: so many, and none behind so many bytes.
     async fn range(
         &self,
@@ -232,15 +240,41 @@ impl Sight {
         (first, to): (Bytes, Bytes),
         (rows, bytes): (usize, usize),
     ) -> Result<Vec<(Bytes, Bytes)>, Failure> {
-        let (buffer, place) = (&self.view.buffer, (table.id(), self.partition));
         let mut all: BTreeMap<Bytes, Bytes> = BTreeMap::new();
-        let (mut from, mut read, mut end) = (first.clone(), 0, None);
+        let mut end: Option<Bytes> = None;
+        for partition in self.partitions() {
+            let range = (first.clone(), to.clone());
+            let (found, last) = self.range_in(table, partition, range, (rows, bytes)).await?;
+            all.extend(found);
+            end = [end, last].into_iter().flatten().min();
+        }
+        // What a partition, or the transaction, has behind the last row that was asked for is not next to it.
+        let near = |key: &Bytes| end.as_ref().is_none_or(|end| key <= end);
+        let buffer = &self.view.buffer;
+        if buffer.holds(self.partition) {
+            let own = buffer.range(table.id(), (&first, &to));
+            all.extend(own.map(|(key, row)| (key.clone(), row.clone())));
+        }
+        Ok(all.into_iter().filter(|(key, _)| near(key)).take(rows).collect())
+    }
+
+    /// The same of one partition, without what the transaction has written. With the last key that was looked
+    /// at, if there may be more behind it.
+    async fn range_in(
+        &self,
+        table: &Table,
+        partition: PartitionId,
+        (mut from, to): (Bytes, Bytes),
+        (rows, bytes): (usize, usize),
+    ) -> Result<(Vec<(Bytes, Bytes)>, Option<Bytes>), Failure> {
+        let (buffer, place) = (&self.view.buffer, (table.id(), partition));
+        let (mut found, mut read) = (Vec::new(), 0);
         while !self.view.is_empty(table) {
-            let limit = u32::try_from((rows - all.len().min(rows)).clamp(1, PAGE)).unwrap_or(u32::MAX);
-            let at = self.view.at(table, self.partition);
-            let op = Op::Scan { from, to: to.clone(), limit, at };
-            let answer = fault::answer(self.handle.call(table.call(self.partition, op).within(CALL)).await)?;
-            self.view.saw(table, self.partition, answer.snapshot());
+            let limit = u32::try_from((rows - found.len().min(rows)).clamp(1, PAGE)).unwrap_or(u32::MAX);
+            let op = Op::Scan { from, to: to.clone(), limit, at: self.view.at(table, partition) };
+            let call = self.view.asks(table.call(partition, op)).within(CALL);
+            let answer = fault::answer(self.handle.call(call).await)?;
+            self.view.saw(table, partition, answer.snapshot());
             let Body::Rows { rows: page, more } = answer.body else {
                 return Err(Failure::new(code::INTERNAL, "a range without rows"));
             };
@@ -248,23 +282,16 @@ impl Sight {
             for (key, _, row) in page {
                 if buffer.row(place, &key).is_none() {
                     read += key.len() + row.len();
-                    all.insert(key, row);
+                    found.push((key, row));
                 }
             }
             let Some(last) = last.filter(|_| more) else { break };
-            from = [&last[..], &[0]].concat().into();
-            if all.len() >= rows || read >= bytes {
-                // What the transaction has written behind it is not next to it.
-                end = Some(last);
-                break;
+            if found.len() >= rows || read >= bytes {
+                return Ok((found, Some(last)));
             }
+            from = [&last[..], &[0]].concat().into();
         }
-        if buffer.partition() == self.partition {
-            let own = buffer.range(table.id(), (&first, &to));
-            let own = own.filter(|(key, _)| end.as_ref().is_none_or(|end| *key <= end));
-            all.extend(own.take(rows).map(|(key, row)| (key.clone(), row.clone())));
-        }
-        Ok(all.into_iter().take(rows).collect())
+        Ok((found, None))
     }
 
     /// What a call does to rows. One that writes has locked those that it has looked up, too: what it writes

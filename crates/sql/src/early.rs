@@ -1,42 +1,83 @@
-//! Constraints at the end of a statement within a transaction, as PostgreSQL looks at them.
+//! Constraints over several rows, looked at by a session.
 //!
-//! A partition looks at them with the write, which is at COMMIT. What is seen to be wrong before is told at
-//! once, so that a client learns of it where PostgreSQL's would. Nothing rests on it: under REPEATABLE READ
-//! and in large transactions COMMIT alone says so.
+//! Where a partition keeps them it looks at them with the write, which is at COMMIT. What is seen to be wrong
+//! at the end of a statement within a transaction is told at once, so that a client learns of it where
+//! PostgreSQL's would. Nothing rests on that: under REPEATABLE READ and in large transactions COMMIT alone
+//! says so.
+//!
+//! Where transactions are global, rows of all partitions matter, and the session looks before it commits: at
+//! one snapshot, at everything. What is committed behind that snapshot the transaction manager sees (PR-324,
+//! PR-325).
 
-use crate::constraints::unique::{self, Finder};
+use crate::catalog::Catalog;
+use crate::constraints::unique::Finder;
 use crate::constraints::{children, violation};
+use crate::driver::Handle;
 use crate::edits::Edits;
-use crate::evaluate::Evaluator;
 use crate::fault;
 use crate::follow;
 use crate::read;
-use crate::txn::{After, Edit, View};
+use crate::txn::buffer::Written;
+use crate::txn::{After, Edit, View, global};
 use bytes::Bytes;
 use client::Table;
 use pg::{Failure, code};
-use types::PartitionId;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
 use types::data::constraint::{Constraint, Reference, Standing, Target};
 use types::data::{Row, Value, decode_key};
+use types::{PartitionId, Position, TableId};
+use wire::RowOp;
 
 /// Statements of more rows, and transactions that have written more, are told at COMMIT.
 const MAX_EARLY_ROWS: usize = 1_000;
 
-/// What a statement does to one table.
-struct Written<'a> {
+/// How long a commit waits for an index that is being built.
+const WAIT_LIMIT: Duration = Duration::from_secs(5);
+/// Between two looks for it.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// What is done to one table.
+struct Part<'a> {
     table: &'a Table,
     partition: PartitionId,
     rows: Vec<(Bytes, Row)>,
+    /// Keys of rows that go.
+    gone: Vec<Bytes>,
+}
+
+impl<'a> Part<'a> {
+    fn of<'b>(
+        table: &'a Table,
+        partition: PartitionId,
+        ops: impl Iterator<Item = (&'b Bytes, Option<&'b Bytes>)>,
+    ) -> Result<Part<'a>, Failure> {
+        let mut part = Part { table, partition, rows: Vec::new(), gone: Vec::new() };
+        for (key, row) in ops {
+            match row {
+                Some(row) => {
+                    let row = table.decode(key, row).map_err(fault::of_client)?;
+                    part.rows.push((key.clone(), row));
+                }
+                None => part.gone.push(key.clone()),
+            }
+        }
+        Ok(part)
+    }
+}
+
+fn is_constrained(catalog: &Catalog, table: &Table) -> bool {
+    let demands = |one: &Constraint| one.is_enforced() && !one.forbids_nothing();
+    table.schema().constraints().iter().any(demands) || !children(catalog, table.id()).is_empty()
 }
 
 /// Looks at what a statement writes, with all that follows from it.
-pub async fn look(evaluator: &Evaluator, all: &[Edits], view: &View) -> Result<(), Failure> {
-    let catalog = evaluator.handle.catalog().ok_or_else(fault::not_ready)?;
-    let constrained = |edits: &&Edits| {
-        let own = !edits.table.schema().constraints().is_empty();
-        own || !children(&catalog, edits.table.id()).is_empty()
-    };
+pub async fn look(handle: &Handle, all: &[Edits], view: &View) -> Result<(), Failure> {
+    let catalog = handle.catalog().ok_or_else(fault::not_ready)?;
     let count: usize = all.iter().map(|edits| edits.edits.len()).sum();
+    let constrained = |edits: &&Edits| is_constrained(&catalog, &edits.table);
     if count > MAX_EARLY_ROWS || !all.iter().any(|edits| constrained(&edits)) {
         return Ok(());
     }
@@ -44,144 +85,232 @@ pub async fn look(evaluator: &Evaluator, all: &[Edits], view: &View) -> Result<(
     for edits in all {
         follow::see(&mut view, edits)?;
     }
+    let looking = Looking { handle, catalog: &catalog, view: &view, is_last: false };
     for edits in all.iter().filter(constrained) {
         let Some(partition) = edits.partition else { continue };
-        let mut rows = Vec::new();
-        for edit in &edits.edits {
-            if let After::Row(stored) = &edit.after {
-                let row = edits.table.decode(&edit.key, stored).map_err(fault::of_client)?;
-                rows.push((edit.key.clone(), row));
-            }
-        }
-        let written = Written { table: &edits.table, partition, rows };
-        are_unique(evaluator, &written, &view).await?;
-        have_parents(evaluator, &written, &view).await?;
-        are_left(evaluator, (edits, partition), &view).await?;
+        let done = edits.edits.iter().filter_map(|edit| match &edit.after {
+            After::Row(row) => Some((&edit.key, Some(row))),
+            After::Gone => Some((&edit.key, None)),
+            After::Same => None,
+        });
+        looking.at(&Part::of(&edits.table, partition, done)?).await?;
     }
     Ok(())
 }
 
-/// True if the transaction has written so much of the table that it is not looked through.
-fn is_much(view: &View, table: &Table) -> bool {
-    let (from, to) = (Bytes::new(), Bytes::new());
-    view.buffer.range(table.id(), (&from, &to)).nth(MAX_EARLY_ROWS).is_some()
+/// Looks at all that a global transaction is about to commit, at a snapshot of now, which is given back for
+/// the transaction manager. None: its tables demand nothing of that kind.
+pub async fn before_commit(
+    handle: &Handle,
+    tables: &BTreeMap<TableId, Table>,
+    parts: &[Written],
+) -> Result<Option<Position>, Failure> {
+    let catalog = handle.catalog().ok_or_else(fault::not_ready)?;
+    let known = parts.iter().filter_map(|part| Some((tables.get(&part.table)?, part)));
+    let all: Parts<'_> = known.collect();
+    let constrained: Parts<'_> =
+        all.iter().filter(|(table, _)| is_constrained(&catalog, table)).copied().collect();
+    if constrained.is_empty() {
+        return Ok(None);
+    }
+    let began = Instant::now();
+    loop {
+        let looked = look_at_all(handle, &catalog, (&all, &constrained)).await;
+        let passes = |failure: &Failure| failure.code == fault::SERIALIZATION && !fault::is_stale(failure);
+        if !looked.as_ref().is_err_and(passes) || began.elapsed() > WAIT_LIMIT {
+            return looked.map(Some);
+        }
+        // An index of a table that was just made is being built, or a state is gone.
+        tokio::time::sleep(PAUSE).await;
+    }
 }
 
-/// No row refers to one that goes. Where they refer by something else than its key, COMMIT alone says so.
-async fn are_left(
-    evaluator: &Evaluator,
-    (edits, partition): (&Edits, PartitionId),
-    view: &View,
-) -> Result<(), Failure> {
-    let (catalog, parent) = (evaluator.handle.catalog().ok_or_else(fault::not_ready)?, &edits.table);
-    let gone: Vec<&Edit> = edits.edits.iter().filter(|edit| edit.after == After::Gone).collect();
-    for (child, constraint, reference) in children(&catalog, parent.id()) {
-        let key = parent.schema().key();
-        let by_key = reference.parent_columns.iter().all(|at| key.contains(at));
-        let looked_at = constraint.standing == Standing::Valid && reference.deferred != Some(true);
-        let child = Table::new(child);
-        if gone.is_empty() || !by_key || !looked_at || is_much(view, &child) {
-            continue;
+/// Tables with what is written of them.
+type Parts<'a> = Vec<(&'a Table, &'a Written)>;
+
+/// Looks at one snapshot of now, which is given back.
+async fn look_at_all(
+    handle: &Handle,
+    catalog: &Catalog,
+    (all, constrained): (&Parts<'_>, &Parts<'_>),
+) -> Result<Position, Failure> {
+    let mut view = global::begin(handle, &View::default()).await?;
+    let partition = PartitionId::default();
+    for (table, part) in all {
+        let edits = part.ops.iter().map(edit).collect();
+        Arc::make_mut(&mut view.buffer).take((table.id(), partition), edits, &mut Vec::new())?;
+    }
+    let looking = Looking { handle, catalog, view: &view, is_last: true };
+    for (table, part) in constrained {
+        let kept = part.ops.iter().filter(|op| !matches!(op, RowOp::Keep { .. }));
+        looking.at(&Part::of(table, partition, kept.map(|op| (op.key(), op.row())))?).await?;
+    }
+    Ok(view.position(partition).unwrap_or_default())
+}
+
+/// What an operation makes of a row, for who reads behind it.
+fn edit(op: &RowOp) -> Edit {
+    let after = match op {
+        RowOp::Put { row, .. } | RowOp::Insert { row, .. } | RowOp::Update { row, .. } => {
+            After::Row(row.clone())
         }
-        let finder = Finder::new(&evaluator.handle, (&child, partition), view, &constraint).await?;
-        for edit in &gone {
-            let values = decode_key(parent.schema(), &edit.key);
-            let values = values.map_err(|error| Failure::new(code::INTERNAL, error.to_string()))?;
-            let mut old = Row::new(vec![Value::Null; parent.schema().columns().len()]);
-            key.iter().zip(values).for_each(|(at, value)| old.values[*at] = value);
-            let mut referring = Row::new(vec![Value::Null; child.schema().columns().len()]);
-            let pairs = reference.columns.iter().zip(&reference.parent_columns);
-            pairs.for_each(|(own, of)| referring.values[*own] = old.values[*of].clone());
-            if finder.find(&referring).await?.is_some() {
-                let shown = violation::key(parent.record(), &reference.parent_columns, &old);
+        RowOp::Delete { .. } => After::Gone,
+        RowOp::Keep { .. } => After::Same,
+    };
+    Edit { key: op.key().clone(), existed: true, after, since: None }
+}
+
+/// Where it is looked.
+struct Looking<'a> {
+    handle: &'a Handle,
+    catalog: &'a Catalog,
+    view: &'a View,
+    /// Nobody looks behind it: nothing is left out.
+    is_last: bool,
+}
+
+impl Looking<'_> {
+    async fn at(&self, part: &Part<'_>) -> Result<(), Failure> {
+        self.are_unique(part).await?;
+        self.have_parents(part).await?;
+        self.are_left(part).await
+    }
+
+    /// True if this constraint is looked at.
+    fn looks_at(&self, constraint: &Constraint) -> bool {
+        let deferred = constraint.reference().is_some_and(|reference| reference.deferred == Some(true));
+        match self.is_last {
+            false => constraint.standing == Standing::Valid && !deferred,
+            // An index that is not ready yet says so.
+            true => constraint.is_enforced(),
+        }
+    }
+
+    /// True if the transaction has written so much of the table that it is not looked through.
+    fn is_much(&self, table: &Table) -> bool {
+        let (from, to) = (Bytes::new(), Bytes::new());
+        !self.is_last && self.view.buffer.range(table.id(), (&from, &to)).nth(MAX_EARLY_ROWS).is_some()
+    }
+
+    async fn finder<'a>(
+        &'a self,
+        (table, partition): (&'a Table, PartitionId),
+        constraint: &Constraint,
+    ) -> Result<Finder<'a>, Failure> {
+        Finder::new(self.handle, (table, partition), self.view, constraint).await
+    }
+
+    /// No row refers to one that goes. Where they refer by something else than its key, COMMIT alone says so.
+    async fn are_left(&self, part: &Part<'_>) -> Result<(), Failure> {
+        let (parent, gone) = (part.table, &part.gone);
+        for (child, constraint, reference) in children(self.catalog, parent.id()) {
+            let key = parent.schema().key();
+            let by_key = reference.parent_columns.iter().all(|at| key.contains(at));
+            let child = Table::new(child);
+            if gone.is_empty() || !by_key || !self.looks_at(&constraint) || self.is_much(&child) {
+                continue;
+            }
+            let (mut old, mut referring) = (Vec::new(), Vec::new());
+            for gone in gone {
+                let values = decode_key(parent.schema(), gone);
+                let values = values.map_err(|error| Failure::new(code::INTERNAL, error.to_string()))?;
+                let mut row = Row::new(vec![Value::Null; parent.schema().columns().len()]);
+                key.iter().zip(values).for_each(|(at, value)| row.values[*at] = value);
+                let mut other = Row::new(vec![Value::Null; child.schema().columns().len()]);
+                let pairs = reference.columns.iter().zip(&reference.parent_columns);
+                pairs.for_each(|(own, of)| other.values[*own] = row.values[*of].clone());
+                old.push(row);
+                referring.push(other);
+            }
+            let finder = self.finder((&child, part.partition), &constraint).await?;
+            let found = finder.find_all(referring.iter().map(|row| (row, None))).await?;
+            if let Some(at) = found.iter().position(Option::is_some) {
+                let shown = violation::key(parent.record(), &reference.parent_columns, &old[at]);
                 let (child, parent) = (child.record(), parent.record());
                 return Err(violation::still_referred(child, &constraint, parent, Some(shown)));
             }
         }
+        Ok(())
     }
-    Ok(())
-}
 
-async fn are_unique(evaluator: &Evaluator, written: &Written<'_>, view: &View) -> Result<(), Failure> {
-    let table = written.table;
-    if is_much(view, table) {
-        return Ok(());
-    }
-    for constraint in unique::all(table) {
-        let of = (table, written.partition);
-        let finder = Finder::new(&evaluator.handle, of, view, constraint).await?;
-        for (key, row) in &written.rows {
-            if finder.find_other(row, key).await?.is_some() {
-                let columns = constraint.unique().unwrap_or_default();
-                let shown = violation::key(table.record(), columns, row);
+    async fn are_unique(&self, part: &Part<'_>) -> Result<(), Failure> {
+        let table = part.table;
+        if self.is_much(table) || part.rows.is_empty() {
+            return Ok(());
+        }
+        for constraint in table.schema().constraints() {
+            let Some(columns) = constraint.unique() else { continue };
+            if !self.looks_at(constraint) {
+                continue;
+            }
+            let finder = self.finder((table, part.partition), constraint).await?;
+            let rows = part.rows.iter().map(|(key, row)| (row, Some(key)));
+            let found = finder.find_all(rows).await?;
+            if let Some(at) = found.iter().position(Option::is_some) {
+                let shown = violation::key(table.record(), columns, &part.rows[at].1);
                 return Err(violation::duplicate(table.record(), constraint, Some(shown)));
             }
         }
+        Ok(())
     }
-    Ok(())
-}
 
-async fn have_parents(evaluator: &Evaluator, written: &Written<'_>, view: &View) -> Result<(), Failure> {
-    let record = written.table.record();
-    for constraint in record.schema.constraints() {
-        let looked_at = constraint.standing == Standing::Valid;
-        let Some(reference) = constraint.reference().filter(|_| looked_at) else { continue };
-        if reference.deferred == Some(true) {
-            continue;
-        }
-        has_parents(evaluator, written, (constraint, reference), view).await?;
-    }
-    Ok(())
-}
-
-async fn has_parents(
-    evaluator: &Evaluator,
-    written: &Written<'_>,
-    (constraint, reference): (&Constraint, &Reference),
-    view: &View,
-) -> Result<(), Failure> {
-    let catalog = evaluator.handle.catalog().ok_or_else(fault::not_ready)?;
-    let Some(parent) = catalog.all().find(|table| table.id == reference.parent).cloned() else {
-        return Ok(());
-    };
-    let parent = Table::new(parent);
-    let values = |row: &Row| {
-        let values: Vec<Value> = reference.columns.iter().map(|at| row.values[*at].clone()).collect();
-        (!values.iter().any(Value::is_null)).then_some(values)
-    };
-    let rows: Vec<_> = written.rows.iter().filter_map(|(_, row)| Some((row, values(row)?))).collect();
-    let mut lacks = None;
-    match parent.schema().target(&reference.parent_columns) {
-        Some(Target::Key(places)) => {
-            let mut keys = Vec::new();
-            for (row, values) in &rows {
-                let key: Vec<Value> = places.iter().map(|at| values[*at].clone()).collect();
-                match read::encoded_key(&parent, &key) {
-                    Some(key) => keys.push(key),
-                    None => lacks = Some(*row),
-                }
-            }
-            let there = read::get_all(&evaluator.handle, &parent, written.partition, &keys, view).await?;
-            let first = there.iter().position(Option::is_none);
-            lacks = lacks.or(first.map(|at| rows[at].0));
-        }
-        Some(Target::Unique(number, _)) => {
-            let by = violation::of_table(parent.record(), number)?;
-            let of = (&parent, written.partition);
-            let finder = Finder::new(&evaluator.handle, of, view, by).await?;
-            for (row, values) in &rows {
-                let mut other = Row::new(vec![Value::Null; parent.schema().columns().len()]);
-                let pairs = reference.parent_columns.iter().zip(values);
-                pairs.for_each(|(at, value)| other.values[*at] = value.clone());
-                if finder.find(&other).await?.is_none() {
-                    lacks = Some(*row);
-                    break;
-                }
+    async fn have_parents(&self, part: &Part<'_>) -> Result<(), Failure> {
+        for constraint in part.table.schema().constraints() {
+            let Some(reference) = constraint.reference() else { continue };
+            if self.looks_at(constraint) {
+                self.has_parents(part, (constraint, reference)).await?;
             }
         }
-        None => {}
+        Ok(())
     }
-    let Some(row) = lacks else { return Ok(()) };
-    let shown = violation::key(written.table.record(), &reference.columns, row);
-    Err(violation::no_parent(written.table.record(), constraint, parent.record(), Some(shown)))
+
+    async fn has_parents(
+        &self,
+        part: &Part<'_>,
+        (constraint, reference): (&Constraint, &Reference),
+    ) -> Result<(), Failure> {
+        let Some(parent) = self.catalog.all().find(|table| table.id == reference.parent).cloned() else {
+            return Ok(());
+        };
+        let parent = Table::new(parent);
+        let values = |row: &Row| {
+            let values: Vec<Value> = reference.columns.iter().map(|at| row.values[*at].clone()).collect();
+            (!values.iter().any(Value::is_null)).then_some(values)
+        };
+        let rows: Vec<_> = part.rows.iter().filter_map(|(_, row)| Some((row, values(row)?))).collect();
+        let mut lacks = None;
+        match parent.schema().target(&reference.parent_columns) {
+            Some(Target::Key(places)) => {
+                let mut keys = Vec::new();
+                for (row, values) in &rows {
+                    let key: Vec<Value> = places.iter().map(|at| values[*at].clone()).collect();
+                    match read::encoded_key(&parent, &key) {
+                        Some(key) => keys.push(key),
+                        None => lacks = Some(*row),
+                    }
+                }
+                let there = read::get_all(self.handle, &parent, part.partition, &keys, self.view).await?;
+                let first = there.iter().position(Option::is_none);
+                lacks = lacks.or(first.map(|at| rows[at].0));
+            }
+            Some(Target::Unique(number, _)) => {
+                let by = violation::of_table(parent.record(), number)?;
+                let finder = self.finder((&parent, part.partition), by).await?;
+                let of = |values: &Vec<Value>| {
+                    let mut other = Row::new(vec![Value::Null; parent.schema().columns().len()]);
+                    let pairs = reference.parent_columns.iter().zip(values);
+                    pairs.for_each(|(at, value)| other.values[*at] = value.clone());
+                    other
+                };
+                let others: Vec<Row> = rows.iter().map(|(_, values)| of(values)).collect();
+                let there = finder.find_all(others.iter().map(|row| (row, None))).await?;
+                lacks = there.iter().position(Option::is_none).map(|at| rows[at].0);
+            }
+            None => {}
+        }
+        let Some(row) = lacks else { return Ok(()) };
+        let (table, parent) = (part.table.record(), parent.record());
+        let shown = violation::key(table, &reference.columns, row);
+        Err(violation::no_parent(table, constraint, parent, Some(shown)))
+    }
 }

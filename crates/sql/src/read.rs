@@ -125,7 +125,7 @@ fn got(
 }
 
 /// Makes a call; its end is awaited later.
-fn ask(handle: &Handle, call: Call) -> oneshot::Receiver<Outcome> {
+pub fn ask(handle: &Handle, call: Call) -> oneshot::Receiver<Outcome> {
     let (answer, answered) = oneshot::channel();
     handle.submit(call.within(CALL), |outcome| {
         // Nobody waits any more.
@@ -134,7 +134,8 @@ fn ask(handle: &Handle, call: Call) -> oneshot::Receiver<Outcome> {
     answered
 }
 
-fn gone() -> Outcome {
+/// What a call ended with that nobody answers any more.
+pub fn gone() -> Outcome {
     Outcome::Unknown("this node is going down".into())
 }
 

@@ -4,6 +4,7 @@ mod copying;
 mod counting;
 mod cursors;
 mod define;
+mod ending;
 mod procedures;
 mod schemas;
 mod utility;
@@ -400,24 +401,6 @@ impl SqlSession {
 
     fn warn(&mut self, code: &'static str, message: &str) {
         self.notices.push(Failure::new(code, message));
-    }
-
-    async fn commit(&mut self, open: Open) -> Result<Outcome, Failure> {
-        let before = open.before.clone();
-        match open.commit(&self.evaluator.handle).await {
-            Ok(()) => Ok(Outcome::Set("COMMIT".into(), self.settings.end(None))),
-            Err(failure) => {
-                self.settings.end(Some(before));
-                Err(failure)
-            }
-        }
-    }
-
-    fn roll_back(&mut self, open: Open) -> Outcome {
-        if open.defined {
-            self.warn("01000", "tables that the transaction has created or dropped stay as they are");
-        }
-        Outcome::Set("ROLLBACK".into(), self.settings.end(Some(open.before)))
     }
 
     /// Writes rows: at once, or when the transaction commits.

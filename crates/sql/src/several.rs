@@ -10,7 +10,7 @@ use pg::{Failure, code};
 use sqlparser::ast::Statement;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
-use types::data::constraint::{Constraint, Demand};
+use types::data::constraint::{Constraint, Reference, Target};
 use types::data::{Column, Schema, Standing};
 use types::{CatalogTable, TableId, TableRecord};
 use wire::TableChange;
@@ -62,8 +62,9 @@ pub fn are_global(text: &str) -> Result<bool, Failure> {
     }
 }
 
-/// What a database of global transactions does not keep is not asked for: its partitions take in what was
-/// committed, whatever it is.
+/// What a database of global transactions does not keep is refused by name. Transactions that have begun do
+/// not know a new constraint, and rows that are there were looked at by nobody: constraints are made with
+/// their tables.
 fn is_kept(handle: &Handle, changes: &[TableChange]) -> Result<(), Failure> {
     let text = |change: &TableChange| match change {
         TableChange::Create(text) | TableChange::Alter { to: text, .. } => Some(text.clone()),
@@ -73,18 +74,28 @@ fn is_kept(handle: &Handle, changes: &[TableChange]) -> Result<(), Failure> {
         let table: CatalogTable = text.read().map_err(|why| Failure::new(code::INTERNAL, why))?;
         let catalog = handle.catalog().ok_or_else(fault::not_ready)?;
         let before = catalog.all().find(|known| known.id == table.id);
-        // Transactions that have begun do not know a new condition, and nobody else looks at what they write.
-        let late = |one: &&Constraint| {
+        let is_late = |one: &Constraint| {
             let known = |there: &TableRecord| there.schema.constraints().iter().any(|it| it.name == one.name);
-            matches!(one.demand, Demand::Check(_)) && before.is_some_and(|there| !known(there))
+            !one.is_index() && before.is_some_and(|there| !known(there))
         };
-        let all = table.schema.constraints().iter();
-        let constraint = all.clone().find(|one| !one.forbids_nothing()).or_else(|| all.clone().find(late));
-        let what = constraint.map(|one| format!("the constraint \"{}\"", one.name));
-        let procedure = table.schema.procedure().map(|_| format!("the procedure \"{}\"", table.name));
-        if let Some(what) = what.or(procedure) {
-            let hint = "transactions of this database reach over all partitions: they keep primary keys, and conditions that CREATE TABLE names";
-            return Err(Failure::unsupported(what, hint));
+        let by_key = |reference: &Reference| {
+            let parent = catalog.all().find(|known| known.id == reference.parent);
+            let own = (reference.parent == table.id).then_some(&table.schema);
+            let schema = own.or(parent.map(|parent| &parent.schema));
+            let target = schema.and_then(|schema| schema.target(&reference.parent_columns));
+            matches!(target, Some(Target::Key(_)))
+        };
+        for one in table.schema.constraints().iter().filter(|one| one.is_enforced()) {
+            let hint = match one.reference() {
+                _ if is_late(one) => {
+                    "transactions of this database reach over all partitions: name it in CREATE TABLE"
+                }
+                Some(reference) if !by_key(reference) => {
+                    "transactions of this database reach over all partitions: refer to a primary key"
+                }
+                _ => continue,
+            };
+            return Err(Failure::unsupported(format!("the constraint \"{}\"", one.name), hint));
         }
     }
     Ok(())

@@ -4,6 +4,7 @@ use crate::bind::{Change, Conflict, Insertion};
 use crate::constraints::check;
 use crate::constraints::violation::{self, Refused};
 use crate::driver::Handle;
+use crate::early;
 use crate::edits::{self, Edits};
 use crate::evaluate::{BEGINNINGS, Evaluator};
 use crate::fault::{self, Decided};
@@ -21,6 +22,10 @@ use wire::RowOp;
 
 /// How long a statement is done again because others change the rows that it has read.
 const WAIT_LIMIT: Duration = Duration::from_secs(10);
+/// How often a statement over several partitions looks again because of rows that it had not seen.
+const MAX_VIOLATIONS: u32 = 2;
+/// How long a statement waits before it begins again for the first time.
+const FIRST_WAIT: Duration = Duration::from_micros(250);
 /// The longest wait before it is done again.
 const LONGEST_WAIT: Duration = Duration::from_millis(32);
 
@@ -95,8 +100,8 @@ pub async fn alone(
     if let Some((count, told)) = at_once {
         return Ok(statement.outcome(count, told));
     }
-    let (began, mut wait) = (Instant::now(), Duration::from_micros(250));
-    let mut beginnings = 1;
+    let mut retry = Retry::begin();
+    let (mut beginnings, mut violations) = (1, 0);
     loop {
         // Tables that lie together are read at one state.
         let together = statement.table().database().is_some();
@@ -119,8 +124,15 @@ pub async fn alone(
         let (count, told) = (edits[0].count, edits[0].told.take());
         let Some(partition) = edits[0].partition else { return Ok(statement.outcome(count, told)) };
         let since = view.position(partition);
-        let waits = began.elapsed() < WAIT_LIMIT;
-        let (decided, refused) = send_all(&evaluator.handle, edits, since).await?;
+        let waits = retry.may();
+        let sent = send_all(&evaluator.handle, edits, since).await;
+        // Rows that it has not seen stand against what it does: it looks again, once.
+        let stands = |failure: &Failure| global && failure.code.starts_with("23");
+        if sent.as_ref().is_err_and(stands) && violations < MAX_VIOLATIONS {
+            violations += 1;
+            continue;
+        }
+        let (decided, refused) = sent?;
         match decided {
             Decided::Done(_) => return Ok(statement.outcome(count, told)),
             // What was read is not so any more: read again, as PostgreSQL does after it has waited for the
@@ -135,11 +147,35 @@ pub async fn alone(
                 }
             }
         }
+        retry.pause(evaluator).await?;
+    }
+}
+
+/// For how long a statement that others were faster than begins again, and how long it waits before.
+pub struct Retry {
+    began: Instant,
+    wait: Duration,
+}
+
+impl Retry {
+    /// It begins for the first time.
+    pub fn begin() -> Retry {
+        Retry { began: Instant::now(), wait: FIRST_WAIT }
+    }
+
+    /// True if it may begin once more.
+    pub fn may(&self) -> bool {
+        self.began.elapsed() < WAIT_LIMIT
+    }
+
+    /// Waits before that, each time longer. The error: it was canceled.
+    pub async fn pause(&mut self, evaluator: &Evaluator) -> Result<(), Failure> {
         tokio::select! {
-            () = tokio::time::sleep(spread(wait)) => {}
+            () = tokio::time::sleep(spread(self.wait)) => {}
             () = evaluator.cancel.wait() => return Err(canceled()),
         }
-        wait = (wait * 2).min(LONGEST_WAIT);
+        self.wait = (self.wait * 2).min(LONGEST_WAIT);
+        Ok(())
     }
 }
 
@@ -152,7 +188,8 @@ async fn send_all(
     if handle.is_global() {
         let (written, tables) = follow::gathered(edits, since)?;
         let refused = Refused::new([]);
-        return Ok((global::commit(handle, &tables, written).await?, refused));
+        let checked = early::before_commit(handle, &tables, &written).await?;
+        return Ok((global::commit(handle, (&tables, checked), written).await?, refused));
     }
     if edits.len() == 1 {
         let Edits { table, partition, edits, .. } = edits.remove(0);

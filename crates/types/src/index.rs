@@ -33,6 +33,8 @@ const FORMAT: u8 = 1;
 const DEFINITION: u8 = b'i';
 /// Space and number.
 const PREFIX_BYTES: usize = 5;
+/// What an entry's stored key has beside the entry's values and the row's key, in bytes.
+pub const BESIDE_ENTRY: usize = PREFIX_BYTES;
 
 /// An index as the table's record names it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

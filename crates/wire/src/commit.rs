@@ -243,6 +243,19 @@ pub enum ManagerOp {
         /// Tables that are there no more.
         gone: Vec<TableId>,
     },
+    /// As [`ManagerOp::Commit`], of rows of tables with values that are unique, or that refer to others: the
+    /// second is the snapshot at which nothing stood against them (PR-324, PR-325).
+    CommitChecked(CommitRequest, Position),
+}
+
+impl ManagerOp {
+    /// The transaction that is to be committed, if one is.
+    pub fn commit(&self) -> Option<&CommitRequest> {
+        match self {
+            ManagerOp::Commit(asked) | ManagerOp::CommitChecked(asked, _) => Some(asked),
+            _ => None,
+        }
+    }
 }
 
 /// How many commits the manager keeps.

@@ -2,7 +2,7 @@
 //! 4).
 
 use crate::bulk::{MAX_STAGED_BYTES, StageAnswer, StageLoad, StagePiece, Unstage};
-use crate::commit::{self, MAX_WRITE_SET_BYTES, ManagerOp};
+use crate::commit::{self, CommitRequest, MAX_WRITE_SET_BYTES, ManagerOp};
 use crate::control::{
     Admin, AdminAnswer, Advise, ClusterMap, MAX_STARTS, NodeStatus, Propose, Proposed, Register,
     RegisterRefused, Served, Suspect,
@@ -270,23 +270,30 @@ fn validate_rows<'a>(count: usize, ops: impl Iterator<Item = &'a RowOp>) -> Resu
 }
 
 /// Checks a commit of a global transaction.
+fn validate_commit(commit: &CommitRequest) -> Result<(), String> {
+    if let Some(fault) = commit::commit_fault(commit) {
+        return Err(fault.into());
+    }
+    // With what stands beside them where they are kept: many small rows are one value, too.
+    let row = |op: &RowOp| op.key().len() + op.row().map_or(0, |row| row.len()) + commit::BESIDE_ROW;
+    let parts = || commit.writes.iter().flat_map(|writes| &writes.parts);
+    let bytes: usize = parts().flat_map(|part| &part.ops).map(row).sum();
+    if bytes > MAX_WRITE_SET_BYTES {
+        let limit = MAX_WRITE_SET_BYTES;
+        return Err(format!("a write-set of {bytes} bytes is over the limit of {limit}"));
+    }
+    commit.snapshots().into_iter().try_for_each(is_possible)?;
+    commit.writes.iter().try_for_each(|writes| validate_parts(&[], &writes.parts))
+}
+
+/// Checks what the transaction manager is asked.
 fn validate_manager(op: &ManagerOp) -> Result<(), String> {
     match op {
-        ManagerOp::Commit(commit) => {
-            if let Some(fault) = commit::commit_fault(commit) {
-                return Err(fault.into());
-            }
-            // With what stands beside them where they are kept: many small rows are one value, too.
-            let row = |op: &RowOp| op.key().len() + op.row().map_or(0, |row| row.len()) + commit::BESIDE_ROW;
-            let parts = || commit.writes.iter().flat_map(|writes| &writes.parts);
-            let bytes: usize = parts().flat_map(|part| &part.ops).map(row).sum();
-            if bytes > MAX_WRITE_SET_BYTES {
-                let limit = MAX_WRITE_SET_BYTES;
-                return Err(format!("a write-set of {bytes} bytes is over the limit of {limit}"));
-            }
-            commit.snapshots().into_iter().try_for_each(is_possible)?;
-            commit.writes.iter().try_for_each(|writes| validate_parts(&[], &writes.parts))
+        ManagerOp::CommitChecked(commit, checked) => {
+            is_possible(*checked)?;
+            validate_commit(commit)
         }
+        ManagerOp::Commit(commit) => validate_commit(commit),
         ManagerOp::Secured { partitions } if partitions.len() > MAX_OPS => {
             Err(format!("{} partitions are over the limit of {MAX_OPS}", partitions.len()))
         }

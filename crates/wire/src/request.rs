@@ -374,7 +374,7 @@ impl Op {
         let rows = match self {
             Op::Write { .. } | Op::Transact { .. } => true,
             Op::Call(call) => !call.read_only,
-            Op::Manager(ManagerOp::Commit(_)) => true,
+            Op::Manager(asked) => asked.commit().is_some(),
             _ => false,
         };
         rows || matches!(self, Op::OpenSession | Op::Load { .. }) || self.job().is_some()

@@ -223,7 +223,8 @@ pub struct TpccArgs {
     /// that leads most.
     #[arg(long, value_delimiter = ',', value_name = "FAULT", value_parser = fault)]
     pub faults: Vec<local::demo::Fault>,
-    /// Transactions of a hundred that touch another warehouse: only 0, which the line names as a deviation.
+    /// By SQL: payments of a hundred that are of another warehouse's customers, and order lines of 1,500 that
+    /// another warehouse supplies. The specification has 15. With any, transactions are global.
     #[arg(long, value_name = "PERCENT", default_value_t = 0)]
     pub remote: u32,
 }

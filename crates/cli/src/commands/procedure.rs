@@ -4,6 +4,7 @@ use crate::args::procedure::{CallArgs, LanguageArg, ProcedureCommand};
 use crate::connect::Context;
 use client::{Client, ClientError, Database, Procedure};
 use ops::Failure;
+use ops::calls::Caller;
 use serde::Serialize;
 use std::path::Path;
 use types::data::kind::{Language, Procedure as Definition};
@@ -153,7 +154,7 @@ pub fn call(args: &CallArgs, context: &mut Context) -> Result<(), Failure> {
     };
     let arguments =
         procedure.parameters().iter().zip(&args.arguments).map(value).collect::<Result<_, _>>()?;
-    let rows = client.call_procedure(&procedure, arguments)?;
+    let rows = Caller::new(client, &known)?.call(client, &procedure, arguments)?;
     let columns = &procedure.definition().results;
     if context.out.json {
         for row in &rows {

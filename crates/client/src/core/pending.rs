@@ -3,7 +3,7 @@
 use crate::backoff::Backoff;
 use crate::call::{Call, FailKind, LaneId, Ticket};
 use types::{Micros, NodeId, SessionId};
-use wire::{ManagerOp, Message, Op, Request, RowOp, TableChange};
+use wire::{Message, Op, Request, RowOp, TableChange};
 
 /// What kind of call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -191,7 +191,8 @@ fn written(op: &Op) -> Option<usize> {
             let rows: usize = parts.iter().flat_map(|part| &part.ops).map(row).sum();
             Some(rows + 16 * parts.len() + changes.iter().map(change).sum::<usize>())
         }
-        Op::Manager(ManagerOp::Commit(commit)) => {
+        Op::Manager(asked) => {
+            let commit = asked.commit()?;
             let parts = commit.writes.iter().flat_map(|writes| &writes.parts);
             Some(parts.flat_map(|part| &part.ops).map(row).sum::<usize>() + 32 * commit.writes.len())
         }

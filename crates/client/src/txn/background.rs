@@ -156,7 +156,7 @@ impl Client {
                 *since = self.background.known.seen();
                 Some(Asked::Snapshot)
             }
-            Op::Manager(ManagerOp::Commit(asked)) => {
+            Op::Manager(ManagerOp::Commit(asked) | ManagerOp::CommitChecked(asked, _)) => {
                 let first = asked.writes.first().map(|writes| writes.partition);
                 let owner = first.and_then(|partition| self.cluster_map().partition(partition));
                 // Of a database that was dropped nobody is told.
@@ -198,11 +198,13 @@ impl Client {
 
     /// Sends what is to be sent, and waits while too much is under way.
     pub(super) fn tend(&mut self) -> Result<(), ClientError> {
-        self.send();
-        while self.background.len() > MAX_FLUSHES {
+        loop {
+            self.go_on();
+            if self.background.len() <= MAX_FLUSHES {
+                return Ok(());
+            }
             self.turn(Instant::now() + self.timeout())?;
         }
-        Ok(())
     }
 
     /// Tells the partitions of a commit that has no rows, and waits until they know, or could not be told.
@@ -223,10 +225,14 @@ impl Client {
 
     /// Waits until the partitions have been told of every commit of this client, or nobody could tell them.
     pub fn flush_commits(&mut self) -> Result<(), ClientError> {
-        while self.background.len() > 0 {
+        loop {
+            // What has ended is done with before anything is waited for: nothing else may come.
+            self.go_on();
+            if self.background.len() == 0 {
+                return Ok(());
+            }
             self.turn(Instant::now() + self.timeout())?;
         }
-        Ok(())
     }
 
     /// Submits what partitions are to be told, ahead of what the caller submits next: reads of the commits

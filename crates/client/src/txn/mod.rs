@@ -14,11 +14,13 @@
 
 mod background;
 mod plain;
+mod reads;
 mod recovery;
 mod stale;
 mod steps;
 
 pub(crate) use background::Background;
+pub use reads::{AtMost, StoredRows};
 pub use recovery::{Owner, Part, Pass, Steps};
 pub use stale::{ANYWHERE, Secured};
 pub use steps::{Doing, KnownCommits, Manager, Step};
@@ -46,9 +48,6 @@ const MAX_ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(1);
 /// The most transactions of one client that are open at once.
 pub const MAX_OPEN: usize = 10_000;
-/// Rows in a page of a scan.
-const PAGE: u32 = 1000;
-
 /// A key that a transaction has written.
 type Written = (TableId, Bytes);
 
@@ -126,6 +125,13 @@ impl Transaction {
     pub fn delete(&mut self, table: &Table, key: &[Value]) -> Result<(), ClientError> {
         self.of_database(table)?;
         self.write(table, table.key(key)?, None)
+    }
+
+    /// Writes a row as it is stored, or removes it: its encoded key and its encoded row, by the schema that
+    /// the table has.
+    pub fn write_stored(&mut self, table: &Table, key: Bytes, row: Option<Bytes>) -> Result<(), ClientError> {
+        self.of_database(table)?;
+        self.write(table, key, row)
     }
 
     fn write(&mut self, table: &Table, key: Bytes, row: Option<Bytes>) -> Result<(), ClientError> {
@@ -241,7 +247,11 @@ impl Client {
     /// whichever of them fails.
     pub fn begin_stale(&mut self, database: &Database) -> Result<Transaction, ClientError> {
         let manager = self.manager_for(database)?;
-        let answer = self.call(Secured::call(manager))?;
+        // A copy may not have heard yet of what is secured since.
+        let answer = match self.call(Secured::call_of_primary(manager)) {
+            Ok(answer) => answer,
+            Err(_) => self.call(Secured::call(manager))?,
+        };
         let own: BTreeSet<PartitionId> = database.partitions().collect();
         let secured = Secured::of(&answer, |partition| own.contains(&partition))?;
         let open = self.background.open.clone();
@@ -262,62 +272,6 @@ impl Client {
             return Err(ClientError::TooManyOpen(MAX_OPEN));
         }
         self.manager_within(self.timeout())
-    }
-
-    /// Reads a row as the transaction sees it.
-    pub fn get_in(
-        &mut self,
-        transaction: &Transaction,
-        table: &Table,
-        key: &[Value],
-    ) -> Result<Option<Row>, ClientError> {
-        transaction.of_database(table)?;
-        let key = table.key(key)?;
-        if let Some(write) = transaction.writes.get(&(table.id(), key.clone())) {
-            return write.row.as_ref().map(|stored| table.decode(&key, stored)).transpose();
-        }
-        let partition = table.partition_of(&key)?;
-        let get = |at| Op::Get { key: key.clone(), at };
-        let call = transaction.asks_for(&self.background.known, table, partition, get);
-        match self.complete(call)? {
-            Body::Row(None) => Ok(None),
-            Body::Row(Some((_, stored))) => Ok(Some(table.decode(&key, &stored)?)),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    /// Rows with `from <= encoded key < to` (empty: no end) as the transaction sees them, in key order.
-    pub fn scan_in(
-        &mut self,
-        transaction: &Transaction,
-        table: &Table,
-        (from, to): (Bytes, Bytes),
-    ) -> Result<Vec<Row>, ClientError> {
-        transaction.of_database(table)?;
-        let mut found: BTreeMap<Bytes, Bytes> = BTreeMap::new();
-        for partition in table.partitions() {
-            let mut from = from.clone();
-            loop {
-                let scan = |at| Op::Scan { from: from.clone(), to: to.clone(), limit: PAGE, at };
-                let call = transaction.asks_for(&self.background.known, table, partition, scan);
-                let Body::Rows { rows, more } = self.complete(call)? else {
-                    return Err(ClientError::Protocol("a scan was not answered with rows".into()));
-                };
-                let last = rows.last().map(|(key, _, _)| key.clone());
-                found.extend(rows.into_iter().map(|(key, _, stored)| (key, stored)));
-                let Some(last) = last.filter(|_| more) else { break };
-                from = [&last[..], &[0]].concat().into();
-            }
-        }
-        let end = |key: &Bytes| to.is_empty() || *key < to;
-        let own = transaction.writes.range((table.id(), from)..);
-        for ((_, key), write) in own.take_while(|((id, key), _)| *id == table.id() && end(key)) {
-            match &write.row {
-                Some(row) => drop(found.insert(key.clone(), row.clone())),
-                None => drop(found.remove(key)),
-            }
-        }
-        found.iter().map(|(key, stored)| table.decode(key, stored)).collect()
     }
 
     /// Commits a transaction: from then on everybody who begins one sees it. The timestamp; of one that has

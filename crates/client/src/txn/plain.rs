@@ -4,8 +4,10 @@
 use super::Transaction;
 use crate::call::Answer;
 use crate::client::Client;
+use crate::database::Database;
 use crate::error::ClientError;
 use crate::table::Table;
+use std::collections::BTreeMap;
 use types::{Epoch, PartitionId, Position};
 use wire::request::ReadSnapshot;
 use wire::{Body, Op};
@@ -73,5 +75,22 @@ impl Client {
             all.push(at);
         }
         Ok(all)
+    }
+
+    /// One snapshot of a database whose transactions are global, of now: its timestamp, and for each
+    /// partition the position whose state it is there. Primaries keep these states for ten seconds, and
+    /// longer for who asks them to.
+    pub fn positions_of_snapshot(
+        &mut self,
+        database: &Database,
+    ) -> Result<(Position, BTreeMap<PartitionId, Position>), ClientError> {
+        let snapshot = self.begin(database)?.snapshot();
+        let mut all = BTreeMap::new();
+        for partition in database.partitions() {
+            let at = self.background.known.at(snapshot, partition);
+            let answer = self.answer_to(database.catalog_in(partition).call(partition, Op::Hold { at }))?;
+            all.insert(partition, answer.snapshot());
+        }
+        Ok((snapshot, all))
     }
 }

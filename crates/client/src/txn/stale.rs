@@ -6,13 +6,16 @@ use crate::call::{Answer, Call};
 use crate::error::ClientError;
 use crate::table::unexpected;
 use std::collections::BTreeMap;
-use types::{Lsn, PartitionId, Position};
+use types::{Lsn, Micros, PartitionId, Position};
 use wire::commit::Threshold;
 use wire::request::ReadSnapshot;
 use wire::{Body, CommitAnswer, ManagerOp, ReadLevel};
 
 /// The manager's copies answer, too, if they are no older than this, in milliseconds.
 const MAX_LAG_MS: u64 = 10_000;
+
+/// How long the manager's primary is asked before its copies are.
+const PRIMARY_LIMIT: Micros = Micros::from_millis(250);
 
 /// Whoever has it shows it, however long ago it has heard of its primary.
 pub const ANYWHERE: ReadLevel = ReadLevel::Any { max_lag_ms: u64::MAX, min_lsn: Lsn::ZERO };
@@ -27,6 +30,11 @@ pub struct Secured {
 }
 
 impl Secured {
+    /// Asks the manager's primary for it, which knows the most. Who gets no answer in time asks any copy.
+    pub fn call_of_primary(manager: Manager) -> Call {
+        manager.call(ManagerOp::Thresholds).within(PRIMARY_LIMIT)
+    }
+
     /// Asks for it. Any copy of the manager's partition may answer: thresholds only rise.
     pub fn call(manager: Manager) -> Call {
         let read = ReadLevel::Any { max_lag_ms: MAX_LAG_MS, min_lsn: Lsn::ZERO };

@@ -30,7 +30,8 @@ pub fn refuses_client(
 ) -> Option<Status> {
     let id = request.partition;
     let leads = view.partition(id).is_some_and(|record| record.primary == host.me());
-    if let (true, Op::Manager(ManagerOp::Commit(asked))) = (leads, &request.op) {
+    let commit = if let Op::Manager(asked) = &request.op { asked.commit() } else { None };
+    if let (true, Some(asked)) = (leads, commit) {
         return refuses_partitions(view, asked.writes.iter().map(|writes| writes.partition));
     }
     if let (true, Op::Manager(ManagerOp::Define { partitions, .. })) = (leads, &request.op) {

@@ -1,10 +1,10 @@
 //! Taking a point: the code that the simulator checks ([`replica::ClusterSnapshot`]), with real calls.
 
 use crate::failure::{Failure, Status};
-use client::{Client, LaneId, Table, Ticket};
+use client::{Client, Database, LaneId, Table, Ticket};
 use replica::ClusterSnapshot;
 use replica::cluster_snapshot::{Ask, Found};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use types::{Lsn, Micros, NodeId, PartitionId, Position, Rules};
 use wire::request::ReadSnapshot;
@@ -37,10 +37,13 @@ pub struct SnapshotPositions {
 /// Partitions with their tables.
 pub type Parts = BTreeMap<PartitionId, Table>;
 
-/// Looks for a point over these partitions, several times if need be. Calls `say` with why one was void.
+/// Looks for a point over these partitions, several times if need be. Databases whose transactions are global
+/// are read at a snapshot of theirs, taken while all others are held: what was acknowledged before is in it,
+/// and what it shows was not made by anybody who had seen more of the others. Calls `say` with why one was
+/// void.
 pub fn take(
     client: &mut Client,
-    parts: &Parts,
+    (parts, global): (&Parts, &[Database]),
     say: &mut dyn FnMut(&str),
 ) -> Result<SnapshotPositions, Failure> {
     let mut why = String::new();
@@ -52,7 +55,7 @@ pub fn take(
                 let _ = client.poll(until.saturating_duration_since(Instant::now()))?;
             }
         }
-        match search(client, parts)? {
+        match search(client, (parts, global))? {
             Ok((at, held, wall_ms)) => return Ok(SnapshotPositions { at, held, wall_ms, void }),
             Err(void) => {
                 say(&format!("no common point yet: {void}"));
@@ -68,16 +71,22 @@ pub fn take(
 
 type Sought = Result<(BTreeMap<PartitionId, Position>, Duration, u64), String>;
 
-fn search(client: &mut Client, parts: &Parts) -> Result<Sought, Failure> {
+fn search(client: &mut Client, (parts, global): (&Parts, &[Database])) -> Result<Sought, Failure> {
     let lane = client.new_lane();
-    let mut cluster_snapshot = ClusterSnapshot::new(parts.keys().copied(), Rules::ALL);
+    let of_global: BTreeSet<PartitionId> = global.iter().flat_map(Database::partitions).collect();
+    let held = parts.keys().copied().filter(|partition| !of_global.contains(partition));
+    let mut cluster_snapshot = ClusterSnapshot::new(held, Rules::ALL);
+    let mut of_snapshots = BTreeMap::new();
     let mut waiting: BTreeMap<Ticket, PartitionId> = BTreeMap::new();
     let begun = Instant::now();
     let mut wall_ms = 0;
     loop {
         if let Some(at) = cluster_snapshot.paused() {
             wall_ms = now_ms();
-            keep_at_copies(client, parts, &at)?;
+            for database in global {
+                of_snapshots.extend(client.positions_of_snapshot(database)?.1);
+            }
+            keep_at_copies(client, parts, &at.into_iter().chain(of_snapshots.clone()).collect())?;
         }
         for ask in cluster_snapshot.asks() {
             let (partition, op) = match ask {
@@ -87,7 +96,10 @@ fn search(client: &mut Client, parts: &Parts) -> Result<Sought, Failure> {
             waiting.insert(submit(client, lane, parts, partition, op, WAIT_LIMIT), partition);
         }
         match cluster_snapshot.found() {
-            Found::ClusterSnapshot(at) => return Ok(Ok((at, begun.elapsed(), wall_ms))),
+            Found::ClusterSnapshot(at) => {
+                let all = at.into_iter().chain(of_snapshots).collect();
+                return Ok(Ok((all, begun.elapsed(), wall_ms)));
+            }
             Found::Void(why) => {
                 // Everybody who is held was asked to go on above; that is sent before anything else is done.
                 let _ = client.poll(Duration::ZERO)?;

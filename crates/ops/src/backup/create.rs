@@ -197,7 +197,9 @@ fn attempt(
     watcher: &mut dyn Watcher,
 ) -> Result<(Manifest, SnapshotPositions), Stop> {
     let parts = meant.parts();
-    let taken = cluster_snapshot::take(client, &parts, &mut |line| watcher.say(line))?;
+    let global: Vec<Database> =
+        meant.databases.iter().filter(|database| database.record().is_global()).cloned().collect();
+    let taken = cluster_snapshot::take(client, (&parts, &global), &mut |line| watcher.say(line))?;
     let progress = Progress::new(None);
     watcher.phase("reading", Some(progress.clone()));
     let mut streams = Vec::new();
@@ -272,14 +274,6 @@ impl Meant {
             let map = client.cluster_map();
             let all = map.tables().filter(|record| !types::system::is_reserved(&record.name));
             tables.extend(all.cloned().map(Table::new));
-            let global = map.databases().find(|record| record.is_global());
-            if let Some(record) = global {
-                return Err(Failure::refused(format!(
-                    "database `{}` has global transactions, which backups do not know yet: name what is to be backed \
-                     up with --tables and --databases",
-                    record.name
-                )));
-            }
             databases.extend(map.databases().cloned().map(Database::new));
         }
         for name in &plan.tables {
@@ -296,13 +290,7 @@ impl Meant {
             tables.push(client.table(name)?);
         }
         for name in &plan.databases {
-            let database = client.database(name)?;
-            if database.record().is_global() {
-                return Err(Failure::refused(format!(
-                    "database `{name}` has global transactions, which backups do not know yet"
-                )));
-            }
-            databases.push(database);
+            databases.push(client.database(name)?);
         }
         if tables.is_empty() && databases.is_empty() {
             return Err(Failure::failed("there are no tables"));

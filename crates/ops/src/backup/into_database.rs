@@ -216,7 +216,13 @@ fn made(
 ) -> Result<Database, Failure> {
     match client.database(name) {
         Ok(there) if name == SHARED => Ok(there),
-        _ => Ok(client.create_database(&request(&entry.record, name, factor))?),
+        _ => {
+            let request = request(&entry.record, name, factor);
+            Ok(match request.global {
+                true => client.create_global_database(&request)?,
+                false => client.create_database(&request)?,
+            })
+        }
     }
 }
 

@@ -63,13 +63,15 @@ fn fault_of_transactions(record: &PartitionRecord, op: &Op) -> Option<String> {
         return (!matches!(op, Op::OpenSession)).then_some(why);
     }
     let writes = match op {
-        Op::Write { .. } | Op::Job { .. } | Op::EndJob { .. } | Op::Load { .. } => true,
+        // A table without a name is filled by who makes it: no commit names it ([`names_a_table`]).
+        Op::Write { .. } => false,
+        Op::Job { .. } | Op::EndJob { .. } | Op::Load { .. } => true,
         Op::Transact { parts, .. } => !parts.is_empty(),
-        Op::Call(call) => !call.read_only,
+        // A partition has some of the rows that a call may look for.
+        Op::Call(_) => true,
         _ => false,
     };
-    let why = || format!("partition {id} is written by global transactions: begin one, and commit it");
-    (record.is_global() && writes).then(why)
+    (record.is_global() && writes).then(|| written_by_transactions(record))
 }
 
 /// A change of a table that was read and is sound by itself.
@@ -112,8 +114,26 @@ pub(crate) fn with_indexes_to_build(
     changes.into_iter().map(to_build).collect()
 }
 
-/// Why these changes cannot be made in a partition that global transactions write, if so, as a sentence: a
-/// flush is never refused, so nobody keeps a constraint there, and procedures write by themselves.
+/// Why a write cannot be done in a partition that global transactions write, if so: the table has a name.
+pub(crate) fn names_a_table(
+    record: &PartitionRecord,
+    engine: &dyn Engine,
+    table: TableId,
+) -> Result<Option<String>, EngineError> {
+    if !record.is_global() {
+        return Ok(None);
+    }
+    let definition = engine.get(&types::database::catalog_key(table), ReadAt::Applied)?;
+    let state = definition.map(|(_, value)| types::database::standing_of(&value)).transpose();
+    let fills = state.map_err(EngineError::Corrupt)?.is_some_and(|(state, _)| state == TableState::Filling);
+    Ok((!fills).then(|| written_by_transactions(record)))
+}
+
+fn written_by_transactions(record: &PartitionRecord) -> String {
+    format!("partition {} is written by global transactions: begin one, and commit it", record.id)
+}
+
+/// Why these changes cannot be made in a partition that global transactions write, if so, as a sentence.
 pub(crate) fn fault_of_global(record: &PartitionRecord, changes: &[Change]) -> Option<String> {
     let table = |change: &Change| match change {
         Change::Create(table) | Change::Alter(_, table) => Some(table.clone()),
@@ -122,21 +142,13 @@ pub(crate) fn fault_of_global(record: &PartitionRecord, changes: &[Change]) -> O
     let mut tables = changes.iter().filter_map(table).filter(|_| record.is_global());
     tables.find_map(|table| {
         let name = &table.name;
-        if let Some(constraint) = table.schema.constraints().iter().find(|one| !one.forbids_nothing()) {
-            let why = "global transactions check primary keys alone";
-            return Some(format!(
-                "the constraint `{}` of table `{name}` cannot be kept: {why}",
-                constraint.name
-            ));
-        }
         // A flush is never held up, so one could come behind the copy of its row.
-        if table.state() != TableState::Live {
+        if table.state() == TableState::Held || table.fills.is_some_and(|of| of != table.id) {
             return Some(format!(
                 "rows of table `{name}` cannot be copied into another one: nothing holds flushes up"
             ));
         }
-        let procedure = table.schema.procedure().is_some();
-        procedure.then(|| format!("`{name}` is a procedure, which writes where no global transaction is"))
+        None
     })
 }
 
@@ -407,7 +419,9 @@ mod tests {
         let plain = table(PETS, "pets", 2, 1);
         let held = CatalogTable { held_ms: Some(1), ..plain.clone() };
         let filling = CatalogTable { fills: Some(TOWNS), ..plain.clone() };
+        let restored = CatalogTable { fills: Some(PETS), ..plain.clone() };
         assert_eq!(fault(&global, plain), "");
+        assert_eq!(fault(&global, restored), "", "it is no other one's copy");
         for copied in [held, filling] {
             assert!(fault(&global, copied.clone()).contains("cannot be copied into another one"));
             assert_eq!(fault(&record(), copied), "", "elsewhere it may");

@@ -7,6 +7,7 @@
 //!
 //! A write-set is kept until every partition that has a part in it has secured it, and some time longer.
 
+mod claims;
 mod kept;
 mod tables;
 
@@ -63,6 +64,8 @@ pub(crate) struct Books {
     kept_bytes: usize,
     /// What tables are like.
     tables: BTreeMap<TableId, KnownTable>,
+    /// What rows claim beside their keys.
+    claims: claims::Claims,
 }
 
 /// A commit that is kept, in few bytes.
@@ -121,6 +124,7 @@ impl Books {
             tables: tables::tables_at(engine, ReadAt::Applied)?,
             ..Books::default()
         };
+        books.claims.follow(&books.tables);
         let mut from = Position::ZERO;
         loop {
             let rows = commits_above(engine, from, ReadAt::Applied)?;
@@ -139,13 +143,24 @@ impl Books {
             let newest = self.keys.entry((table, Bytes::copy_from_slice(key))).or_default();
             *newest = at.max(*newest);
         }
+        self.claim(at, kept.iter().flat_map(|writes| &writes.parts));
     }
 
     /// True if the transaction may not be committed: a key that it writes has a commit that its snapshot does
-    /// not show, or may have had one.
-    pub fn conflicts(&self, rules: Rules, request: &CommitRequest) -> bool {
-        if request.snapshot < self.truncated && rules.old_snapshots_commit_nothing() {
+    /// not show, or may have had one; or one that stands against what its rows claim is later than the
+    /// snapshot at which that was `checked`.
+    pub fn conflicts(&self, rules: Rules, (request, checked): (&CommitRequest, Option<Position>)) -> bool {
+        let oldest = checked.into_iter().chain([request.snapshot]).min().unwrap_or_default();
+        if oldest < self.truncated && rules.old_snapshots_commit_nothing() {
             return true;
+        }
+        if let Some(checked) = checked {
+            let parts = request.writes.iter().flat_map(|writes| &writes.parts);
+            // Where it claims what it cannot, it was refused.
+            let claims = self.claimed(parts).unwrap_or_default();
+            if self.stands_against(&claims, checked) {
+                return true;
+            }
         }
         let later = |(table, key, seen): (TableId, &Bytes, Position)| {
             self.keys.get(&(table, key.clone())).is_some_and(|newest| *newest > seen)
@@ -202,6 +217,7 @@ impl Books {
         let removed = self.removable(engine, rules, (wall_ms, keep))?;
         for commit in &removed {
             self.truncated = commit.at;
+            self.claims.forget(commit.at);
             if let Some(stamp) = self.kept.pop_front_if(|stamp| stamp.at == commit.at) {
                 self.kept_bytes -= stamp.bytes as usize;
             }

@@ -216,10 +216,11 @@ impl Guards {
         }
     }
 
-    /// Index rows for a row that was there before its constraint, or what is wrong with it.
+    /// Index rows for a row that was there before its constraint, or what is wrong with it. Where
+    /// transactions are `global` others see to it that it keeps the constraint (PR-324, PR-325).
     pub fn index_row(
         &self,
-        after: &Building<'_>,
+        (after, global): (&Building<'_>, bool),
         (table, number): (TableId, u32),
         (key, stored): (&[u8], &[u8]),
     ) -> Result<Result<Mutation, Breach>, EngineError> {
@@ -237,7 +238,7 @@ impl Guards {
             return breach("a row has no place in its index".into());
         };
         let shown = || shown(&guarded.schema, columns, &found);
-        if !has_null(&found) {
+        if !has_null(&found) && !global {
             let kept = match &constraint.demand {
                 Demand::Foreign(reference) => self.has_parent(&after.0.borrow(), reference, &found)?,
                 Demand::Unique(_) => after.0.borrow().others(table, number, &found, &entry)? == 0,

@@ -211,11 +211,12 @@ impl KnownCatalog {
     }
 
     /// What the next step of what is to be done for tables changes. Behind the last step a definition is
-    /// changed. None: there is nothing to be done.
+    /// changed. None: there is nothing to be done. Where transactions are `global`, rows are no one
+    /// partition's to judge: those that are there are put into indexes.
     pub fn next_step(
         &mut self,
         engine: &dyn Engine,
-        term: Term,
+        (term, global): (Term, bool),
         settings: &Settings,
     ) -> Result<Option<Vec<Mutation>>, EngineError> {
         self.turn_to(term);
@@ -240,7 +241,7 @@ impl KnownCatalog {
                 let without = || redefined(engine, id, |all| all.retain(|one| one.number != number));
                 self.remove(engine, settings, &[table.index_range(Some(number))], without).map(Some)
             }
-            Chore::Build(_, number) => self.build(engine, settings, (id, number)).map(Some),
+            Chore::Build(_, number) => self.build((engine, global), settings, (id, number)).map(Some),
         }
     }
 
@@ -270,7 +271,7 @@ impl KnownCatalog {
     /// that does not keep it, its definition's change (PR-152).
     fn build(
         &mut self,
-        engine: &dyn Engine,
+        (engine, global): (&dyn Engine, bool),
         settings: &Settings,
         of: (TableId, u32),
     ) -> Result<Vec<Mutation>, EngineError> {
@@ -282,7 +283,7 @@ impl KnownCatalog {
         let building = Building::new(engine);
         let mut mutations = Vec::with_capacity(rows.len() + 1);
         for row in &rows {
-            match guards.index_row(&building, of, (&space.key_of(&row.key), &row.value))? {
+            match guards.index_row((&building, global), of, (&space.key_of(&row.key), &row.value))? {
                 Ok(mutation) => mutations.push(mutation),
                 Err(Breach(why)) => {
                     let turn = |one: &mut Constraint| {

@@ -16,14 +16,20 @@ use types::{KeySpace, Lsn, Mutation, PartitionId, Position, ReadAt, Rules, Table
 use wire::commit::{CommitAnswer, CommitRequest, FlushState, decode_write_set};
 use wire::entry::Kind;
 use wire::request::TablePart;
-use wire::{Body, Effects, Flush, Outcome, Request, Status};
+use wire::{Body, Effects, Flush, ManagerOp, Outcome, Request, Status};
 
 /// The most markers of older flushes that one flush removes.
 const MARKERS: usize = 4;
 
 impl Writing<'_> {
-    /// [`wire::ManagerOp::Commit`].
-    pub fn commit(&mut self, request: &Request, asked: &CommitRequest) -> Result<Answer, EngineError> {
+    /// [`wire::ManagerOp::Commit`]; with the snapshot at which its constraints were looked at,
+    /// [`wire::ManagerOp::CommitChecked`].
+    pub fn commit(&mut self, request: &Request, asked: &ManagerOp) -> Result<Answer, EngineError> {
+        let (asked, checked) = match asked {
+            ManagerOp::Commit(asked) => (asked, None),
+            ManagerOp::CommitChecked(asked, at) => (asked, Some(*at)),
+            _ => return Ok(Answer::only(Status::Bad("it asks for no commit".into()))),
+        };
         if let Some(status) = self.refuses() {
             return Ok(Answer::only(status));
         }
@@ -37,13 +43,13 @@ impl Writing<'_> {
         }
         // What a failover lost of the commits may have been in the snapshot.
         let gone = |at: &Position| *at > Position::ZERO && !self.data.on_history(*at);
-        let lost = asked.snapshots().iter().any(gone);
-        let refusal = match books.unfit(asked) {
-            Some(Unfit::Place(why)) => return Ok(Answer::only(Status::Bad(why))),
+        let lost = asked.snapshots().iter().chain(&checked).any(gone);
+        let refusal = match books.unfit((asked, checked)) {
+            Some(Unfit::Place(why) | Unfit::Claims(why)) => return Ok(Answer::only(Status::Bad(why))),
             Some(Unfit::TooLarge(why)) => return Ok(Answer::only(Status::Bad(why.to_string()))),
             Some(Unfit::Stale) => Some(Outcome::Stale),
             Some(Unfit::Changed) => Some(Outcome::Changed),
-            None => (lost || books.conflicts(self.rules, asked)).then_some(Outcome::Changed),
+            None => (lost || books.conflicts(self.rules, (asked, checked))).then_some(Outcome::Changed),
         };
         if let Some(outcome) = refusal {
             self.commits.counts().refused += 1;

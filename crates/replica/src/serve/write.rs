@@ -115,6 +115,9 @@ impl Writing<'_> {
             return Ok(Answer::only(status));
         }
         let engine = self.data.engine.as_ref();
+        if let Some(why) = catalog::names_a_table(self.record, engine, request.table)? {
+            return Ok(Answer::only(Status::Bad(why)));
+        }
         let scope = Scope::of_writes(engine, (self.record, self.rules), (request.table, request.schema))?;
         let Ok(scope) = scope else { return self.log_write(request, hash, refused(Outcome::Stale)) };
         if let Some(fault) = scope.fault(ops) {
@@ -420,12 +423,13 @@ impl Writing<'_> {
             return Ok(());
         }
         let engine = self.data.engine.as_ref();
-        let mutations = match self.catalog.next_step(engine, self.term, self.settings) {
-            Ok(Some(mutations)) => mutations,
-            // What cannot be read just now can be at a later tick.
-            Ok(None) | Err(EngineError::Later(_)) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        };
+        let mutations =
+            match self.catalog.next_step(engine, (self.term, self.record.is_global()), self.settings) {
+                Ok(Some(mutations)) => mutations,
+                // What cannot be read just now can be at a later tick.
+                Ok(None) | Err(EngineError::Later(_)) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
         let defines = mutations.iter().any(|mutation| KeySpace::Catalog.has(&mutation.key));
         let mut header = self.data.next_header(self.term, Kind::Schema, self.now.wall_ms);
         header.table = self.record.table;

@@ -2,12 +2,13 @@
 
 use crate::driver::Handle;
 use crate::fault;
-use crate::read::{self, CALL};
+use crate::read;
 use crate::txn::View;
 use bytes::Bytes;
-use client::Table;
+use client::{Outcome, Table};
 use pg::{Failure, code};
 use std::collections::{BTreeMap, BTreeSet};
+use tokio::sync::oneshot;
 use types::PartitionId;
 use types::data::constraint::{Constraint, Standing};
 use types::data::{Row, prefix_end};
@@ -32,6 +33,22 @@ pub struct Finder<'a> {
     own: BTreeMap<Vec<u8>, Vec<Found>>,
     /// Values of rows that the statement itself has.
     taken: BTreeSet<Vec<u8>>,
+}
+
+/// Rows that are asked for at once, in each partition.
+const MAX_ASKED_AT_ONCE: usize = 500;
+/// The most rows of a transaction's own that are passed over.
+const MAX_FOUND: usize = 2_000;
+
+/// Partitions that were asked.
+type Asked = Vec<(PartitionId, oneshot::Receiver<Outcome>)>;
+
+/// What is known of a row's values.
+enum Looked {
+    /// This.
+    At(Option<Found>),
+    /// What partitions say.
+    Asked(Asked),
 }
 
 /// A row's key, and itself as it is stored.
@@ -80,27 +97,81 @@ impl<'a> Finder<'a> {
     }
 
     async fn find_but(&self, row: &Row, but: Option<&Bytes>) -> Result<Option<Found>, Failure> {
-        let Some(from) = self.entry(row) else { return Ok(None) };
+        Ok(self.find_all([(row, but)].into_iter()).await?.pop().flatten())
+    }
+
+    /// The same of many rows, each without the one of this key, in their order.
+    pub async fn find_all<'r>(
+        &self,
+        rows: impl Iterator<Item = (&'r Row, Option<&'r Bytes>)>,
+    ) -> Result<Vec<Option<Found>>, Failure> {
+        let rows: Vec<_> = rows.collect();
+        let mut all = Vec::with_capacity(rows.len());
+        for rows in rows.chunks(MAX_ASKED_AT_ONCE) {
+            let begun: Vec<_> = rows.iter().map(|(row, but)| (self.begin(row, *but), *but)).collect();
+            for (looked, but) in begun {
+                all.push(match looked {
+                    Looked::At(found) => found,
+                    Looked::Asked(asked) => self.first_of(asked, but).await?,
+                });
+            }
+        }
+        Ok(all)
+    }
+
+    fn begin(&self, row: &Row, but: Option<&Bytes>) -> Looked {
+        let Some(from) = self.entry(row) else { return Looked::At(None) };
         let mut own = self.own.get(&from).into_iter().flatten();
         if let Some(own) = own.find(|(key, _)| Some(key) != but) {
-            return Ok(Some(own.clone()));
+            return Looked::At(Some(own.clone()));
         }
         if self.view.is_empty(self.table) {
-            return Ok(None);
+            return Looked::At(None);
         }
-        let (to, at) = (prefix_end(&from).into(), self.view.at(self.table, self.partition));
-        let op = Op::Find { index: self.number, from: from.into(), to, limit: 2, at };
-        let call = self.table.call(self.partition, op).within(CALL);
-        let answer = fault::answer(self.handle.call(call).await)?;
-        self.view.saw(self.table, self.partition, answer.snapshot());
-        let Body::Found { rows, .. } = answer.body else {
-            return Err(Failure::new(code::INTERNAL, "an index gave no rows"));
+        let (from, to) = (Bytes::from(from.clone()), Bytes::from(prefix_end(&from)));
+        let ask = |partition: PartitionId| {
+            let at = self.view.at(self.table, partition);
+            let (from, to) = (from.clone(), to.clone());
+            let op = Op::Find { index: self.number, from, to, limit: self.limit(), at };
+            (partition, read::ask(self.handle, self.view.asks(self.table.call(partition, op))))
         };
-        // What the transaction has made of a row is among its own.
-        let place = (self.table.id(), self.partition);
-        let untouched = |key: &Bytes| self.view.buffer.row(place, key).is_none() && Some(key) != but;
-        let there = rows.into_iter().find(|(key, ..)| untouched(key));
-        Ok(there.map(|(key, _, stored)| (key, stored)))
+        Looked::Asked(self.partitions().into_iter().map(ask).collect())
+    }
+
+    /// So many rows are read: one of them at least is not the transaction's own.
+    fn limit(&self) -> u32 {
+        let own = self.view.buffer.written(self.table.id(), MAX_FOUND);
+        u32::try_from(own + 2).unwrap_or(u32::MAX)
+    }
+
+    /// Where rows are: in one partition; where transactions are global, in any.
+    fn partitions(&self) -> Vec<PartitionId> {
+        match self.view.is_global() {
+            true => self.table.partitions().collect(),
+            false => vec![self.partition],
+        }
+    }
+
+    async fn first_of(&self, asked: Asked, but: Option<&Bytes>) -> Result<Option<Found>, Failure> {
+        let mut first = None;
+        for (partition, answered) in asked {
+            let answer = fault::answer(answered.await.unwrap_or_else(|_| read::gone()))?;
+            self.view.saw(self.table, partition, answer.snapshot());
+            let Body::Found { rows, .. } = answer.body else {
+                return Err(Failure::new(code::INTERNAL, "an index gave no rows"));
+            };
+            // What the transaction has made of a row is among its own.
+            let place = (self.table.id(), partition);
+            let is_own = |key: &Bytes| self.view.buffer.row(place, key).is_some() || Some(key) == but;
+            let full = rows.len() >= self.limit() as usize && rows.iter().all(|(key, ..)| is_own(key));
+            if full {
+                let message = "the transaction changes too many rows that have the same values";
+                return Err(Failure::new(code::LIMIT, message).hint("commit more often"));
+            }
+            let there = rows.into_iter().find(|(key, ..)| !is_own(key));
+            first = first.or(there.map(|(key, _, stored)| (key, stored)));
+        }
+        Ok(first)
     }
 
     /// Notes that the statement writes a row with these values. False: it has one already.

@@ -3,6 +3,7 @@
 
 use super::CopyInput;
 use super::copy_input::{Batch, twice};
+use crate::early;
 use crate::fault::{self, Decided};
 use crate::read;
 use crate::txn::buffer::Written;
@@ -72,7 +73,9 @@ impl CopyInput {
         let seen = view.position(PartitionId::default()).into_iter().cycle().take(keys.len()).collect();
         let written = Written { table: self.table.id(), ops: all.ops.clone(), seen };
         let tables = BTreeMap::from([(self.table.id(), self.table.clone())]);
-        global::commit(handle, &tables, vec![written]).await
+        let parts = vec![written];
+        let checked = early::before_commit(handle, &tables, &parts).await?;
+        global::commit(handle, (&tables, checked), parts).await
     }
 
     fn is_there(&self, all: &Batch, keys: &[Bytes], at: usize) -> Failure {

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use client::Table;
 use pg::{Failure, Outcome};
 use std::collections::BTreeSet;
+use types::TableRecord;
 use wire::RowOp;
 
 impl SqlSession {
@@ -36,7 +37,10 @@ impl SqlSession {
                 open.load(&handle, &copy.table).await?;
                 Into::Made
             }
-            Some(open) if open.emptied.contains(&copy.table.id) => {
+            // Where rows are to be looked at together they are committed together.
+            Some(open)
+                if open.emptied.contains(&copy.table.id) && !(handle.is_global() && demands(&copy.table)) =>
+            {
                 let what = "rows of this COPY are stored as they come and stay, as the table was made or emptied at once";
                 self.warn("01000", what);
                 Into::Table
@@ -125,4 +129,9 @@ impl SqlSession {
         self.notices.push(upkeep.note());
         Ok(Outcome::Done(upkeep.tag().into()))
     }
+}
+
+/// True if rows of the table must fit other rows.
+fn demands(table: &TableRecord) -> bool {
+    table.schema.constraints().iter().any(|one| one.is_enforced() && !one.forbids_nothing())
 }

@@ -1,14 +1,14 @@
 //! Procedures are made and dropped like tables. Outside of transactions a call is one operation where the
 //! rows are; within one it is a statement like others, and the program runs here (`calls`).
 
-use super::SqlSession;
+use super::{SqlSession, now};
 use crate::calls::Calling;
 use crate::database;
 use crate::fault::{self, Decided};
 use crate::procedures::{self, Call, ProcedureStatement};
 use crate::read::{CALL, Values};
-use crate::statements::canceled;
-use crate::txn::turns;
+use crate::statements::{Retry, canceled};
+use crate::txn::{Modes, Open, turns};
 use bytes::Bytes;
 use client::Procedure;
 use pg::{Failure, Outcome, Rows, code};
@@ -66,8 +66,11 @@ impl SqlSession {
         let procedure = Procedure::of_record(&handle.database_record()?, call.procedure.clone());
         let procedure = procedure.map_err(|error| internal(error.to_string()))?;
         let asked = procedure.call(arguments).map_err(|error| internal(error.to_string()))?;
-        if self.open.is_some() {
-            let rows = self.call_within(&call.procedure, asked).await?;
+        if self.open.is_some() || handle.is_global() {
+            let rows = match self.open.is_some() {
+                true => self.call_within(&call.procedure, asked).await?,
+                false => self.call_as_transaction(&call.procedure, &asked).await?,
+            };
             let rows = procedure.decoded(&rows).map_err(|error| internal(error.to_string()))?;
             return Ok(called(&call.procedure, rows));
         }
@@ -82,6 +85,36 @@ impl SqlSession {
                     .hint(format!("it is the constraint with the number {number}")))
             }
             other => Err(Failure::new(code::INTERNAL, format!("a call was refused: {other:?}"))),
+        }
+    }
+
+    /// Makes a call as a transaction of its own, again if others were faster: where transactions are global
+    /// no primary has all that a call may need.
+    async fn call_as_transaction(
+        &mut self,
+        record: &TableRecord,
+        call: &client::Call,
+    ) -> Result<Vec<Bytes>, Failure> {
+        let mut retry = Retry::begin();
+        loop {
+            let turns = (&self.settings, &self.turns);
+            self.open = Some(Open::begin(now(), true, Modes::default(), turns));
+            let called = self.call_within(record, call.clone()).await;
+            let open = self.open.take();
+            let done = match (called, open) {
+                (Ok(rows), Some(open)) => self.commit(open).await.map(|_| rows),
+                (Ok(_), None) => Err(Failure::new(code::INTERNAL, "a call has ended its transaction")),
+                (Err(failure), open) => {
+                    drop(open.map(|open| self.roll_back(open)));
+                    Err(failure)
+                }
+            };
+            let overtaken =
+                |failure: &Failure| failure.code == fault::SERIALIZATION && !fault::is_stale(failure);
+            if !done.as_ref().is_err_and(overtaken) || !retry.may() {
+                return done;
+            }
+            retry.pause(&self.evaluator).await?;
         }
     }
 

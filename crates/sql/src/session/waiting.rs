@@ -85,7 +85,7 @@ impl SqlSession {
     /// Tells a client at once what COMMIT would tell it, where its statements see what others have committed.
     pub(super) async fn keeps_constraints(&self, all: &[Edits], view: &View) -> Result<(), Failure> {
         match all.first().is_some_and(|edits| self.takes_turns(edits.table.record())) {
-            true => early::look(&self.evaluator, all, view).await,
+            true => early::look(&self.evaluator.handle, all, view).await,
             false => Ok(()),
         }
     }

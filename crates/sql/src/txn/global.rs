@@ -45,17 +45,22 @@ pub async fn begin(handle: &Handle, before: &View) -> Result<View, Failure> {
 
 /// What a transaction sees that is content with what all partitions have secured.
 pub async fn begin_stale(handle: &Handle, before: &View) -> Result<View, Failure> {
-    let asked = Secured::call(manager(handle).await?).within(CALL);
-    let answer = fault::answer(handle.call(asked).await)?;
+    let manager = manager(handle).await?;
+    // A copy may not have heard yet of what is secured since.
+    let answer = match fault::answer(handle.call(Secured::call_of_primary(manager)).await) {
+        Ok(answer) => answer,
+        Err(_) => fault::answer(handle.call(Secured::call(manager).within(CALL)).await)?,
+    };
     let own = handle.partitions();
     let secured = Secured::of(&answer, |partition| own.contains(&partition.0)).map_err(fault::of_client)?;
     Ok(before.at_secured(secured))
 }
 
-/// Commits rows of any partitions, if none of them was written since it was seen.
+/// Commits rows of any partitions, if none of them was written since it was seen, and nothing stands against
+/// what they claim since that was `checked`.
 pub async fn commit(
     handle: &Handle,
-    tables: &BTreeMap<TableId, Table>,
+    (tables, checked): (&BTreeMap<TableId, Table>, Option<Position>),
     parts: Vec<Written>,
 ) -> Result<Decided, Failure> {
     let seen = || parts.iter().flat_map(|part| &part.seen);
@@ -83,7 +88,12 @@ pub async fn commit(
         }
     }
     let writes = writes.into_iter().map(|(partition, parts)| PartitionWrites { partition, parts }).collect();
-    let asked = manager(handle).await?.call(ManagerOp::Commit(CommitRequest { snapshot, writes }));
+    let asked = CommitRequest { snapshot, writes };
+    let asked = match checked {
+        None => ManagerOp::Commit(asked),
+        Some(at) => ManagerOp::CommitChecked(asked, at),
+    };
+    let asked = manager(handle).await?.call(asked);
     fault::decided(handle.call(asked.within(CALL)).await)
 }
 

@@ -43,7 +43,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
-use types::{TableId, TableRecord};
+use types::{Position, TableId, TableRecord};
 use wire::RowOp;
 
 /// How far a transaction is kept apart from others.
@@ -300,6 +300,11 @@ impl Open {
         if self.definitions.has_loaded(record.id) {
             return Ok(());
         }
+        if handle.is_global() {
+            // What is stored as it comes is in no commit, and lazy partitions may lose it.
+            let hint = "transactions of this database reach over all partitions: load it outside of BEGIN";
+            return Err(Failure::unsupported("loading a table that the transaction has made", hint));
+        }
         let refers_to = |id: &TableId| {
             let all = record.schema.constraints().iter().filter_map(|one| one.reference());
             all.into_iter().any(|reference| reference.parent == *id && *id != record.id)
@@ -441,10 +446,17 @@ impl Open {
         Ok(())
     }
 
-    /// COMMIT: one write of everything, if nothing of it has changed since it was read.
-    pub async fn commit(self, handle: &Handle) -> Result<(), Failure> {
+    /// What it writes, and its tables.
+    pub fn written(&self) -> (Vec<Written>, &BTreeMap<TableId, Table>) {
         let mut parts = self.view.buffer.operations();
         parts.retain(|part| !self.definitions.has_dropped(part.table));
+        (parts, &self.tables)
+    }
+
+    /// COMMIT: one write of everything, if nothing of it has changed since it was read. Where transactions
+    /// are global, what it claims was `checked` at that snapshot.
+    pub async fn commit(self, handle: &Handle, checked: Option<Position>) -> Result<(), Failure> {
+        let (parts, _) = self.written();
         if !self.definitions.is_empty() {
             self.busy()?;
             return self.commit_tables(handle, parts).await;
@@ -463,7 +475,7 @@ impl Open {
             }
         }
         if handle.is_global() {
-            return match global::commit(handle, &self.tables, parts).await? {
+            return match global::commit(handle, (&self.tables, checked), parts).await? {
                 Decided::Done(_) => Ok(()),
                 _ => Err(fault::conflict()),
             };

@@ -1,7 +1,7 @@
 //! The first population (TPC-C 5.11, clause 4.3.3), as lines of COPY.
 
 use super::draw::{Draw, money};
-use super::schema::{INDEXES, KEPT, NAMES, TABLES};
+use super::schema::{INDEXES, KEPT, NAMES, REMOTE, TABLES};
 use super::{By, DISTRICTS, Scale};
 use crate::error::BenchError;
 use crate::peers::session::Session;
@@ -16,7 +16,7 @@ const DELIVERED: u64 = 7;
 /// rows by.
 pub fn load(
     session: &mut Session,
-    by: By,
+    (by, remote): (By, bool),
     (scale, seed): (Scale, u64),
     progress: &mut dyn Write,
 ) -> Result<(), BenchError> {
@@ -24,10 +24,13 @@ pub fn load(
     for table in TABLES.iter().chain(kept) {
         session.simple(table)?;
     }
+    if remote {
+        session.simple(REMOTE)?;
+    }
     for warehouse in 1..=scale.warehouses {
         let _ = writeln!(progress, "tpcc: loads warehouse {warehouse} of {}", scale.warehouses);
         let draw = Draw::new(seed ^ warehouse << 32, scale);
-        let mut loader = Loader { draw, scale, warehouse, names: Vec::new(), last: Vec::new() };
+        let mut loader = Loader { draw, scale, warehouse, remote, names: Vec::new(), last: Vec::new() };
         for table in NAMES {
             loader.copy(session, table)?;
         }
@@ -47,6 +50,8 @@ struct Loader {
     draw: Draw,
     scale: Scale,
     warehouse: u64,
+    /// `history` says whose customers have paid.
+    remote: bool,
     /// Lines of the tables that programs keep.
     names: Vec<String>,
     last: Vec<String>,
@@ -149,7 +154,8 @@ impl Loader {
         let id = (district - 1) * self.scale.customers + customer;
         let data = self.draw.text(12, 24);
         let warehouse = self.warehouse;
-        format!("{warehouse}\t{id}\t{customer}\t{district}\t{district}\t{LOADED_AT}\t10.00\t{data}\n")
+        let of = if self.remote { format!("\t{warehouse}") } else { String::new() };
+        format!("{warehouse}\t{id}\t{customer}\t{district}\t{district}\t{LOADED_AT}\t10.00\t{data}{of}\n")
     }
 
     fn order(&mut self, district: u64, id: u64, customer: u64) -> Order {

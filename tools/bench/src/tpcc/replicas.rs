@@ -70,7 +70,9 @@ impl Facts {
             "customer" => drop(self.customers.insert(three()?, (money(&row[16])?, money(&row[17])?))),
             "history" => {
                 let (w, amount) = (of(0)?, money(&row[6])?);
-                *self.paid_by.entry((w, of(3)?, of(2)?)).or_default() += amount;
+                // Where customers pay at other warehouses, whose they are.
+                let whose = if row.len() > 8 { of(8)? } else { w };
+                *self.paid_by.entry((whose, of(3)?, of(2)?)).or_default() += amount;
                 *self.paid_to.entry((w, of(4)?)).or_default() += amount;
             }
             "orders" => {

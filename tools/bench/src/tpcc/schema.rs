@@ -29,6 +29,9 @@ pub const TABLES: [&str; 9] = [
      int, s_data varchar(50), PRIMARY KEY (w_id, i_id))",
 ];
 
+/// What `history` has besides, where customers pay at other warehouses than their own: whose they are.
+pub const REMOTE: &str = "ALTER TABLE history ADD COLUMN h_c_w_id int";
+
 /// The names of the tables.
 pub const NAMES: [&str; 9] =
     ["warehouse", "district", "customer", "history", "orders", "new_order", "order_line", "item", "stock"];

@@ -37,6 +37,7 @@ impl Terminals {
             draw: Draw::new(seed ^ (number + 1) << 40, scale),
             scale,
             warehouse: number % scale.warehouses + 1,
+            remote: u64::from(options.remote),
             // Behind what was loaded, and each terminal's own.
             history: scale.customers * DISTRICTS + (number + 1) * (1 << 40),
         };
@@ -118,14 +119,19 @@ pub(super) fn made(
     progress: &mut dyn Write,
 ) -> Result<Session, BenchError> {
     let (partitions, policy) = (options.partitions, &options.policy);
-    let spread = if partitions > 1 { ", partition_by = '(w_id)'" } else { "" };
+    let spread = match (partitions, options.remote) {
+        // Transactions write in the partitions of several warehouses.
+        (_, 1..) => ", transactions = global",
+        (2.., 0) => ", partition_by = '(w_id)'",
+        _ => "",
+    };
     let ship = if options.ship.is_effects() { "" } else { ", ship = calls" };
     let engine = options.engine.name();
     let with = format!("partitions = {partitions}, policy = {policy}, engine = {engine}{spread}{ship}");
     open(shared, 0, US)?.simple(&format!("CREATE DATABASE {DATABASE} WITH ({with})"))?;
     let mut control = open(shared, 0, DATABASE)?;
-    load::load(&mut control, by, (options.scale, options.common.seed), progress)?;
-    conditions::check(&mut control, Some(options.scale.customers))?;
+    load::load(&mut control, (by, options.remote > 0), (options.scale, options.common.seed), progress)?;
+    conditions::check(&mut control, options.remote > 0, Some(options.scale.customers))?;
     Ok(control)
 }
 
@@ -135,6 +141,7 @@ pub struct Gateway {
     control: Session,
     terminals: Terminals,
     kind: String,
+    remote: bool,
 }
 
 impl Gateway {
@@ -149,12 +156,13 @@ impl Gateway {
             (0..options.clients as usize).map(|at| open(shared, at, DATABASE)).collect();
         let terminals = Terminals::new(options, sessions?);
         let kind = options.kind();
-        Ok(Gateway { shared: shared.clone(), control, terminals, kind })
+        let remote = options.remote > 0;
+        Ok(Gateway { shared: shared.clone(), control, terminals, kind, remote })
     }
 
     /// Refuses what TPC-C's conditions refuse, as SQL and on each replica, and replicas that differ.
     pub fn check(&mut self) -> Result<(), BenchError> {
-        conditions::check(&mut self.control, None)?;
+        conditions::check(&mut self.control, self.remote, None)?;
         let mut ours = self.shared.borrow_mut();
         replicas::check(&mut ours, DATABASE, false, &BTreeSet::new()).map(drop)
     }
@@ -208,6 +216,7 @@ pub struct Theirs {
     servers: Servers,
     control: Session,
     terminals: Terminals,
+    remote: bool,
 }
 
 impl Theirs {
@@ -215,17 +224,22 @@ impl Theirs {
     pub fn start(options: &TpccOptions, progress: &mut dyn Write) -> Result<Theirs, BenchError> {
         let mut servers = Servers::start(&options.common)?;
         let mut control = servers.session()?;
-        load::load(&mut control, By::Sql, (options.scale, options.common.seed), progress)?;
+        load::load(
+            &mut control,
+            (By::Sql, options.remote > 0),
+            (options.scale, options.common.seed),
+            progress,
+        )?;
         control.simple("VACUUM ANALYZE")?;
-        conditions::check(&mut control, Some(options.scale.customers))?;
+        conditions::check(&mut control, options.remote > 0, Some(options.scale.customers))?;
         let sessions: Result<Vec<_>, _> = (0..options.clients).map(|_| servers.session()).collect();
         let terminals = Terminals::new(options, sessions?);
-        Ok(Theirs { servers, control, terminals })
+        Ok(Theirs { servers, control, terminals, remote: options.remote > 0 })
     }
 
     /// Refuses what TPC-C's conditions refuse.
     pub fn check(&mut self) -> Result<(), BenchError> {
-        conditions::check(&mut self.control, None)
+        conditions::check(&mut self.control, self.remote, None)
     }
 }
 

@@ -20,6 +20,9 @@ pub struct Terminal {
     pub draw: Draw,
     pub scale: Scale,
     pub warehouse: u64,
+    /// Of a hundred payments so many are of another warehouse's customers, and of 1,500 order lines so many
+    /// are supplied by another warehouse; at 15 as the specification has it.
+    pub remote: u64,
     /// The number of its next row of `history`, which nobody else gives out.
     pub history: u64,
 }
@@ -79,17 +82,19 @@ impl Terminal {
         let customer =
             "SELECT c_discount, c_last, c_credit FROM customer WHERE w_id = $1 AND d_id = $2 AND c_id = $3";
         session.run(customer, &[&w, &d, &c])?;
-        let insert = "INSERT INTO orders VALUES ($1, $2, $3, $4, CURRENT_TIMESTAMP, NULL, $5, 1)";
-        session.run(insert, &[&w, &d, &order, &c, &lines])?;
-        session.run("INSERT INTO new_order VALUES ($1, $2, $3)", &[&w, &d, &order])?;
         // Where several lines name an item their order of locks must be everybody's.
         let unused = self.draw.percent(1);
-        let mut items: Vec<u64> = (0..lines).map(|_| self.draw.item()).collect();
+        let mut items: Vec<(u64, u64)> = (0..lines).map(|_| (self.supplier(), self.draw.item())).collect();
         items.sort();
         if unused {
             items.pop();
-            items.push(self.scale.items + 1);
+            items.push((w, self.scale.items + 1));
         }
+        let local = i32::from(items.iter().all(|(supplier, _)| *supplier == w));
+        let session = &mut self.session;
+        let insert = "INSERT INTO orders VALUES ($1, $2, $3, $4, CURRENT_TIMESTAMP, NULL, $5, $6)";
+        session.run(insert, &[&w, &d, &order, &c, &lines, &local])?;
+        session.run("INSERT INTO new_order VALUES ($1, $2, $3)", &[&w, &d, &order])?;
         for (line, item) in items.into_iter().enumerate() {
             if self.order_line((d, order), line as u64 + 1, item)? == Done::RolledBack {
                 return Ok(Done::RolledBack);
@@ -98,28 +103,46 @@ impl Terminal {
         Ok(Done::Committed)
     }
 
-    fn order_line(&mut self, (d, order): (u64, i64), line: u64, item: u64) -> Result<Done, Refused> {
+    /// The warehouse that supplies an item (clause 2.4.1.5).
+    fn supplier(&mut self) -> u64 {
+        let is_remote = self.remote > 0 && self.draw.number(1, 1_500) <= self.remote;
+        if is_remote { self.other_warehouse() } else { self.warehouse }
+    }
+
+    /// Any but the terminal's own.
+    fn other_warehouse(&mut self) -> u64 {
+        let other = self.draw.number(1, self.scale.warehouses - 1);
+        if other < self.warehouse { other } else { other + 1 }
+    }
+
+    fn order_line(
+        &mut self,
+        (d, order): (u64, i64),
+        line: u64,
+        (supplier, item): (u64, u64),
+    ) -> Result<Done, Refused> {
         let (w, quantity) = (self.warehouse, self.draw.number(1, 10));
+        let remote = i32::from(supplier != w);
         let select = "SELECT i_price, i_name, i_data FROM item WHERE w_id = $1 AND i_id = $2";
         let found = self.session.run(select, &[&w, &item])?;
         if found.is_empty() {
             return Ok(Done::RolledBack);
         }
         let amount = money(hundredths(&found, 0)? * quantity as i64);
-        let taken = self.session.run(TAKE[d as usize - 1], &[&w, &item, &quantity])?;
-        let insert = "INSERT INTO order_line VALUES ($1, $2, $3, $4, $5, $1, NULL, $6, $7, $8)";
+        let taken = self.session.run(TAKE[d as usize - 1], &[&supplier, &item, &quantity, &remote])?;
+        let insert = "INSERT INTO order_line VALUES ($1, $2, $3, $4, $5, $9, NULL, $6, $7, $8)";
         let dist = value(&taken, 1)?.to_string();
-        self.session.run(insert, &[&w, &d, &order, &line, &item, &quantity, &amount, &dist])?;
+        self.session.run(insert, &[&w, &d, &order, &line, &item, &quantity, &amount, &dist, &supplier])?;
         Ok(Done::Committed)
     }
 
-    /// A customer of a district: two of five by number, the others by last name, of which it is the one in
-    /// the middle by first name.
-    fn customer(&mut self, d: u64) -> Result<i64, Refused> {
+    /// A customer of a warehouse's district: two of five by number, the others by last name, of which it is
+    /// the one in the middle by first name.
+    fn customer(&mut self, (w, d): (u64, u64)) -> Result<i64, Refused> {
         if self.draw.percent(40) {
             return Ok(self.draw.customer() as i64);
         }
-        let (w, last) = (self.warehouse, self.draw.last_name());
+        let last = self.draw.last_name();
         let by_name =
             "SELECT c_id FROM customer WHERE w_id = $1 AND d_id = $2 AND c_last = $3 ORDER BY c_first";
         let found = self.session.run(by_name, &[&w, &d, &last])?;
@@ -136,27 +159,37 @@ impl Terminal {
         let district = "UPDATE district SET d_ytd = d_ytd + $3 WHERE w_id = $1 AND d_id = $2 RETURNING d_name, d_street_1, \
                         d_street_2, d_city, d_state, d_zip";
         let district = self.session.run(district, &[&w, &d, &amount])?;
-        let c = self.customer(d)?;
+        // Clause 2.5.1.2.
+        let (cw, cd) = match self.remote > 0 && self.draw.percent(self.remote) {
+            true => (self.other_warehouse(), self.draw.number(1, DISTRICTS)),
+            false => (w, d),
+        };
+        let c = self.customer((cw, cd))?;
         let pay = "UPDATE customer SET c_balance = c_balance - $4, c_ytd_payment = c_ytd_payment + $4, c_payment_cnt = \
                    c_payment_cnt + 1 WHERE w_id = $1 AND d_id = $2 AND c_id = $3 RETURNING c_credit, c_first, c_last, \
                    c_balance";
-        let paid = self.session.run(pay, &[&w, &d, &c, &amount])?;
+        let paid = self.session.run(pay, &[&cw, &cd, &c, &amount])?;
         if value(&paid, 0)? == "BC" {
             let note = "UPDATE customer SET c_data = substr($4 || c_data, 1, 500) WHERE w_id = $1 AND d_id = $2 AND \
                         c_id = $3";
-            let data = format!("{c} {d} {w} {d} {w} {amount} ");
-            self.session.run(note, &[&w, &d, &c, &data])?;
+            let data = format!("{c} {cd} {cw} {d} {w} {amount} ");
+            self.session.run(note, &[&cw, &cd, &c, &data])?;
         }
         let data = format!("{}    {}", value(&house, 0)?, value(&district, 0)?);
-        let insert = "INSERT INTO history VALUES ($1, $2, $3, $4, $4, CURRENT_TIMESTAMP, $5, $6)";
         self.history += 1;
-        self.session.run(insert, &[&w, &self.history, &c, &d, &amount, &data])?;
+        if self.remote > 0 {
+            let insert = "INSERT INTO history VALUES ($1, $2, $3, $7, $4, CURRENT_TIMESTAMP, $5, $6, $8)";
+            self.session.run(insert, &[&w, &self.history, &c, &d, &amount, &data, &cd, &cw])?;
+        } else {
+            let insert = "INSERT INTO history VALUES ($1, $2, $3, $4, $4, CURRENT_TIMESTAMP, $5, $6)";
+            self.session.run(insert, &[&w, &self.history, &c, &d, &amount, &data])?;
+        }
         Ok(Done::Committed)
     }
 
     fn order_status(&mut self) -> Result<Done, Refused> {
         let (w, d) = (self.warehouse, self.draw.number(1, DISTRICTS));
-        let c = self.customer(d)?;
+        let c = self.customer((w, d))?;
         let customer = "SELECT c_balance, c_first, c_middle, c_last FROM customer WHERE w_id = $1 AND d_id = $2 AND \
                         c_id = $3";
         self.session.run(customer, &[&w, &d, &c])?;
@@ -216,7 +249,8 @@ macro_rules! take {
     ($dist:literal) => {
         concat!(
             "UPDATE stock SET s_quantity = CASE WHEN s_quantity >= $3 + 10 THEN s_quantity - $3 ELSE s_quantity - $3 + 91 ",
-            "END, s_ytd = s_ytd + $3, s_order_cnt = s_order_cnt + 1 WHERE w_id = $1 AND i_id = $2 RETURNING s_quantity, ",
+            "END, s_ytd = s_ytd + $3, s_order_cnt = s_order_cnt + 1, s_remote_cnt = s_remote_cnt + $4 WHERE w_id = $1 ",
+            "AND i_id = $2 RETURNING s_quantity, ",
             $dist,
             ", s_data"
         )

@@ -24,6 +24,8 @@ pub(crate) enum Unfit {
     Place(String),
     /// An index would not take it.
     TooLarge(TooLarge),
+    /// Its rows claim what they cannot (PR-324, PR-325), or nobody has looked what stands against them.
+    Claims(String),
 }
 
 /// Tables are to be like this.
@@ -142,15 +144,22 @@ impl Books {
                 self.tables.insert(table, known);
             }
         }
+        self.claims.follow(&self.tables);
         (mutations, previous)
     }
 
     /// Why a transaction may not be committed as tables are now; none: it may. Databases of which no table is
     /// known are asked nothing: whoever changes their tables next says what they are.
-    pub fn unfit(&self, request: &CommitRequest) -> Option<Unfit> {
+    pub fn unfit(&self, (request, checked): (&CommitRequest, Option<Position>)) -> Option<Unfit> {
         if self.tables.is_empty() {
             return None;
         }
+        let unfit = self.unfit_of_tables((request, checked));
+        let parts = request.writes.iter().flat_map(|writes| &writes.parts);
+        unfit.or_else(|| self.claimed(parts).err().map(Unfit::Claims))
+    }
+
+    fn unfit_of_tables(&self, (request, checked): (&CommitRequest, Option<Position>)) -> Option<Unfit> {
         let mut size = WriteSetSize::default();
         for writes in &request.writes {
             for part in &writes.parts {
@@ -160,7 +169,15 @@ impl Books {
                         false => continue,
                     }
                 };
-                let oldest = part.seen.iter().min().copied().unwrap_or(request.snapshot);
+                let claims = !part.ops.is_empty() && self.claims.has(part.table);
+                if claims && checked.is_none() {
+                    let name = &known.record.name;
+                    return Some(Unfit::Claims(format!(
+                        "table `{name}` has unique values or foreign keys, which SQL looks at: write it by SQL"
+                    )));
+                }
+                let seen = part.seen.iter().min().copied().unwrap_or(request.snapshot);
+                let oldest = checked.filter(|_| claims).map_or(seen, |checked| checked.min(seen));
                 if part.schema < known.record.schema.version() {
                     return Some(Unfit::Stale);
                 }

@@ -51,7 +51,7 @@ impl World {
         }
         let request = CommitRequest { snapshot: at(snapshot), writes };
         let books = self.known.books(&self.engine, TERM).expect("no error");
-        if books.conflicts(Rules::ALL, &request) {
+        if books.conflicts(Rules::ALL, (&request, None)) {
             return None;
         }
         let (mutations, previous) = books.commit((at(self.lsn + 1), 1_000 * self.lsn), &request);
@@ -102,7 +102,7 @@ fn pr250_a_row_may_have_been_written_up_to_where_it_was_read() {
         let part = TablePart { table: TableId(7), schema: 1, ops, seen };
         let writes = vec![PartitionWrites { partition: ONE, parts: vec![part] }];
         let books = world.known.books(&world.engine, TERM).expect("no error");
-        books.conflicts(Rules::ALL, &CommitRequest { snapshot: at(snapshot), writes })
+        books.conflicts(Rules::ALL, (&CommitRequest { snapshot: at(snapshot), writes }, None))
     };
     assert!(conflicts(1, &[]), "b was written behind 1");
     assert!(!conflicts(1, &[1, 2]));
@@ -286,7 +286,7 @@ fn pr323_a_commit_fits_its_tables_as_they_are_or_is_refused() {
             let part = TablePart { table: TableId(id), schema, ops: vec![put], seen: Vec::new() };
             let writes = vec![PartitionWrites { partition, parts: vec![part] }];
             let books = world.known.books(&world.engine, TERM).expect("no error");
-            books.unfit(&CommitRequest { snapshot: at(snapshot), writes })
+            books.unfit((&CommitRequest { snapshot: at(snapshot), writes }, None))
         };
     let define = |world: &mut World, tables: Vec<types::TableRecord>, gone: Vec<TableId>| {
         let definitions = Definitions { partitions: (64..68).map(PartitionId).collect(), tables, gone };
@@ -338,4 +338,159 @@ fn pr323_a_commit_fits_its_tables_as_they_are_or_is_refused() {
     }
     let known = tables::known_tables(&world.engine, ONE, ReadAt::Applied).expect("no error");
     assert_eq!(known, Vec::new());
+}
+
+/// Tables in one database: people (1), whose second column is unique by constraint 90, and letters (2), whose
+/// second column refers to people.
+mod claims {
+    use super::*;
+    use types::data::constraint::{Constraint, Demand, Reference};
+    use types::data::{Column, ColumnType, Row, Schema, Value, encode_key, encode_row};
+
+    const PEOPLE: TableId = TableId(1);
+    const LETTERS: TableId = TableId(2);
+
+    fn table(id: TableId) -> types::TableRecord {
+        let columns = vec![Column::new("k", ColumnType::Int), Column::new("v", ColumnType::Text)];
+        let letters = vec![Column::new("k", ColumnType::Int), Column::new("to", ColumnType::Int)];
+        let columns = if id == PEOPLE { columns } else { letters };
+        let reference = Reference {
+            columns: vec![1],
+            parent: PEOPLE,
+            parent_columns: vec![0],
+            on_delete: Default::default(),
+            on_update: Default::default(),
+            deferred: None,
+        };
+        let one = match id == PEOPLE {
+            true => Constraint::new(90, "people_v_key", Demand::Unique(vec![1])),
+            false => Constraint::new(91, "letters_to_fkey", Demand::Foreign(reference)),
+        };
+        let schema = Schema::new(columns, &["k"], 1, false).expect("valid");
+        let schema = schema.with_constraints(vec![one]).expect("valid");
+        let policy = types::Policy::preset("durable", 1, types::LogKind::Disk).expect("a preset");
+        let record = types::TableRecord::new(id, &format!("t{}", id.0), schema, policy);
+        types::TableRecord { partitions: 4, first_partition: ONE, ..record }
+    }
+
+    fn put(table_id: TableId, key: i64, value: Value) -> (TableId, RowOp) {
+        let schema = table(table_id).schema;
+        let row = Row::new(vec![Value::Int(key), value]);
+        let key = encode_key(&schema, &row.values[..1]).expect("a key").into();
+        let row = encode_row(&schema, &row).expect("a row").into();
+        (table_id, RowOp::Put { key, row })
+    }
+
+    fn person(key: i64, name: &str) -> (TableId, RowOp) {
+        put(PEOPLE, key, Value::Text(name.into()))
+    }
+
+    fn letter(key: i64, to: i64) -> (TableId, RowOp) {
+        put(LETTERS, key, Value::Int(to))
+    }
+
+    fn gone(key: i64) -> (TableId, RowOp) {
+        let (table, op) = person(key, "");
+        (table, RowOp::Delete { key: op.key().clone() })
+    }
+
+    /// What becomes of a transaction that was looked at up to `checked`.
+    #[derive(PartialEq, Debug)]
+    enum Became {
+        Committed,
+        Conflict,
+        Unfit(Unfit),
+    }
+
+    fn commit(world: &mut World, checked: Option<u64>, all: &[(TableId, RowOp)]) -> Became {
+        let mut writes: BTreeMap<PartitionId, Vec<TablePart>> = BTreeMap::new();
+        for (id, op) in all {
+            let place = table(*id).place_of(&table(*id).schema, op.key()).expect("a key");
+            let parts = writes.entry(PartitionId(ONE.0 + place)).or_default();
+            match parts.iter_mut().find(|part| part.table == *id) {
+                Some(part) => part.ops.push(op.clone()),
+                None => {
+                    parts.push(TablePart { table: *id, schema: 1, ops: vec![op.clone()], seen: Vec::new() })
+                }
+            }
+        }
+        let writes = writes.into_iter().map(|(partition, parts)| PartitionWrites { partition, parts });
+        let request = CommitRequest { snapshot: at(world.lsn), writes: writes.collect() };
+        let checked = checked.map(at);
+        let books = world.known.books(&world.engine, TERM).expect("no error");
+        if let Some(unfit) = books.unfit((&request, checked)) {
+            return Became::Unfit(unfit);
+        }
+        if books.conflicts(Rules::ALL, (&request, checked)) {
+            return Became::Conflict;
+        }
+        let (mutations, _) = books.commit((at(world.lsn + 1), 1_000 * world.lsn), &request);
+        world.execute(&mutations);
+        Became::Committed
+    }
+
+    /// A world that knows both tables: its first commit says so.
+    fn world() -> World {
+        let mut world = World::new();
+        let tables = [PEOPLE, LETTERS].map(table).to_vec();
+        let partitions = (64..68).map(PartitionId).collect();
+        let definitions = Definitions { partitions, tables, gone: Vec::new() };
+        let books = world.known.books(&world.engine, TERM).expect("no error");
+        let (mutations, _) = books.define((at(1), 0), definitions);
+        world.execute(&mutations);
+        world
+    }
+
+    #[test]
+    fn pr324_a_unique_value_is_claimed_over_all_partitions() {
+        let mut world = world();
+        let unchecked = commit(&mut world, None, &[person(1, "ada")]);
+        let Became::Unfit(Unfit::Claims(why)) = unchecked else { panic!("{unchecked:?}") };
+        assert!(why.contains("SQL looks at"), "{why}");
+        assert_eq!(commit(&mut world, Some(1), &[person(1, "ada")]), Became::Committed);
+        // Wherever the other row lies: nobody had seen this one.
+        for known in [true, false] {
+            if !known {
+                world.known = KnownCommits::default();
+            }
+            let others: Vec<Became> =
+                (2..12).map(|key| commit(&mut world, Some(1), &[person(key, "ada")])).collect();
+            assert!(others.iter().all(|one| *one == Became::Conflict), "{others:?}");
+        }
+        assert_eq!(commit(&mut world, Some(1), &[person(2, "bob")]), Became::Committed);
+        assert_eq!(commit(&mut world, Some(0), &[person(5, "eve")]), Became::Unfit(Unfit::Changed));
+        let twice = commit(&mut world, Some(3), &[person(8, "eve"), person(9, "eve")]);
+        assert!(matches!(twice, Became::Unfit(Unfit::Claims(_))), "{twice:?}");
+        // Null is like nothing, and who has looked behind the first one knows what there is.
+        let null = |key| put(PEOPLE, key, Value::Null);
+        assert_eq!(commit(&mut world, Some(3), &[null(20), null(21)]), Became::Committed);
+        assert_eq!(commit(&mut world, Some(2), &[person(1, "ada")]), Became::Committed, "the same row");
+        let long = "x".repeat(types::engine::MAX_KEY_BYTES);
+        let long = commit(&mut world, Some(3), &[person(30, &long)]);
+        assert!(matches!(long, Became::Unfit(Unfit::Claims(_))), "{long:?}");
+    }
+
+    #[test]
+    fn pr325_a_row_that_is_referred_to_stays_whichever_partition_has_it() {
+        let mut world = world();
+        assert_eq!(commit(&mut world, Some(1), &[person(1, "ada"), person(2, "bob")]), Became::Committed);
+        assert_eq!(commit(&mut world, Some(2), &[letter(7, 1)]), Became::Committed);
+        assert_eq!(commit(&mut world, Some(2), &[gone(1)]), Became::Conflict, "a letter came");
+        assert_eq!(commit(&mut world, Some(2), &[person(1, "eve")]), Became::Committed, "it is still there");
+        assert_eq!(commit(&mut world, Some(2), &[gone(2)]), Became::Committed);
+        world.known = KnownCommits::default();
+        assert_eq!(commit(&mut world, Some(2), &[letter(8, 2)]), Became::Conflict, "it is gone");
+        assert_eq!(commit(&mut world, Some(2), &[letter(8, 1)]), Became::Committed);
+        let both = commit(&mut world, Some(2), &[gone(1), letter(9, 1)]);
+        assert!(matches!(both, Became::Unfit(Unfit::Claims(_))), "{both:?}");
+        // What is not kept any more is below every snapshot that commits.
+        let books = world.known.books(&world.engine, TERM).expect("no error");
+        let newest = |(partition, head): (&PartitionId, &Head)| (*partition, head.newest.lsn.0);
+        let all: Vec<(PartitionId, u64)> = books.heads.iter().map(newest).collect();
+        assert!(world.secure(1_000_000, &all) > 0);
+        assert_eq!(commit(&mut world, Some(2), &[letter(10, 2)]), Became::Conflict, "too old");
+        let books = world.known.books(&world.engine, TERM).expect("no error");
+        let kept = books.kept.len();
+        assert!(kept <= 1 && books.claims.len() <= kept, "{kept}");
+    }
 }

@@ -137,7 +137,7 @@ impl World {
     fn tend(&mut self) -> usize {
         let settings = Settings { slice_rows: 2, ..Settings::default() };
         for steps in 0..100 {
-            let step = self.known.next_step(&self.engine, Term(1), &settings).expect("no error");
+            let step = self.known.next_step(&self.engine, (Term(1), false), &settings).expect("no error");
             let Some(mutations) = step else { return steps };
             let defines = mutations.iter().any(|mutation| KeySpace::Catalog.has(&mutation.key));
             let at = self.execute(&mutations);
@@ -279,10 +279,12 @@ fn pr152_the_next_term_looks_at_all_rows_again() {
     world.write(&[create], &[part(TOWNS, 1, rows)]).expect("made");
     world.alter(TOWNS, 2, vec![unique()]).expect("altered");
     let settings = Settings { slice_rows: 2, ..Settings::default() };
-    let first = world.known.next_step(&world.engine, Term(1), &settings).expect("no error").expect("a step");
+    let first =
+        world.known.next_step(&world.engine, (Term(1), false), &settings).expect("no error").expect("a step");
     world.execute(&first);
     let mut other = KnownCatalog::default();
-    let again = other.next_step(&world.engine, Term(2), &settings).expect("no error").expect("a step");
+    let again =
+        other.next_step(&world.engine, (Term(2), false), &settings).expect("no error").expect("a step");
     assert_eq!(first, again, "the same is done again, and it is no duplicate of itself");
 }
 
@@ -324,7 +326,9 @@ fn a_dropped_table_is_refused_at_once_and_its_rows_go_in_slices_and_no_others() 
     assert_eq!(world.pets(vec![put(9, None)]), Err(0));
     let settings = Settings { slice_rows: 2, ..Settings::default() };
     let mut slices = Vec::new();
-    while let Some(slice) = world.known.next_step(&world.engine, Term(1), &settings).expect("no error") {
+    while let Some(slice) =
+        world.known.next_step(&world.engine, (Term(1), false), &settings).expect("no error")
+    {
         let last = slice.iter().any(|mutation| KeySpace::Catalog.has(&mutation.key));
         slices.push(slice.len());
         let at = world.execute(&slice);
@@ -347,10 +351,10 @@ fn the_next_term_goes_on_with_a_removal() {
     world.write(&[TableChange::Drop { table: PETS, schema: 1 }], &[]).expect("dropped");
     let settings = Settings { slice_rows: 2, ..Settings::default() };
     let mut known = KnownCatalog::default();
-    let slice = known.next_step(&world.engine, Term(1), &settings).expect("no error").expect("rows");
+    let slice = known.next_step(&world.engine, (Term(1), false), &settings).expect("no error").expect("rows");
     let at = world.execute(&slice);
     known.stepped_at(at, false);
-    let slice = known.next_step(&world.engine, Term(2), &settings).expect("no error").expect("rows");
+    let slice = known.next_step(&world.engine, (Term(2), false), &settings).expect("no error").expect("rows");
     assert_eq!(slice.len(), 1, "what is left of it");
     known.validate(Some(Term(2)), at.lsn).expect("valid");
 }

@@ -266,6 +266,7 @@ fn pr180_a_feeds_position_is_of_its_table() {
 /// Who takes another client's session for its own, with its number, has not committed anything.
 #[test]
 fn pr47_two_clients_with_one_identity_do_not_get_each_others_commits() {
+    use wire::ManagerOp;
     use wire::commit::{CommitAnswer, CommitRequest, PartitionWrites};
     let (mut record, mut data) = (record(), data());
     record.policy.factor = 1;
@@ -279,7 +280,8 @@ fn pr47_two_clients_with_one_identity_do_not_get_each_others_commits() {
     };
     let mut ask = |key: &'static str, seq: u64| {
         let asked = asked_in(session, 1, seq, Op::OpenSession);
-        with(&record, &mut data, |writing| writing.commit(&asked, &commit(key))).expect("no error")
+        with(&record, &mut data, |writing| writing.commit(&asked, &ManagerOp::Commit(commit(key))))
+            .expect("no error")
     };
     let first = ask("mine", 1);
     assert_eq!(first.status, Status::Ok);

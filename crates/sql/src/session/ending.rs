@@ -1,0 +1,38 @@
+//! How transactions end.
+
+use super::SqlSession;
+use crate::early;
+use crate::txn::Open;
+use pg::{Failure, Outcome};
+
+impl SqlSession {
+    pub(super) async fn commit(&mut self, open: Open) -> Result<Outcome, Failure> {
+        let before = open.before.clone();
+        match self.commit_checked(open).await {
+            Ok(()) => Ok(Outcome::Set("COMMIT".into(), self.settings.end(None))),
+            Err(failure) => {
+                self.settings.end(Some(before));
+                Err(failure)
+            }
+        }
+    }
+
+    async fn commit_checked(&self, open: Open) -> Result<(), Failure> {
+        let handle = &self.evaluator.handle;
+        let checked = match handle.is_global() {
+            true => {
+                let (parts, tables) = open.written();
+                early::before_commit(handle, tables, &parts).await?
+            }
+            false => None,
+        };
+        open.commit(handle, checked).await
+    }
+
+    pub(super) fn roll_back(&mut self, open: Open) -> Outcome {
+        if open.defined {
+            self.warn("01000", "tables that the transaction has created or dropped stay as they are");
+        }
+        Outcome::Set("ROLLBACK".into(), self.settings.end(Some(open.before)))
+    }
+}
