@@ -4,6 +4,8 @@
 
 use super::replay::Estimates;
 use super::survive;
+pub use super::words::size;
+use super::words::{have, partitions_text, replay_words, writes_nothing};
 use crate::route::Map;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,7 +109,8 @@ pub struct PartitionLine {
     pub replicas: Vec<ReplicaLine>,
     /// What the primary waits for, or empty.
     pub waits: String,
-    /// For how long the primary's disk has hung, milliseconds, if acknowledgements rest on it; 0: it does not.
+    /// For how long the primary's disk has hung, milliseconds, where acknowledgements rest on it; 0: it does
+    /// not.
     pub disk_hangs_ms: u64,
     /// Milliseconds of this partition's log that a failover would replay now, as estimated.
     pub replay_ms: Option<u64>,
@@ -446,42 +449,6 @@ impl Look<'_> {
             said.push(format!("the disk of {node}, which leads {leads}, {long}"));
         }
         said
-    }
-}
-
-/// What a failover would replay, where there is something to say.
-fn replay_words(table: &TableRecord, replay_ms: Option<u64>) -> String {
-    match (replay_ms, table.failover_target_ms) {
-        (Some(now), Some(target)) => {
-            format!("; recovery would replay {now} ms of log now (target {target} ms)")
-        }
-        (None, Some(target)) => {
-            format!("; what recovery would replay is not measured yet (target {target} ms)")
-        }
-        (Some(now), None) if now > 0 => format!("; recovery would replay {now} ms of log now"),
-        _ => String::new(),
-    }
-}
-
-/// What a disk does that hangs.
-fn writes_nothing(ms: u64) -> String {
-    format!("has written nothing for {:.1} s", ms as f64 / 1e3)
-}
-
-fn partitions_text(count: usize) -> String {
-    if count == 1 { "1 partition".into() } else { format!("{count} partitions") }
-}
-
-fn have(count: usize) -> &'static str {
-    if count == 1 { "has" } else { "have" }
-}
-
-/// Bytes as people read them.
-pub fn size(bytes: u64) -> String {
-    let units = [(1u64 << 40, "TB"), (1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB")];
-    match units.iter().find(|(unit, _)| bytes >= *unit) {
-        Some((unit, name)) => format!("{:.1} {name}", bytes as f64 / *unit as f64),
-        None => format!("{bytes} bytes"),
     }
 }
 
