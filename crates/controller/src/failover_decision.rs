@@ -75,7 +75,7 @@ impl Sealing {
     }
 
     /// How long the disk of this primary has written nothing although it had to.
-    fn hung_for(&self, record: &PartitionRecord, now: Now) -> Option<Micros> {
+    pub(crate) fn hung_for(&self, record: &PartitionRecord, now: Now) -> Option<Micros> {
         let writing = self.writing.get(&record.id).filter(|writing| writing.primary == record.primary)?;
         Some(now.mono.since(writing.since))
     }

@@ -8,6 +8,7 @@ use types::config::{Cause, PartitionRecord, PreviousTerm};
 use types::{Epoch, Finding, LogKind, Lsn, NodeId, PartitionId, Position, Rules, Term};
 use understudy_controller::Settings;
 use wire::Message;
+use wire::control::{AdminCommand, ClusterStatus};
 
 fn without(finding: Finding) -> Settings {
     let rules = Rules::without(finding).expect("tests are built with mutants");
@@ -131,6 +132,29 @@ fn pr300_a_primary_whose_disk_hangs_is_waited_for_as_long_as_one_that_is_silent(
     assert!(record.primary.node != NodeId(1) && record.lossy, "{record:?}");
     assert_eq!(hangs(Settings::default(), true).primary.node, NodeId(1), "its disk is slow");
     assert_eq!(hangs(without(Finding::Pr300), false).primary.node, NodeId(1), "without the rule");
+}
+
+#[test]
+fn pr300_status_says_that_a_primarys_disk_hangs_and_for_how_long() {
+    let mut world = World::with(1, Settings::default());
+    world.with_table(3, table("t", "local", LogKind::Disk, None, 1));
+    let hung = |world: &mut World| {
+        let id = world.admin(AdminCommand::Status);
+        let answer = world.answered(id).cloned().expect("is answered").expect("is told");
+        serde_json::from_str::<ClusterStatus>(&answer).expect("is JSON").hung
+    };
+    let led = world.nodes.get_mut(&NodeId(1)).unwrap();
+    led.ends.insert(PartitionId(64), Position::new(Term(1), Lsn(3)));
+    led.durable = Lsn(1);
+    world.pass(900);
+    assert_eq!(hung(&mut world), [], "any disk may take a moment");
+    world.pass(600);
+    let told = hung(&mut world);
+    assert_eq!((told.len(), told[0].partition, told[0].primary.node), (1, PartitionId(64), NodeId(1)));
+    assert!((1_400..=1_500).contains(&told[0].ms), "{told:?}");
+    world.nodes.get_mut(&NodeId(1)).unwrap().durable = Lsn(3);
+    world.pass(100);
+    assert_eq!(hung(&mut world), []);
 }
 
 #[test]

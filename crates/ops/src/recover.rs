@@ -88,7 +88,7 @@ mod tests {
     }
 
     fn said(nodes: Vec<(NodeStatus, u64)>, wanted: Option<u32>) -> String {
-        let status = ClusterStatus { nodes, partitions: Vec::new() };
+        let status = ClusterStatus { nodes, ..ClusterStatus::default() };
         risk(&status, P, wanted.map(NodeId))
     }
 

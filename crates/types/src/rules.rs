@@ -176,6 +176,8 @@ rules! {
         "A primary that acknowledgements rest on is waited for although its disk hangs.";
     Pr301 "PR-301" what_is_held_back_is_moved:
         "A damaged replica's log keeps the node's log full.";
+    Pr330 "PR-330" pages_name_their_point:
+        "A backup's later pages are of the newest state, and not of the one that it names.";
     Le01 "LE-01" flushes_name_their_own_position: "A flush names the entry behind the last one that it holds.";
     Le02 "LE-02" persisted_is_what_was_flushed:
         "`persisted` is told to be what is published when a flush ends, not what it began with.";

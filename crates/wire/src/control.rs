@@ -537,4 +537,18 @@ pub struct ClusterStatus {
     pub nodes: Vec<(NodeStatus, u64)>,
     /// The records of all partitions.
     pub partitions: Vec<PartitionRecord>,
+    /// Primaries on whose disk acknowledgements rest, and whose log's disk has hung for a second or more.
+    #[serde(default)]
+    pub hung: Vec<HungDisk>,
+}
+
+/// A primary that serves while its log's disk hangs (PR-300).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct HungDisk {
+    /// The partition that it leads.
+    pub partition: PartitionId,
+    /// Who leads.
+    pub primary: Member,
+    /// For how long there has been something to write, and nothing was written: milliseconds.
+    pub ms: u64,
 }

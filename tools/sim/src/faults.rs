@@ -123,6 +123,8 @@ faults! {
     OldController = "old-controller";
     /// A copy of a node's disk, made while nobody used that, is started beside the node.
     Cloned = "cloned";
+    /// All copies of a partition that nobody writes are damaged, and no operator recovers it.
+    Strand = "strand";
     /// Two operators ask for what does not go together, at the same moment.
     Rivals = "rivals";
 }
@@ -140,7 +142,7 @@ impl Fault {
         let of_all = matches!(self, PowerAll | Loss | Duplication | Delay | Reorder | Break)
             || matches!(self, ControllerCrash | MetaDown | MetaSlow | MetaLost | MetaStale | TwoLead)
             || matches!(self, MetaFull | MetaSyncFails | RecordsLost | Switchover | Drain | Alter | Rivals)
-            || self == OldController;
+            || matches!(self, OldController | Fault::Strand);
         !of_all
     }
 
@@ -171,6 +173,7 @@ impl Fault {
         use Fault::{FewLogFiles, GiveUp, GoBack, LogCut, MetaFull, MetaSyncFails};
         matches!(self, ReadFails | FewLogFiles | LogCut | MetaFull | MetaSyncFails)
             || matches!(self, GiveUp | GoBack | RecordsLost | Rivals | OldController | Cloned)
+            || self == Fault::Strand
     }
 
     /// True if a process forgets what was in its memory.

@@ -15,6 +15,7 @@
 //! | planted bugs and the seeds that find them | [`plants`] |
 //! | runs and their figures | [`outcome`], [`summary`] |
 
+pub mod backup_client;
 pub mod call_client;
 pub mod check;
 pub mod client;

@@ -350,7 +350,7 @@ mod tests {
     fn a_discarded_tail_is_listed_no_more_once_its_node_can_say_so() {
         let reported = [tail(1, "kept"), tail(1, "discarded"), tail(2, "away")];
         let nodes = vec![(node(1, vec![tail(1, "kept")]), 50), (node(2, Vec::new()), 60_000)];
-        let mut status = ClusterStatus { nodes, partitions: Vec::new() };
+        let mut status = ClusterStatus { nodes, ..ClusterStatus::default() };
         let files = |status: &ClusterStatus| -> Vec<String> {
             known_tails(status, reported.iter().cloned()).into_iter().map(|tail| tail.file).collect()
         };

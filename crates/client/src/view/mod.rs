@@ -8,3 +8,4 @@ pub mod overview;
 pub mod replay;
 pub mod survive;
 pub mod transactions;
+mod words;

@@ -4,11 +4,13 @@
 
 use super::replay::Estimates;
 use super::survive;
+pub use super::words::size;
+use super::words::{have, partitions_text, replay_words, writes_nothing};
 use crate::route::Map;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Member, NodeId, NodeRecord, PartitionRecord, TableRecord};
-use wire::control::{ClusterStatus, DirectoryStatus, Failback, NodeStatus, ReplicaStatus, Role};
+use wire::control::{ClusterStatus, DirectoryStatus, Failback, HungDisk, NodeStatus, ReplicaStatus, Role};
 
 /// Everything.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -107,6 +109,9 @@ pub struct PartitionLine {
     pub replicas: Vec<ReplicaLine>,
     /// What the primary waits for, or empty.
     pub waits: String,
+    /// For how long the primary's disk has hung, milliseconds, where acknowledgements rest on it; 0: it does
+    /// not.
+    pub disk_hangs_ms: u64,
     /// Milliseconds of this partition's log that a failover would replay now, as estimated.
     pub replay_ms: Option<u64>,
 }
@@ -161,7 +166,8 @@ pub fn overview(map: &Map, status: &ClusterStatus) -> Overview {
             records.insert(record.id, record.clone());
         }
     }
-    let mut look = Look { reports, records, estimates: Estimates::default() };
+    let hung = status.hung.iter().map(|hung| (hung.partition, *hung)).collect();
+    let mut look = Look { reports, records, hung, estimates: Estimates::default() };
     let tables: Vec<&TableRecord> = map.owners().map(|table| table.as_ref()).collect();
     look.estimate(&tables);
     let name = |record: &PartitionRecord| {
@@ -191,6 +197,7 @@ impl PartitionLine {
     fn is_well(&self, factor: usize) -> bool {
         let silent = |replica: &ReplicaLine| !replica.heard;
         self.state == "serving"
+            && self.disk_hangs_ms == 0
             && self.waits.is_empty()
             && self.in_sync.len() >= factor
             && self.catching_up.is_empty()
@@ -215,6 +222,7 @@ impl NodeLine {
 struct Look<'a> {
     reports: BTreeMap<NodeId, (&'a NodeStatus, u64)>,
     records: BTreeMap<types::PartitionId, PartitionRecord>,
+    hung: BTreeMap<types::PartitionId, HungDisk>,
     estimates: Estimates,
 }
 
@@ -243,6 +251,11 @@ impl Look<'_> {
     /// The primary's own view of its partition.
     fn lead(&self, record: &PartitionRecord) -> Option<&ReplicaStatus> {
         self.replica(&record.primary, record).filter(|_| self.is_live(record.primary.node))
+    }
+
+    /// Its primary's disk, if that hangs.
+    fn hung(&self, record: &PartitionRecord) -> Option<&HungDisk> {
+        self.hung.get(&record.id).filter(|hung| hung.primary == record.primary)
     }
 
     fn node(&self, node: &types::NodeRecord) -> NodeLine {
@@ -307,6 +320,7 @@ impl Look<'_> {
             }
         });
         let nodes = |members: &[Member]| members.iter().map(|member| member.node.0).collect();
+        let hung_ms = self.hung(record).map_or(0, |hung| hung.ms);
         PartitionLine {
             partition: record.id.0,
             table,
@@ -317,7 +331,11 @@ impl Look<'_> {
             catching_up: nodes(&record.catching_up),
             committed: lead.map_or(0, |lead| lead.committed.0),
             replicas: replicas.collect(),
-            waits: lead.map(|lead| lead.waits.clone()).unwrap_or_default(),
+            waits: match (lead.map(|lead| lead.waits.clone()).unwrap_or_default(), hung_ms) {
+                (waits, 1..) if waits.is_empty() => format!("its disk, which {}", writes_nothing(hung_ms)),
+                (waits, _) => waits,
+            },
+            disk_hangs_ms: hung_ms,
             replay_ms: self.estimates.partition(record.id).map(|micros| micros.div_ceil(1000)),
         }
     }
@@ -421,38 +439,16 @@ impl Look<'_> {
         if without > 0 {
             said.push(format!("{} {} no serving primary", partitions_text(without), have(without)));
         }
+        let mut disks: BTreeMap<NodeId, (usize, u64)> = BTreeMap::new();
+        for hung in records.iter().filter_map(|record| self.hung(record)) {
+            let (count, ms) = disks.entry(hung.primary.node).or_default();
+            (*count, *ms) = (*count + 1, hung.ms.max(*ms));
+        }
+        for (node, (count, ms)) in disks {
+            let (leads, long) = (partitions_text(count), writes_nothing(ms));
+            said.push(format!("the disk of {node}, which leads {leads}, {long}"));
+        }
         said
-    }
-}
-
-/// What a failover would replay, where there is something to say.
-fn replay_words(table: &TableRecord, replay_ms: Option<u64>) -> String {
-    match (replay_ms, table.failover_target_ms) {
-        (Some(now), Some(target)) => {
-            format!("; recovery would replay {now} ms of log now (target {target} ms)")
-        }
-        (None, Some(target)) => {
-            format!("; what recovery would replay is not measured yet (target {target} ms)")
-        }
-        (Some(now), None) if now > 0 => format!("; recovery would replay {now} ms of log now"),
-        _ => String::new(),
-    }
-}
-
-fn partitions_text(count: usize) -> String {
-    if count == 1 { "1 partition".into() } else { format!("{count} partitions") }
-}
-
-fn have(count: usize) -> &'static str {
-    if count == 1 { "has" } else { "have" }
-}
-
-/// Bytes as people read them.
-pub fn size(bytes: u64) -> String {
-    let units = [(1u64 << 40, "TB"), (1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB")];
-    match units.iter().find(|(unit, _)| bytes >= *unit) {
-        Some((unit, name)) => format!("{:.1} {name}", bytes as f64 / *unit as f64),
-        None => format!("{bytes} bytes"),
     }
 }
 
@@ -539,7 +535,7 @@ pub(super) mod tests {
             let age = if silent == Some(id) { 60_000 } else { 100 };
             (NodeStatus { member: member(id), replicas, ..NodeStatus::default() }, age)
         };
-        ClusterStatus { nodes: [1, 2, 3].map(node).to_vec(), partitions: Vec::new() }
+        ClusterStatus { nodes: [1, 2, 3].map(node).to_vec(), ..ClusterStatus::default() }
     }
 
     #[test]
@@ -574,6 +570,20 @@ pub(super) mod tests {
             words.contains("2 of 3 copies in sync; n3 is catching up in 1 partition (3.0 MB)"),
             "{words}"
         );
+    }
+
+    #[test]
+    fn pr300_a_primary_whose_disk_hangs_is_told() {
+        let records = [record(64, &[1, 2, 3], &[]), record(65, &[2, 3, 1], &[])];
+        let hung = |node| HungDisk { partition: PartitionId(64), primary: member(node), ms: 2_340 };
+        let seen = |hung| overview(&map(&records), &ClusterStatus { hung, ..status(&records, 0, None) });
+        let told = seen(vec![hung(1)]);
+        let what = "the disk of n1, which leads 1 partition, has written nothing for 2.3 s";
+        assert!(told.tables[0].words.ends_with(what) && told.tables[0].stopped, "{}", told.tables[0].words);
+        assert_eq!(told.partitions[0].disk_hangs_ms, 2_340);
+        assert_eq!(told.partitions[0].waits, "its disk, which has written nothing for 2.3 s");
+        assert_eq!(told.notable_partitions().map(|line| line.partition).collect::<Vec<_>>(), [64]);
+        assert_eq!(seen(vec![hung(2)]), seen(Vec::new()), "it led before");
     }
 
     #[test]

@@ -13,9 +13,9 @@ use crate::api::ConnId;
 use crate::controller::Controller;
 use std::collections::VecDeque;
 use tables::Creation;
-use types::{Holds, Micros, NodeId, Now, PartitionId};
+use types::{Holds, NodeId, Now, PartitionId, PartitionRecord};
 use wire::RecordText;
-use wire::control::{Admin, AdminAnswer, AdminCommand, AlterTable, ClusterStatus, CreateTable};
+use wire::control::{Admin, AdminAnswer, AdminCommand, AlterTable, ClusterStatus, CreateTable, HungDisk};
 
 /// The answer to an operator: JSON, or an exit status with a sentence.
 pub(crate) type Answer = Result<String, (u8, String)>;
@@ -30,6 +30,9 @@ const NOT_FOUND: u8 = 3;
 const UNREACHABLE: u8 = 4;
 /// It would not be safe.
 const REFUSED: u8 = 5;
+
+/// A disk that has written nothing for so long, milliseconds, is shown: what is due comes within a few.
+const HUNG_MS: u64 = 1_000;
 
 /// What an operator's transaction is a step of.
 #[derive(Clone, PartialEq, Debug)]
@@ -103,7 +106,7 @@ impl Controller {
                 self.send_whole(conn);
                 Some(Ok("{}".into()))
             }
-            AdminCommand::Status => Some(Ok(RecordText::new(&self.cluster_status(now.mono)).0)),
+            AdminCommand::Status => Some(Ok(RecordText::new(&self.cluster_status(now)).0)),
             AdminCommand::Failovers => {
                 Some(Ok(RecordText::new(&self.records.failovers().collect::<Vec<_>>()).0))
             }
@@ -164,10 +167,18 @@ impl Controller {
         self.send(conn, AdminAnswer { id, result });
     }
 
-    fn cluster_status(&self, now: Micros) -> ClusterStatus {
+    fn cluster_status(&self, now: Now) -> ClusterStatus {
         let nodes = self.failure_detector.nodes().filter_map(|heard| heard.status.clone());
-        let nodes = nodes.map(|(status, at)| (status, now.since(at).as_millis())).collect();
-        ClusterStatus { nodes, partitions: self.records.partitions().cloned().collect() }
+        let nodes = nodes.map(|(status, at)| (status, now.mono.since(at).as_millis())).collect();
+        let hangs = |record: &PartitionRecord| {
+            let ms = self.sealing.hung_for(record, now)?.as_millis();
+            (ms >= HUNG_MS).then_some(HungDisk { partition: record.id, primary: record.primary, ms })
+        };
+        ClusterStatus {
+            nodes,
+            partitions: self.records.partitions().cloned().collect(),
+            hung: self.records.partitions().filter_map(hangs).collect(),
+        }
     }
 
     fn wait(&mut self, now: Now, conn: ConnId, id: u64, wait_for: AdminWait) -> Option<Answer> {

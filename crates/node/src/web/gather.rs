@@ -178,7 +178,7 @@ impl Gather {
             let status = seen.status.clone()?;
             Some((status, age(seen).max(heard_by_others(*node).unwrap_or(0))))
         });
-        ClusterStatus { nodes: nodes.collect(), partitions: Vec::new() }
+        ClusterStatus { nodes: nodes.collect(), ..ClusterStatus::default() }
     }
 
     /// The last minutes of all nodes together. The running second is left out: not every node has told it.

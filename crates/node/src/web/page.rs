@@ -191,6 +191,7 @@ mod tests {
             catching_up: vec![3],
             committed: 12_300,
             replicas: vec![replica(1, "primary"), replica(2, "in sync"), replica(3, "catching up")],
+            disk_hangs_ms: 0,
             replay_ms: None,
             waits: EVIL.into(),
         };

@@ -5,14 +5,12 @@ use super::rate::Rate;
 use crate::failure::Failure;
 use bytes::Bytes;
 use client::{Client, ClientError, FailKind, LaneId, Table, Ticket};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use replica::SnapshotPages;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use types::{Micros, PartitionId, Position};
-use wire::request::ReadSnapshot;
+use types::{Micros, PartitionId, Position, Rules};
 use wire::{Body, Op};
 
-/// Streams that are read at once.
-const MAX_STREAMS_READ: usize = 4;
 /// Rows of a page.
 const ROWS: u32 = 2_000;
 /// How often the states are asked to be kept: replicas keep them for ten seconds.
@@ -66,10 +64,7 @@ pub struct Pages<'a> {
     at: &'a BTreeMap<PartitionId, Position>,
     lane: LaneId,
     keeping: LaneId,
-    /// Streams that are not begun.
-    left: VecDeque<usize>,
-    /// Where streams go on.
-    ready: VecDeque<(usize, Bytes)>,
+    pages: SnapshotPages,
     flying: BTreeMap<Ticket, usize>,
     kept_at: Instant,
     rate: Rate,
@@ -84,6 +79,7 @@ impl<'a> Pages<'a> {
         bytes_per_second: u64,
     ) -> Pages<'a> {
         let (lane, keeping) = (client.new_lane(), client.new_lane());
+        let wanted = streams.iter().map(|stream| (stream.partition, at[&stream.partition])).collect();
         Pages {
             client,
             parts,
@@ -91,8 +87,7 @@ impl<'a> Pages<'a> {
             at,
             lane,
             keeping,
-            left: (0..streams.len()).collect(),
-            ready: VecDeque::new(),
+            pages: SnapshotPages::new(wanted, ROWS, Rules::ALL),
             flying: BTreeMap::new(),
             kept_at: Instant::now(),
             rate: Rate::new(bytes_per_second),
@@ -102,20 +97,15 @@ impl<'a> Pages<'a> {
     /// Reads everything into `sink`.
     pub fn read(&mut self, sink: &mut dyn Sink) -> Result<(), Stop> {
         loop {
-            while self.flying.len() + self.ready.len() < MAX_STREAMS_READ
-                && let Some(stream) = self.left.pop_front()
-            {
-                self.ready.push_back((stream, Bytes::new()));
-            }
-            if self.flying.is_empty() && self.ready.is_empty() {
+            if self.pages.is_done() {
                 return Ok(());
             }
             self.keep();
             let wait = self.rate.wait();
             while wait.is_zero()
-                && let Some((stream, from)) = self.ready.pop_front()
+                && let Some((stream, op)) = self.pages.next_ask()
             {
-                self.ask(stream, from);
+                self.ask(stream, op);
             }
             let wait = if self.flying.is_empty() { wait.min(KEEP_EVERY) } else { KEEP_EVERY };
             for completed in self.client.poll(wait.min(Duration::from_millis(200)))? {
@@ -129,10 +119,8 @@ impl<'a> Pages<'a> {
         }
     }
 
-    fn ask(&mut self, stream: usize, from: Bytes) {
+    fn ask(&mut self, stream: usize, op: Op) {
         let Stream { partition, table } = &self.streams[stream];
-        let at = ReadSnapshot::At(self.at[partition]);
-        let op = Op::Scan { from, to: Bytes::new(), limit: ROWS, at };
         let deadline = Micros(self.client.timeout().as_micros() as u64);
         let call = table.call(*partition, op).within(deadline);
         self.flying.insert(self.client.submit(self.lane, call), stream);
@@ -145,16 +133,11 @@ impl<'a> Pages<'a> {
         more: bool,
         sink: &mut dyn Sink,
     ) -> Result<(), Stop> {
-        // The smallest key above the last one.
-        let next = rows.last().filter(|_| more).map(|(last, ..)| Bytes::from([last, &[0u8][..]].concat()));
-        if next.is_none() && more {
-            return Err(ClientError::Protocol("a page without rows says that there are more".into()).into());
-        }
+        let all = self.pages.heard(stream, &rows, more).map_err(|why| ClientError::Protocol(why.into()))?;
         self.rate.add(rows.iter().map(|(key, _, value)| (key.len() + value.len()) as u64).sum());
         sink.rows(stream, rows.into_iter().map(|(key, _, value)| (key, value)).collect())?;
-        match next {
-            Some(next) => self.ready.push_back((stream, next)),
-            None => sink.end(stream)?,
+        if all {
+            sink.end(stream)?;
         }
         Ok(())
     }
@@ -166,10 +149,7 @@ impl<'a> Pages<'a> {
             return;
         }
         self.kept_at = Instant::now();
-        let ready = self.ready.iter().map(|(stream, _)| *stream);
-        let streams = self.left.iter().copied().chain(ready).chain(self.flying.values().copied());
-        let unread: BTreeSet<PartitionId> = streams.map(|stream| self.streams[stream].partition).collect();
-        for partition in unread {
+        for partition in self.pages.unread() {
             hold(self.client, self.keeping, self.parts, partition, self.at[&partition], KEEP_EVERY);
         }
     }

@@ -222,7 +222,7 @@ fn seen(catalog: &Catalog) -> Seen {
         ..NodeStatus::default()
     };
     let nodes = vec![(status(1), 10), (status(2), 20), (status(3), 60_000)];
-    Seen { map, status: ClusterStatus { nodes, partitions: Vec::new() }, failovers: vec![failover()] }
+    Seen { map, status: ClusterStatus { nodes, ..ClusterStatus::default() }, failovers: vec![failover()] }
 }
 
 struct Once(Option<Vec<Vec<Kept>>>);

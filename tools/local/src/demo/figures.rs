@@ -127,7 +127,7 @@ mod tests {
             (NodeStatus { member, fsyncs: *fsyncs, commits: *commits, ..NodeStatus::default() }, *age)
         };
         let nodes = nodes.iter().map(status).collect();
-        Sample { at, status: ClusterStatus { nodes, partitions: Vec::new() } }
+        Sample { at, status: ClusterStatus { nodes, ..ClusterStatus::default() } }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Histories each of which breaks one promise: the checker of that one rejects it, and no other does.
 
+use super::backups::{Backup, Restored};
 use super::cluster_snapshots::CompleteSnapshot;
 use super::effects::ReportedLoss;
 use super::epochs::tests::{member, record};
@@ -114,6 +115,29 @@ fn pr80_a_cluster_snapshot_without_what_was_acknowledged_before_it() {
     checks.cluster_snapshots(100, &[taken], &all);
     assert_eq!(checks.violations().len(), 1);
     assert_eq!(checks.violations()[0].id, "PR-80");
+}
+
+/// What checkers of backups say that have seen a log of two puts to `a`, of one that took a backup at the
+/// first with these rows, and of what came of its restoration.
+fn backed_up(rows: &[(&str, u64, u64)], restored: &[(&str, u64)]) -> Vec<String> {
+    let (mut checks, _) = of_log(&["a", "a"]);
+    let rows = rows.iter().map(|(key, lsn, value)| (key.to_string(), Lsn(*lsn), *value)).collect();
+    let made = Backup { began: 5, at: [(P, at(1, 1))].into(), rows: [(P, rows)].into() };
+    let found = restored.iter().map(|(key, value)| (key.to_string(), *value)).collect();
+    let restored = Restored { into: vec![P], wanted: [("b".to_string(), 1)].into(), found };
+    let all = [put("a", 1, (1, 10)), put("a", 2, (20, 30))];
+    checks.cluster_snapshots(100, &[made.cluster_snapshot()], &all);
+    checks.backups(100, &[made], &[restored]);
+    broken(checks, &all, &[], &[])
+}
+
+#[test]
+fn pr330_a_backup_of_another_state_than_it_names_and_a_restoration_of_another_one() {
+    assert_eq!(backed_up(&[("a", 1, 1)], &[("b", 1)]), [""; 0]);
+    assert_eq!(backed_up(&[("a", 2, 2)], &[("b", 1)]), ["PR-330"], "a row of a later page");
+    assert_eq!(backed_up(&[], &[("b", 1)]), ["PR-330"], "a row is missing");
+    assert_eq!(backed_up(&[("a", 1, 1)], &[("b", 2)]), ["PR-330"], "another row was put");
+    assert_eq!(backed_up(&[("a", 1, 1)], &[]), ["PR-330"], "an acknowledged row is gone");
 }
 
 #[test]

@@ -9,6 +9,7 @@
 //! | `survival` | I1: acknowledged commits |
 //! | `ends` | F04: what the dead had |
 //! | `availability` | I13: what could be served is served soon |
+//! | `backups` | PR-330: backups, and what is restored from them |
 //! | `agree` | I3, I6: commits and states of replicas |
 //! | `storage` | I12, R10: what was durable |
 //! | `requests` | R12: one answer |
@@ -33,6 +34,7 @@
 pub mod agree;
 pub mod aside;
 pub mod availability;
+pub mod backups;
 pub mod batches;
 pub mod calls;
 pub mod catalog;
@@ -262,6 +264,28 @@ impl Checks {
         let wrong = taken.iter().find_map(|taken| cluster_snapshots::check(taken, operations, &counts).err());
         if let Some(sentence) = wrong {
             self.fault("PR-80", now, sentence);
+        }
+    }
+
+    /// Looks at backups and at what was restored from them. Where a failover may have lost something, what is
+    /// committed no more may be in a backup, and missing in what was restored.
+    pub fn backups(&mut self, now: u64, made: &[backups::Backup], restored: &[backups::Restored]) {
+        let sound = |partition: PartitionId| self.survival.lossy(partition).is_none();
+        let tip = |partition: PartitionId| self.tips.get(&partition).copied().filter(|_| sound(partition));
+        // A position is told with the configuration in which it was; entries have its term.
+        let entry_at = |(partition, told): (&PartitionId, &Position)| {
+            let term = self.epochs.terms(*partition).get(&told.term.began()).copied();
+            (*partition, Position::new(term.unwrap_or(told.term), told.lsn))
+        };
+        let made = made
+            .iter()
+            .map(|made| backups::Backup { at: made.at.iter().map(entry_at).collect(), ..made.clone() });
+        let wrong = made.into_iter().find_map(|made| backups::check(&made, &self.lineage, &tip).err());
+        let whole = |restored: &&backups::Restored| restored.into.iter().all(|id| sound(*id));
+        let restored = restored.iter().filter(whole);
+        let wrong = wrong.or_else(|| restored.into_iter().find_map(|one| backups::check_restored(one).err()));
+        if let Some(sentence) = wrong {
+            self.fault("PR-330", now, sentence);
         }
     }
 

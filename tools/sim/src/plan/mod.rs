@@ -1,11 +1,13 @@
 //! What a seed is made of: nodes, tables, policies, and which faults are switched on.
 
+pub mod backups;
 pub mod calls;
 pub mod copies;
 pub mod databases;
 pub mod flushes;
 pub mod own;
 pub mod profiles;
+pub mod stranded;
 pub mod transactions;
 pub mod wide;
 pub mod workload;
@@ -62,6 +64,10 @@ pub enum Part {
     Manager,
     /// It is a database that commits write.
     Written,
+    /// It is a table that backups are restored into, and nobody else writes.
+    Restored,
+    /// It is a table that nobody writes, and that an operator would have to recover.
+    Stranded,
 }
 
 impl TablePlan {
@@ -128,6 +134,8 @@ pub struct RunPlan {
     pub own: OwnFaults,
     /// When engines are written to disk.
     pub flushes: FlushPlan,
+    /// Logs have little room.
+    pub small_logs: bool,
     /// Procedures of the database.
     pub calls: Option<CallPlan>,
 }
@@ -190,6 +198,7 @@ impl RunPlan {
             directories: !biased && [1, 3, 9, 14].contains(&(seed % 17)),
             own: if biased { OwnFaults::default() } else { OwnFaults::new(seed) },
             flushes: if biased { FlushPlan::BY_LOT } else { FlushPlan::new(seed) },
+            small_logs: false,
             calls: None,
         };
         match profile {
@@ -206,6 +215,12 @@ impl RunPlan {
         }
         if transactions::has_transactions(seed) {
             self.add_transactions(seed, transactions::has_spread(seed));
+        }
+        if backups::has_backups(seed) {
+            self.add_backups();
+        }
+        if stranded::has_stranded(seed) {
+            self.add_stranded();
         }
         let mut engines = Stream::new(seed, Concern::Engines, 0);
         if engines.chance(300) {
@@ -276,6 +291,24 @@ impl RunPlan {
         let drawn = table(&mut random, 0, self.nodes);
         self.tables.push(TablePlan { name: "bank".into(), partitions: 1, database: true, ..drawn });
         self.workload.table_clients = random.between(2, 4) as u32;
+    }
+
+    /// A table beside the others, for something special. What is acknowledged there rests on disks.
+    fn table_of_its_own(&self, name: &str, part: Part) -> TablePlan {
+        TablePlan {
+            name: name.into(),
+            policy: "durable",
+            log: LogKind::Disk,
+            factor: 3.min(self.nodes as u8),
+            min_in_sync: 1,
+            available: false,
+            cold: None,
+            lsm: false,
+            database: false,
+            part,
+            ship: Ship::Effects,
+            partitions: 1,
+        }
     }
 
     /// The settings of a process of a node: with what it has for procedures.

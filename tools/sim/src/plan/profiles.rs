@@ -17,7 +17,7 @@ use types::{Finding, LogKind};
 
 /// What takes so many things at once that a seed shows it which was drawn with all that seeds have: the plan
 /// is that seed's own.
-pub const AS_DRAWN: [Finding; 6] = [Pr280, Pr281, Pr282, Pr283, Pr284, Pr301];
+pub const AS_DRAWN: [Finding; 5] = [Pr280, Pr281, Pr282, Pr283, Pr284];
 
 /// Biases a plan towards what brings this finding to light.
 pub fn bias(plan: &mut RunPlan, finding: Finding, seed: u64, random: &mut Stream) {
@@ -48,6 +48,12 @@ pub fn bias(plan: &mut RunPlan, finding: Finding, seed: u64, random: &mut Stream
             table.partitions = 1;
         }
         table.lsm = profile.trees;
+    }
+    if finding == Pr301 {
+        plan.add_stranded();
+    }
+    if profile.backups {
+        plan.add_backups();
     }
     if profile.transactions {
         plan.add_transactions(seed, finding == Pr170);
@@ -114,6 +120,8 @@ struct Profile {
     ships: bool,
     /// Points over all partitions are taken.
     cluster_snapshots: bool,
+    /// Backups are made and restored.
+    backups: bool,
     /// There are indexes.
     indexes: bool,
     /// Rows are loaded in bulk.
@@ -159,6 +167,7 @@ const fn usual(finding: Finding, always: &'static [Fault], perhaps: &'static [Fa
         think_ms: (400, 1_000),
         ships: false,
         cluster_snapshots: false,
+        backups: false,
         indexes: false,
         loads: false,
         jobs: false,
@@ -387,6 +396,8 @@ const PROFILES: [Profile; Finding::ALL.len() - AS_DRAWN.len()] = [
         recoverable: 1_000,
         ..usual(Pr300, &[SlowDisk], &[Crash, Isolate])
     },
+    Profile { recoverable: 1_000, ..crowded(usual(Pr301, &[Strand], &[Crash, Isolate, SlowDisk])) },
+    Profile { backups: true, ..usual(Pr330, &[SlowDisk], &[Crash, Clog]) },
     trees(usual(Le01, &[Crash, Power], &[Restart, SlowDisk])),
     trees(crowded(usual(Le02, &[StuckDisk, Crash], &[Power, Pause]))),
     Profile { cluster_snapshots: true, ..trees(crowded(usual(Le03, &[SlowDisk, Pause], &[Crash, Clog]))) },

@@ -14,6 +14,8 @@ pub struct WorkloadPlan {
     pub indexes: bool,
     /// Points over all partitions are taken meanwhile.
     pub cluster_snapshots: bool,
+    /// Backups are made and restored meanwhile.
+    pub backups: bool,
     /// The number of copies is changed meanwhile.
     pub factors: bool,
     /// Rows are loaded in bulk.
@@ -43,6 +45,7 @@ impl WorkloadPlan {
             operations,
             indexes: Stream::new(seed, Concern::Shape, 3).chance(350),
             cluster_snapshots: !biased && seed % 11 == 4,
+            backups: false,
             factors: !biased && [7, 8, 12, 15].contains(&(seed % 19)),
             loads: !biased && seed % 6 == 1,
             jobs: !biased && [1, 6].contains(&(seed % 7)),

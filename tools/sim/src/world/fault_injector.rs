@@ -90,6 +90,7 @@ impl World {
             | Fault::Cloned
             | Fault::RecordsLost
             | Fault::Rivals
+            | Fault::Strand
             | Fault::MetaFull
             | Fault::MetaSyncFails => unreachable!("{fault} has a rhythm of its own"),
         }

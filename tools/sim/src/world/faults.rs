@@ -12,6 +12,7 @@ pub(super) struct Faults {
     own: Stream,
     returns: Stream,
     cloned: Option<ClonedDisk>,
+    stranded: Option<PartitionId>,
     online: Stream,
     indexes: Stream,
     /// The operator who goes on without the node that has everything.
@@ -28,6 +29,7 @@ impl Faults {
             own: Stream::new(seed, Concern::OwnFaults, 1),
             returns: Stream::new(seed, Concern::OwnFaults, 2),
             cloned: None,
+            stranded: None,
             online: Stream::new(seed, Concern::Workload, (1 << 32) + 1),
             indexes: Stream::new(seed, Concern::Workload, 1 << 32),
             forced: Forced::new(Stream::new(seed, Concern::Operator, 1)),
@@ -53,6 +55,16 @@ impl Faults {
     /// The copy of a node's disk, if there is one.
     pub fn cloned(&mut self) -> &mut Option<ClonedDisk> {
         &mut self.cloned
+    }
+
+    /// The partition that an operator has to recover, if there is one.
+    pub fn stranded(&mut self) -> &mut Option<PartitionId> {
+        &mut self.stranded
+    }
+
+    /// True if it is this one.
+    pub fn is_stranded(&self, partition: PartitionId) -> bool {
+        self.stranded == Some(partition)
     }
 
     /// How many copies and nodes are wanted.

@@ -170,6 +170,7 @@ impl World {
     /// A replica stops because of damage.
     pub(super) fn show_damage(&mut self, node: u32, id: PartitionId, reason: &str) {
         self.trace.note(self.now(), format_args!("n{node} p{} is damaged: {reason}", id.0));
+        let stranded = self.is_stranded(id);
         let machine = self.machine_mut(node);
         // A sync that fails under a log ends the process, and under an engine's files this replica.
         let (_, failed) = machine.disk.syncs();
@@ -183,7 +184,7 @@ impl World {
         let unsteady = self.plan.calls.is_some_and(|calls| calls.unsteady.is_some());
         let faulted = match reason.starts_with("F21") {
             true => unsteady,
-            false => faulted || trouble.has_failed() || no_room,
+            false => faulted || trouble.has_failed() || no_room || stranded,
         };
         if !faulted {
             let sentence = format!("n{node} {id}: nothing was harmed, and yet: {reason}");
@@ -456,7 +457,8 @@ impl World {
             let unsynced = machine.disk.syncs().1 > 0 && machine.member() == Some(*member);
             machine.health.is_impaired() && (machine.has_ended(member) || finds()) || unsynced && finds()
         };
-        if record.in_sync.iter().all(faulted) || self.has_no_whole_log(record) {
+        let stranded = self.is_stranded(record.id);
+        if stranded || record.in_sync.iter().all(faulted) || self.has_no_whole_log(record) {
             return true;
         }
         let present = |member: &types::Member| self.machine(member.node.0).member();

@@ -8,6 +8,7 @@ use crate::node::{
     FIRST, Heard, Links, Logs, Machine, Process, Reports, SECOND, SecondDirectory, Storage, Turn, Watched,
     lease_manager,
 };
+use crate::plan::RunPlan;
 use driver::directories::{self, Candidate, STEP_BYTES};
 use driver::recovery::{self, InLog, OpenEngine, Reopened};
 use driver::tail_file::TailFile;
@@ -38,9 +39,10 @@ pub(super) enum End {
 /// Bytes of log that are read at a time while it is replayed.
 const REPLAY_BYTES: usize = 64 << 10;
 
-/// The log's layout: small, so that its limits are met.
-fn log_options(rules: Rules) -> wal::Options {
-    wal::Options { segment_bytes: 64 << 10, max_bytes: 1 << 20, keep_bytes: 8 << 10, spares: 1, rules }
+/// The log's layout: small, so that its limits are met; where it is to be full soon, smaller.
+fn log_options(rules: Rules, plan: &RunPlan) -> wal::Options {
+    let (segment_bytes, max_bytes) = if plan.small_logs { (4 << 10, 32 << 10) } else { (64 << 10, 1 << 20) };
+    wal::Options { segment_bytes, max_bytes, keep_bytes: 8 << 10, spares: 1, rules }
 }
 
 impl World {
@@ -57,9 +59,9 @@ impl World {
     fn start(&mut self, node: u32) {
         let now = self.now();
         let (rules, settings) = (self.settings.rules, self.settings.clone());
-        let keep = !rules.restarts_lead_nothing();
-        let fresh_store = self.schedule.timing().next() >> 8;
-        let flush_bytes = self.plan.flushes.log_bytes;
+        let (keep, fresh_store) = (!rules.restarts_lead_nothing(), self.schedule.timing().next() >> 8);
+        let options = log_options(rules, &self.plan);
+        let storage = Storage::new(self.plan.flushes.log_bytes, options.max_bytes);
         let machine = self.machine_mut(node);
         machine.starts.begin();
         machine.health.tell_syncs(machine.disk.syncs().1);
@@ -70,7 +72,7 @@ impl World {
         let machine = self.machine_mut(node);
         let opened =
             machine.next_member(fresh_store, keep).map_err(|error| error.to_string()).and_then(|member| {
-                let opened = Log::open(machine.disk.directory("log"), log_options(rules));
+                let opened = Log::open(machine.disk.directory("log"), options);
                 opened.map(|(log, found)| (member, log, found)).map_err(|error| error.to_string())
             });
         let (member, mut log, found) = match opened {
@@ -96,7 +98,7 @@ impl World {
             member,
             host: Host::new(member, equipped, leases),
             logs: Logs::new(log),
-            storage: Storage::new(flush_bytes, log_options(rules).max_bytes),
+            storage,
             links: Links::default(),
             clean_start: found.clean_shutdown,
             starts,
@@ -328,6 +330,7 @@ impl World {
         self.after(wait, Event::Checkpoint { node, incarnation });
         self.note_damage(node);
         self.look_at(node);
+        self.strand_again(node);
     }
 
     /// Ends a node's process.

@@ -33,6 +33,7 @@
 //! | `rebuild` | the controllers' disk is lost, and the records are made anew |
 //! | `old_controller` | a controller of before that comes back |
 //! | `clones` | copies of nodes' disks are started beside them |
+//! | `stranded` | a partition that an operator has to recover, and nobody does |
 //! | `rivals` | operators who want different things |
 //! | `online` | copies and nodes come and go |
 //! | `phases` | setting up, faults, healing, converging |
@@ -79,11 +80,13 @@ mod soundness;
 mod stage;
 mod staleness;
 mod states;
+mod stranded;
 mod tables;
 mod workload;
 
 pub use stage::Phase;
 
+use crate::check::backups::Backup;
 use crate::check::tables::told::check_numbers;
 use crate::check::{Checks, ClientAnswers};
 use crate::clock::Clock;
@@ -203,6 +206,10 @@ impl World {
         let verdict = check_numbers(self.clients.numbers());
         self.checks.expect("PR-120", now, verdict);
         self.checks.cluster_snapshots(now, self.clients.taken(), &operations);
+        let (made, restored) = self.clients.backed_up();
+        let taken: Vec<_> = made.iter().map(Backup::cluster_snapshot).collect();
+        self.checks.cluster_snapshots(now, &taken, &operations);
+        self.checks.backups(now, made, restored);
     }
 
     /// Virtual time, microseconds.

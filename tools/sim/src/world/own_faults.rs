@@ -48,6 +48,7 @@ impl World {
             Fault::GoBack => self.go_back(node, us),
             Fault::RecordsLost => self.lose_records(node),
             Fault::Rivals => self.ask_twice(),
+            Fault::Strand => self.strand(),
             Fault::Cloned => self.copy_disk(node, us),
             Fault::OldController => self.bring_back_old_controller(),
             Fault::MetaFull => {

@@ -166,6 +166,7 @@ impl World {
     /// True if a partition could be served by what is sound, whatever became of the others.
     pub(super) fn should_be_served(&self, record: &PartitionRecord) -> bool {
         self.stage.phase() != Phase::Setup
+            && !self.is_stranded(record.id)
             && self.is_shared_sound()
             && !self.is_split(record)
             && !self.waits_for_lost_disk(record)

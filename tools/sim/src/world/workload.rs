@@ -1,7 +1,9 @@
 //! All clients of a world: those that read and write single rows, and one each that takes points, loads in
 //! bulk, and runs jobs.
 
+use crate::backup_client::BackupClient;
 use crate::call_client::CallClient;
+use crate::check::backups::{Backup, Restored};
 use crate::check::calls::Asked;
 use crate::check::commits::TxnOperation;
 use crate::check::effects::ReportedLoss;
@@ -34,6 +36,7 @@ enum Which {
     Calls(usize),
     Transactions(usize),
     Recovery,
+    Backups,
 }
 
 /// What came of a reply.
@@ -59,6 +62,7 @@ pub(super) struct Workload {
     calls: Vec<CallClient>,
     /// Those of global transactions, and the recovery manager.
     transactions: (Vec<TxnClient>, RecoveryClient),
+    backups: BackupClient,
 }
 
 impl Workload {
@@ -83,6 +87,7 @@ impl Workload {
                 .filter_map(|id| CallClient::new(id, draws(4_000 + u64::from(id)), plan))
                 .collect(),
             transactions: transactions(seed, plan, rules),
+            backups: BackupClient::new(Workload::backups(plan), draws(7_000), plan, rules),
         }
     }
 
@@ -90,6 +95,11 @@ impl Workload {
     fn callers(plan: &RunPlan) -> std::ops::Range<u32> {
         let first = plan.workload.clients + 3 + plan.workload.table_clients;
         first..first + plan.calls.map_or(0, |calls| calls.clients)
+    }
+
+    /// The number of the one that makes backups: the last.
+    fn backups(plan: &RunPlan) -> u32 {
+        Workload::callers(plan).end + txn_clients(plan)
     }
 
     /// The numbers of those that a plan wants, each with how long after the first it begins, microseconds.
@@ -107,12 +117,13 @@ impl Workload {
         let calls = Workload::callers(plan).map(|id| (id, 9_000 + u64::from(id) * 1_000));
         let first = Workload::callers(plan).end;
         let transactions = (first..first + txn_clients(plan)).map(|id| (id, 9_000 + u64::from(id) * 1_000));
-        rows.chain(others).chain(tables).chain(calls).chain(transactions).collect()
+        let backups = plan.workload.backups.then(|| (Workload::backups(plan), 10_000));
+        rows.chain(others).chain(tables).chain(calls).chain(transactions).chain(backups).collect()
     }
 
     /// The numbers of all, whether a plan wants them or not.
     pub fn ids(plan: &RunPlan) -> std::ops::Range<u32> {
-        0..Workload::callers(plan).end + txn_clients(plan)
+        0..Workload::backups(plan) + u32::from(plan.workload.backups)
     }
 
     fn which(&self, id: u32) -> Which {
@@ -124,11 +135,18 @@ impl Workload {
             Some(at) if at - 3 < self.tables.len() => Which::Tables(at - 3),
             Some(at) => match at - 3 - self.tables.len() {
                 at if at < self.calls.len() => Which::Calls(at),
-                at if at - self.calls.len() < self.transactions.0.len() => {
-                    Which::Transactions(at - self.calls.len())
-                }
-                _ => Which::Recovery,
+                at => self.which_behind(at - self.calls.len()),
             },
+        }
+    }
+
+    /// Which of those behind the callers of procedures.
+    fn which_behind(&self, at: usize) -> Which {
+        match self.transactions.0.len() {
+            0 => Which::Backups,
+            count if at < count => Which::Transactions(at),
+            count if at == count => Which::Recovery,
+            _ => Which::Backups,
         }
     }
 
@@ -143,6 +161,7 @@ impl Workload {
             Which::Calls(at) => self.calls[at].step(now, goes_on),
             Which::Transactions(at) => self.transactions.0[at].step(now, goes_on),
             Which::Recovery => self.transactions.1.step(now),
+            Which::Backups => self.backups.step(now, goes_on),
         }
     }
 
@@ -158,6 +177,7 @@ impl Workload {
             (Which::Tables(at), _) => self.tables[at].linked(to, news),
             (Which::Transactions(at), _) => self.transactions.0[at].linked(now, to, news),
             (Which::Recovery, _) => self.transactions.1.linked(now, to, news),
+            (Which::Backups, _) => self.backups.linked(now, to, news),
             (Which::Snapshots, Endpoint::Node(node)) => self.snapshots.linked(node, news.up()),
             (Which::Loads, Endpoint::Node(node)) => self.loads.linked(node, news.up()),
             (Which::Jobs, Endpoint::Node(node)) => self.jobs.linked(node, news.up()),
@@ -200,11 +220,18 @@ impl Workload {
                 self.transactions.1.hear(now, (from, conn), message);
                 return Heard::default();
             }
+            (Which::Backups, message) => {
+                self.backups.hear(now, (from, conn), message);
+                let fault = self.backups.fault().map(ToString::to_string);
+                return Heard { seen: self.backups.take_seen(), fault, ..Heard::default() };
+            }
             (_, Message::Reply(reply)) => reply,
             _ => return Heard::default(),
         };
         match self.which(id) {
-            Which::Rows(_) | Which::Tables(_) | Which::Transactions(_) | Which::Recovery => Heard::default(),
+            Which::Rows(_) | Which::Tables(_) | Which::Transactions(_) | Which::Recovery | Which::Backups => {
+                Heard::default()
+            }
             Which::Snapshots => {
                 self.snapshots.hear(now, &reply);
                 Heard::default()
@@ -290,6 +317,7 @@ impl Workload {
             Which::Rows(at) => self.rows[at].wakes_at(),
             Which::Transactions(at) => self.transactions.0[at].wakes_at(),
             Which::Recovery => self.transactions.1.wakes_at(),
+            Which::Backups => self.backups.wakes_at(),
             Which::Snapshots | Which::Loads | Which::Jobs | Which::Tables(_) | Which::Calls(_) => None,
         }
     }
@@ -324,6 +352,11 @@ impl Workload {
     /// Global transactions that ended.
     pub fn transactions(&self) -> Vec<TxnOperation> {
         self.transactions.0.iter().flat_map(|client| client.history()).cloned().collect()
+    }
+
+    /// Backups that were made, and what came of those that were restored.
+    pub fn backed_up(&self) -> (&[Backup], &[Restored]) {
+        (self.backups.made(), self.backups.restored())
     }
 
     /// Points that were taken.

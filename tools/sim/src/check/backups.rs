@@ -1,0 +1,152 @@
+//! PR-330: a backup has of every partition exactly the state at the position that it names, and that is
+//! committed there; and what was restored from it is what it has.
+
+use crate::check::cluster_snapshots::CompleteSnapshot;
+use crate::check::lineage::Lineage;
+use crate::check::ranges::Shown;
+use crate::check::states::States;
+use std::collections::BTreeMap;
+use types::{PartitionId, Position};
+
+/// What a backup has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Backup {
+    /// When the first partition was asked, virtual microseconds.
+    pub began: u64,
+    /// The position that it names, of every partition.
+    pub at: BTreeMap<PartitionId, Position>,
+    /// The rows that were read there, in the order of their keys.
+    pub rows: BTreeMap<PartitionId, Vec<Shown>>,
+}
+
+impl Backup {
+    /// The point over all partitions that it names.
+    pub fn cluster_snapshot(&self) -> CompleteSnapshot {
+        CompleteSnapshot { began: self.began, at: self.at.clone() }
+    }
+}
+
+/// What came of the restoration of a backup, all rows of which were acknowledged.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Restored {
+    /// Partitions of the table that the rows went into.
+    pub into: Vec<PartitionId>,
+    /// What was put, by the names of keys.
+    pub wanted: BTreeMap<String, u64>,
+    /// What was there when it was read back.
+    pub found: BTreeMap<String, u64>,
+}
+
+/// Compares a backup with the logs that had its positions. `tip` is the newest committed entry of a
+/// partition, if all that was committed there is still there. The error is a sentence.
+pub fn check(
+    backup: &Backup,
+    lineage: &Lineage,
+    tip: &dyn Fn(PartitionId) -> Option<Position>,
+) -> Result<(), String> {
+    for (partition, at) in &backup.at {
+        let of = format!("the backup of {} us has {partition} at {at}", backup.began);
+        if lineage.get(*partition, *at).is_none() {
+            return Err(format!("{of}, where nothing was ever written"));
+        }
+        let is_there = |tip: Position| {
+            lineage.has(*partition, tip, *at) || *at > tip && lineage.has(*partition, *at, tip)
+        };
+        if tip(*partition).is_some_and(|tip| !is_there(tip)) {
+            return Err(format!("{of}, which was never committed"));
+        }
+        let mut line: Vec<_> = lineage.line(*partition, *at).collect();
+        line.reverse();
+        let states = States::of(line);
+        let expected: Vec<_> = states.rows(at.lsn).collect();
+        let rows = backup.rows.get(partition).map(Vec::as_slice).unwrap_or_default();
+        let found: Vec<_> = rows.iter().map(|(key, lsn, value)| (key.as_str(), *lsn, *value)).collect();
+        if let Some(row) = found.iter().find(|row| !expected.contains(row)) {
+            return Err(format!("{of} with the row {row:?}, which is not of that state"));
+        }
+        if let Some(row) = expected.iter().find(|row| !found.contains(row)) {
+            return Err(format!("{of} without the row {row:?}"));
+        }
+        if found.len() != expected.len() {
+            return Err(format!("{of} with {} rows instead of {}", found.len(), expected.len()));
+        }
+    }
+    Ok(())
+}
+
+/// Compares what is there after a restoration with what the backup has. The error is a sentence.
+pub fn check_restored(restored: &Restored) -> Result<(), String> {
+    let Restored { wanted, found, .. } = restored;
+    let differs = |(key, value): (&String, &u64)| (found.get(key) != Some(value)).then(|| key.clone());
+    if let Some(key) = wanted.iter().find_map(differs) {
+        let (was, is) = (wanted[&key], found.get(&key));
+        return Err(format!("what was restored has {is:?} under {key}, where the backup has {was}"));
+    }
+    match found.keys().find(|key| !wanted.contains_key(*key)) {
+        Some(key) => Err(format!("what was restored has {key}, which is in no backup")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::lineage::tests::{P, at, entry};
+    use types::Lsn;
+    use wire::Entry;
+
+    /// A log that writes 1, 2 and so on, each to the key of its place, and from the second entry on another
+    /// one, of term 2.
+    fn two_logs() -> Lineage {
+        let mut lineage = Lineage::default();
+        let mut log: Vec<Entry> = Vec::new();
+        for (lsn, key) in (1..).zip(["a", "b", "a"]) {
+            log.push(entry(at(1, lsn), log.last().map_or(0, Entry::crc), key, lsn));
+        }
+        let other = entry(at(2, 2), log[0].crc(), "c", 7);
+        log.iter().chain([&other]).for_each(|entry| lineage.add(entry).expect("follows"));
+        lineage
+    }
+
+    fn verdict(named: Position, rows: &[(&str, u64, u64)], tip: Option<Position>) -> Result<(), String> {
+        let rows = rows.iter().map(|(key, lsn, value)| (key.to_string(), Lsn(*lsn), *value)).collect();
+        let backup = Backup { began: 5, at: [(P, named)].into(), rows: [(P, rows)].into() };
+        check(&backup, &two_logs(), &|_| tip)
+    }
+
+    #[test]
+    fn a_backup_is_of_the_state_that_it_names() {
+        assert_eq!(verdict(at(1, 2), &[("a", 1, 1), ("b", 2, 2)], Some(at(1, 3))), Ok(()));
+        assert_eq!(verdict(at(1, 3), &[("a", 3, 3), ("b", 2, 2)], Some(at(1, 2))), Ok(()), "it goes on");
+        assert!(verdict(at(1, 2), &[("a", 3, 3), ("b", 2, 2)], None).is_err(), "a newer row");
+        assert!(verdict(at(1, 3), &[("a", 1, 1), ("b", 2, 2)], None).is_err(), "an older row");
+        assert!(verdict(at(1, 2), &[("a", 1, 1)], None).is_err(), "one is missing");
+        assert!(
+            verdict(at(1, 2), &[("a", 1, 1), ("b", 2, 2), ("b", 2, 2)], None).is_err(),
+            "one comes twice"
+        );
+        assert!(verdict(at(1, 9), &[], None).is_err(), "there is no such entry");
+    }
+
+    #[test]
+    fn a_backup_is_of_one_log_and_of_what_is_committed() {
+        assert_eq!(verdict(at(2, 2), &[("a", 1, 1), ("c", 2, 7)], Some(at(2, 2))), Ok(()));
+        assert!(verdict(at(2, 2), &[("a", 1, 1), ("b", 2, 2)], None).is_err(), "rows of the other log");
+        assert!(verdict(at(1, 2), &[("a", 1, 1), ("b", 2, 2)], Some(at(2, 2))).is_err(), "it was given up");
+        assert_eq!(verdict(at(1, 2), &[("a", 1, 1), ("b", 2, 2)], None), Ok(()), "it may be lost there");
+    }
+
+    #[test]
+    fn what_is_restored_is_what_the_backup_has() {
+        let rows = |all: &[(&str, u64)]| all.iter().map(|(key, value)| (key.to_string(), *value)).collect();
+        let restored = |found: &[(&str, u64)]| Restored {
+            into: vec![P],
+            wanted: rows(&[("a", 1), ("b", 2)]),
+            found: rows(found),
+        };
+        assert_eq!(check_restored(&restored(&[("a", 1), ("b", 2)])), Ok(()));
+        assert!(check_restored(&restored(&[("a", 1)])).is_err(), "b is missing");
+        assert!(check_restored(&restored(&[("a", 1), ("b", 3)])).is_err(), "b is another one");
+        assert!(check_restored(&restored(&[("a", 1), ("b", 2), ("c", 2)])).is_err(), "c is too much");
+    }
+}
