@@ -291,6 +291,44 @@ fn states_of_transactions_are_a_view_and_what_is_secured_is_a_snapshot() {
     one.say("ROLLBACK");
 }
 
+/// Two sessions of different nodes take the same number of a row, and insert a row with it: who is too late
+/// is told to begin again, and not that the row is there.
+#[test]
+fn who_was_overtaken_is_told_so_and_not_what_follows_from_it() {
+    let (cluster, service) = world();
+    let mut one = within(&service);
+    one.good("CREATE TABLE orders (id int PRIMARY KEY, note text UNIQUE)");
+    let mut client = cluster.client();
+    let account = client.table("ledger.account").expect("there");
+    let row = [1, 101].map(types::data::Value::Int).into_iter().chain([types::data::Value::Null]);
+    let taken = types::data::Row::new(row.collect());
+    for (at, insert) in ["INSERT INTO orders VALUES (100, 'a')", "INSERT INTO orders VALUES (7, 'n100')"]
+        .into_iter()
+        .enumerate()
+    {
+        one.good("UPDATE account SET balance = 100 WHERE id = 1");
+        one.good("BEGIN");
+        let take = "UPDATE account SET balance = balance + 1 WHERE id = 1 RETURNING balance - 1";
+        assert_eq!(one.good(take), "100");
+        // Another one, whom this node's turns do not hold up, takes the same number and has used it.
+        client.put(&account, &taken).expect("written past this node's turns");
+        if at == 0 {
+            within(&service).good("INSERT INTO orders VALUES (100, 'n100')");
+        }
+        let said = match one.say(insert) {
+            said if said.starts_with("INSERT") => one.say("COMMIT"),
+            said => said,
+        };
+        assert!(said.starts_with("40001"), "{insert}: {said}");
+        one.say("ROLLBACK");
+    }
+    // Where nothing was taken, it is there.
+    one.good("BEGIN");
+    one.good("UPDATE account SET balance = 5 WHERE id = 2");
+    assert!(one.say("INSERT INTO orders VALUES (100, 'b')").starts_with("23505"));
+    one.good("ROLLBACK");
+}
+
 /// Adds an amount to one account and takes it from another; fails if there is none.
 const MOVE: &str = r#"CREATE PROCEDURE move(source bigint, target bigint, amount bigint)
 RETURNS TABLE (balance bigint) LANGUAGE wasm AS $$

@@ -2,6 +2,7 @@
 
 use super::SqlSession;
 use crate::early;
+use crate::fault;
 use crate::txn::Open;
 use pg::{Failure, Outcome};
 
@@ -22,7 +23,15 @@ impl SqlSession {
         let checked = match handle.is_global() {
             true => {
                 let (parts, tables) = open.written();
-                early::before_commit(handle, tables, &parts).await?
+                match early::before_commit(handle, tables, &parts).await {
+                    Ok(checked) => checked,
+                    // What it took of a row may be another's by now.
+                    Err(failure) if failure.code.starts_with("23") => {
+                        let overtaken = open.is_overtaken(handle).await;
+                        return Err(if matches!(overtaken, Ok(true)) { fault::conflict() } else { failure });
+                    }
+                    Err(failure) => return Err(failure),
+                }
             }
             false => None,
         };

@@ -19,6 +19,9 @@ use wire::commit::{CommitAnswer, PartitionWrites, TooLarge, WriteSetSize};
 use wire::request::TablePart;
 use wire::{Body, CommitRequest, ManagerOp, RowOp};
 
+/// The most rows of a table that are read again to find out whether others have changed them.
+const MAX_LOOKED_AT: usize = 200;
+
 async fn manager(handle: &Handle) -> Result<Manager, Failure> {
     let found = handle.wait_map(|map| map.table(COMMITS).is_some());
     let found = timeout(Duration::from_micros(CALL.0), found).await;
@@ -95,6 +98,26 @@ pub async fn commit(
     };
     let asked = manager(handle).await?.call(asked);
     fault::decided(handle.call(asked.within(CALL)).await)
+}
+
+/// True if a row of these is now another one than where it was seen.
+pub async fn have_changed(
+    handle: &Handle,
+    tables: &BTreeMap<TableId, Table>,
+    parts: &[Written],
+) -> Result<bool, Failure> {
+    let now = begin(handle, &View::default()).await?;
+    for Written { table, ops, seen } in parts {
+        let Some(table) = tables.get(table) else { continue };
+        for (op, seen) in ops.iter().zip(seen).take(MAX_LOOKED_AT) {
+            let then = View::default().at_commit(*seen, &[]);
+            let before = read::get(handle, table, op.key(), &then).await?;
+            if before != read::get(handle, table, op.key(), &now).await? {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 fn too_large(why: TooLarge) -> Failure {

@@ -534,8 +534,11 @@ impl Open {
         };
         let parts = self.view.buffer.operations().into_iter().map(kept);
         let parts: Vec<Written> = parts.filter(|part| !part.ops.is_empty()).collect();
-        if parts.is_empty() || !self.definitions.is_empty() || handle.is_global() {
+        if parts.is_empty() || !self.definitions.is_empty() {
             return Ok(false);
+        }
+        if handle.is_global() {
+            return global::have_changed(handle, &self.tables, &parts).await;
         }
         Ok(matches!(self.send(handle, parts).await?, Decided::Changed))
     }

@@ -3,7 +3,7 @@
 use super::draw::Draw;
 use super::transactions::{Done, Terminal};
 use super::{By, DISTRICTS, TpccOptions, conditions, load, replicas};
-use crate::cluster::Shared;
+use crate::cluster::{Shared, WAIT_LIMIT};
 use crate::error::BenchError;
 use crate::peers::postgres::{self, Servers};
 use crate::peers::session::Session;
@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 /// Our user, and the database that holds the tables.
 const US: &str = "understudy";
 pub(super) const DATABASE: &str = "tpcc";
+
+/// Between two looks at how far partitions are.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// How often a transaction is tried again because others were in its way.
 const MAX_TRIES: u32 = 1_000;
@@ -163,8 +166,24 @@ impl Gateway {
     /// Refuses what TPC-C's conditions refuse, as SQL and on each replica, and replicas that differ.
     pub fn check(&mut self) -> Result<(), BenchError> {
         conditions::check(&mut self.control, self.remote, None)?;
+        if self.remote {
+            self.wait_until_secured()?;
+        }
         let mut ours = self.shared.borrow_mut();
         replicas::check(&mut ours, DATABASE, false, &BTreeSet::new()).map(drop)
+    }
+
+    /// Partitions are told of commits behind their acknowledgement: waits until all copies have all.
+    fn wait_until_secured(&mut self) -> Result<(), BenchError> {
+        let behind = "SELECT partition FROM understudy.transaction_partitions WHERE state <> 'level'";
+        let begun = Instant::now();
+        while !self.control.simple(behind)?.is_empty() {
+            if begun.elapsed() > WAIT_LIMIT {
+                return Err(BenchError::Wrong("partitions do not come to have what was committed".into()));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
     }
 
     /// What became of the transactions, in words.
