@@ -168,7 +168,8 @@ impl Gateway {
         conditions::check(&mut self.control, self.remote, None)?;
         if self.remote {
             self.wait_until_secured()?;
-            // Rows of a warehouse lie in all partitions: the conditions hold by SQL, and all copies are alike.
+            // Rows of a warehouse lie in all partitions: the conditions hold by SQL, and all copies are
+            // alike.
             for table in super::schema::NAMES {
                 self.shared.borrow_mut().check_replicas(&format!("{DATABASE}.{table}"))?;
             }
