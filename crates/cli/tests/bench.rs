@@ -158,13 +158,13 @@ fn databases_are_measured_beside_bare_tables_and_postgresql() {
     }
 }
 
-/// TPC-C with a few rows, in one partition and in two: its conditions are
+/// TPC-C with a few rows, in one partition, in two, and with transactions over two: its conditions are
 /// checked by the bench itself.
 #[test]
 fn tpcc_is_measured_beside_postgresql() {
     let dir = tempfile::tempdir().expect("a directory");
     let place = dir.path().to_str().expect("UTF-8");
-    for (partitions, remote) in [("1", "0"), ("2", "0")] {
+    for (partitions, remote) in [("1", "0"), ("2", "0"), ("2", "50")] {
         let words =
             "bench tpcc --json --warehouses 2 --customers 30 --items 100 --seconds 1 --rounds 1 --clients 4";
         let more = ["--partitions", partitions, "--remote", remote, "--work-dir", place];

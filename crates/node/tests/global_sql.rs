@@ -472,6 +472,22 @@ fn unique_values_and_references_reach_over_all_partitions() {
     one.good("DELETE FROM person WHERE id IN (41, 42)");
     one.good("INSERT INTO person VALUES (43, 'p20', 1)");
     one.good("COMMIT");
+    // Rows of the transaction's own hide no other one, however many they are.
+    one.good("INSERT INTO person SELECT n, NULL, 30 FROM generate_series(1000, 1400) AS s(n)");
+    for begin in ["BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ"] {
+        one.good(begin);
+        one.good("UPDATE person SET boss = 31 WHERE id BETWEEN 1000 AND 1399");
+        let said = match one.say("DELETE FROM person WHERE id = 30") {
+            said if said.starts_with("DELETE") => one.say("COMMIT"),
+            said => said,
+        };
+        assert!(said.starts_with("23503"), "{begin}: {said}");
+        one.say("ROLLBACK");
+    }
+    one.good("BEGIN");
+    one.good("UPDATE person SET boss = 31 WHERE id BETWEEN 1000 AND 1400");
+    one.good("DELETE FROM person WHERE id = 30");
+    one.good("COMMIT");
     // Who writes past SQL has not looked.
     let mut client = _cluster.client();
     let person = client.table("ledger.person").expect("there");

@@ -37,11 +37,13 @@ pub struct Finder<'a> {
 
 /// Rows that are asked for at once, in each partition.
 const MAX_ASKED_AT_ONCE: usize = 500;
-/// The most rows of a transaction's own that are passed over.
-const MAX_FOUND: usize = 2_000;
+/// Rows of the same values in one answer: the first may be the transaction's own.
+const FOUND: u32 = 2;
+/// Rows in each answer behind the first.
+const MORE_FOUND: u32 = 1_000;
 
-/// Partitions that were asked.
-type Asked = Vec<(PartitionId, oneshot::Receiver<Outcome>)>;
+/// Partitions that were asked, each with the end of the range.
+type Asked = Vec<(PartitionId, Bytes, oneshot::Receiver<Outcome>)>;
 
 /// What is known of a row's values.
 enum Looked {
@@ -129,19 +131,19 @@ impl<'a> Finder<'a> {
             return Looked::At(None);
         }
         let (from, to) = (Bytes::from(from.clone()), Bytes::from(prefix_end(&from)));
-        let ask = |partition: PartitionId| {
-            let at = self.view.at(self.table, partition);
-            let (from, to) = (from.clone(), to.clone());
-            let op = Op::Find { index: self.number, from, to, limit: self.limit(), at };
-            (partition, read::ask(self.handle, self.view.asks(self.table.call(partition, op))))
-        };
+        let ask = |partition| (partition, to.clone(), self.ask(partition, (from.clone(), to.clone()), FOUND));
         Looked::Asked(self.partitions().into_iter().map(ask).collect())
     }
 
-    /// So many rows are read: one of them at least is not the transaction's own.
-    fn limit(&self) -> u32 {
-        let own = self.view.buffer.written(self.table.id(), MAX_FOUND);
-        u32::try_from(own + 2).unwrap_or(u32::MAX)
+    fn ask(
+        &self,
+        partition: PartitionId,
+        (from, to): (Bytes, Bytes),
+        limit: u32,
+    ) -> oneshot::Receiver<Outcome> {
+        let at = self.view.at(self.table, partition);
+        let op = Op::Find { index: self.number, from, to, limit, at };
+        read::ask(self.handle, self.view.asks(self.table.call(partition, op)))
     }
 
     /// Where rows are: in one partition; where transactions are global, in any.
@@ -154,22 +156,23 @@ impl<'a> Finder<'a> {
 
     async fn first_of(&self, asked: Asked, but: Option<&Bytes>) -> Result<Option<Found>, Failure> {
         let mut first = None;
-        for (partition, answered) in asked {
-            let answer = fault::answer(answered.await.unwrap_or_else(|_| read::gone()))?;
-            self.view.saw(self.table, partition, answer.snapshot());
-            let Body::Found { rows, .. } = answer.body else {
-                return Err(Failure::new(code::INTERNAL, "an index gave no rows"));
-            };
-            // What the transaction has made of a row is among its own.
-            let place = (self.table.id(), partition);
-            let is_own = |key: &Bytes| self.view.buffer.row(place, key).is_some() || Some(key) == but;
-            let full = rows.len() >= self.limit() as usize && rows.iter().all(|(key, ..)| is_own(key));
-            if full {
-                let message = "the transaction changes too many rows that have the same values";
-                return Err(Failure::new(code::LIMIT, message).hint("commit more often"));
+        for (partition, to, mut answered) in asked {
+            loop {
+                let answer = fault::answer(answered.await.unwrap_or_else(|_| read::gone()))?;
+                self.view.saw(self.table, partition, answer.snapshot());
+                let Body::Found { rows, next } = answer.body else {
+                    return Err(Failure::new(code::INTERNAL, "an index gave no rows"));
+                };
+                // What the transaction has made of a row is among its own.
+                let place = (self.table.id(), partition);
+                let is_own = |key: &Bytes| self.view.buffer.row(place, key).is_some() || Some(key) == but;
+                let there = rows.into_iter().find(|(key, ..)| !is_own(key));
+                first = first.or(there.map(|(key, _, stored)| (key, stored)));
+                if first.is_some() || next.is_empty() {
+                    break;
+                }
+                answered = self.ask(partition, (next, to.clone()), MORE_FOUND);
             }
-            let there = rows.into_iter().find(|(key, ..)| !is_own(key));
-            first = first.or(there.map(|(key, _, stored)| (key, stored)));
         }
         Ok(first)
     }

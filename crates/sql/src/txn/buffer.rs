@@ -160,11 +160,6 @@ impl Buffer {
         })
     }
 
-    /// How many rows of a table it writes or removes; no more than `most` are counted.
-    pub fn written(&self, table: TableId, most: usize) -> usize {
-        self.tables.get(&table).map_or(0, |rows| rows.len().min(most))
-    }
-
     /// By how many rows a range of a table has more than without it.
     pub fn grown(&self, table: TableId, range: (&Bytes, &Bytes)) -> i64 {
         let rows = self.edits(table, range);

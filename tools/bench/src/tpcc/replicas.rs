@@ -183,22 +183,24 @@ fn facts(
     client: &mut Client,
     database: &str,
     kept: bool,
-    (node, partition): (NodeId, PartitionId),
+    (node, partitions): (NodeId, &[PartitionId]),
 ) -> Result<Facts, BenchError> {
     let mut facts = Facts::default();
     let more = if kept { &schema::KEPT_NAMES[..] } else { &[] };
     for name in TABLES.iter().chain(more) {
         let table = client.table(&format!("{database}.{name}"))?;
-        let level = client.call(table.call(partition, Op::Digest))?.lsn;
-        let options = ScanOptions {
-            read: ReadLevel::Any { max_lag_ms: MAX_LAG_MS, min_lsn: level },
-            node: Some(node),
-            ..ScanOptions::default()
-        };
-        for found in client.scan_partitions(&table, vec![partition], options) {
-            let found = found?;
-            let row = table.decode(&found.key, &found.stored)?;
-            facts.row(name, &row.values).map_err(|failure| BenchError::Wrong(failure.to_string()))?;
+        for partition in partitions {
+            let level = client.call(table.call(*partition, Op::Digest))?.lsn;
+            let options = ScanOptions {
+                read: ReadLevel::Any { max_lag_ms: MAX_LAG_MS, min_lsn: level },
+                node: Some(node),
+                ..ScanOptions::default()
+            };
+            for found in client.scan_partitions(&table, vec![*partition], options) {
+                let found = found?;
+                let row = table.decode(&found.key, &found.stored)?;
+                facts.row(name, &row.values).map_err(|failure| BenchError::Wrong(failure.to_string()))?;
+            }
         }
     }
     Ok(facts)
@@ -216,12 +218,18 @@ pub(super) fn check(
     let client = ours.client();
     let table = client.table(&format!("{database}.warehouse"))?;
     let (mut replicas, mut found) = (0, BTreeSet::new());
-    for partition in table.partitions() {
-        let record = client.cluster_map().partition(partition);
-        let nodes: Vec<NodeId> =
-            record.iter().flat_map(|record| &record.in_sync).map(|member| member.node).collect();
-        for (at, node) in nodes.into_iter().enumerate() {
-            let facts = facts(client, database, kept, (node, partition))?;
+    // A warehouse lies in one partition; where transactions are global, its rows lie in all of them.
+    let all: Vec<PartitionId> = table.partitions().collect();
+    let groups = if table.is_global() { vec![all] } else { all.into_iter().map(|one| vec![one]).collect() };
+    for partitions in groups {
+        let map = client.cluster_map();
+        let of = |partition: &PartitionId| -> BTreeSet<NodeId> {
+            let record = map.partition(*partition);
+            record.iter().flat_map(|record| &record.in_sync).map(|member| member.node).collect()
+        };
+        let every = partitions.iter().map(of).reduce(|one, other| &one & &other);
+        for (at, node) in every.unwrap_or_default().into_iter().enumerate() {
+            let facts = facts(client, database, kept, (node, &partitions))?;
             if let Some(broken) = facts.broken() {
                 return Err(BenchError::Wrong(format!("{broken}, on node {node}")));
             }
@@ -232,7 +240,7 @@ pub(super) fn check(
                 _ if orders.iter().all(|order| found.contains(*order)) => {}
                 _ => return Err(BenchError::Wrong(format!("node {node} has other orders than the others"))),
             }
-            replicas += 1;
+            replicas += partitions.len();
         }
     }
     if let Some((w, d, o)) = acknowledged.difference(&found).next() {

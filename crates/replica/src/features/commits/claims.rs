@@ -87,11 +87,6 @@ impl Claims {
         }
     }
 
-    /// True if rows of the table claim anything.
-    pub fn has(&self, table: TableId) -> bool {
-        self.demands.contains_key(&table)
-    }
-
     /// What these rows claim. The error is a sentence: a row is none that can be looked up.
     fn of(&self, tables: &BTreeMap<TableId, KnownTable>, part: &TablePart) -> Result<Vec<Claim>, String> {
         let mut all = Vec::new();

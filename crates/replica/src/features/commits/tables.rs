@@ -151,12 +151,20 @@ impl Books {
     /// Why a transaction may not be committed as tables are now; none: it may. Databases of which no table is
     /// known are asked nothing: whoever changes their tables next says what they are.
     pub fn unfit(&self, (request, checked): (&CommitRequest, Option<Position>)) -> Option<Unfit> {
-        if self.tables.is_empty() {
+        if self.tables.is_empty() && checked.is_none() {
             return None;
         }
-        let unfit = self.unfit_of_tables((request, checked));
-        let parts = request.writes.iter().flat_map(|writes| &writes.parts);
-        unfit.or_else(|| self.claimed(parts).err().map(Unfit::Claims))
+        if let Some(unfit) = self.unfit_of_tables((request, checked)) {
+            return Some(unfit);
+        }
+        match self.claimed(request.writes.iter().flat_map(|writes| &writes.parts)) {
+            Err(why) => Some(Unfit::Claims(why)),
+            Ok(claims) if claims.is_empty() || checked.is_some() => None,
+            Ok(_) => {
+                let why = "unique values and foreign keys are looked at by SQL: write these rows by SQL";
+                Some(Unfit::Claims(why.into()))
+            }
+        }
     }
 
     fn unfit_of_tables(&self, (request, checked): (&CommitRequest, Option<Position>)) -> Option<Unfit> {
@@ -164,20 +172,15 @@ impl Books {
         for writes in &request.writes {
             for part in &writes.parts {
                 let Some(known) = self.tables.get(&part.table) else {
-                    match self.tables.values().any(|known| known.is_in(writes.partition)) {
+                    // What rows of a table claim that nobody has told of would be noted by nobody.
+                    let told = self.tables.values().any(|known| known.is_in(writes.partition));
+                    match told || checked.is_some() {
                         true => return Some(Unfit::Stale),
                         false => continue,
                     }
                 };
-                let claims = !part.ops.is_empty() && self.claims.has(part.table);
-                if claims && checked.is_none() {
-                    let name = &known.record.name;
-                    return Some(Unfit::Claims(format!(
-                        "table `{name}` has unique values or foreign keys, which SQL looks at: write it by SQL"
-                    )));
-                }
                 let seen = part.seen.iter().min().copied().unwrap_or(request.snapshot);
-                let oldest = checked.filter(|_| claims).map_or(seen, |checked| checked.min(seen));
+                let oldest = checked.map_or(seen, |checked| checked.min(seen));
                 if part.schema < known.record.schema.version() {
                     return Some(Unfit::Stale);
                 }

@@ -446,7 +446,7 @@ mod claims {
         let mut world = world();
         let unchecked = commit(&mut world, None, &[person(1, "ada")]);
         let Became::Unfit(Unfit::Claims(why)) = unchecked else { panic!("{unchecked:?}") };
-        assert!(why.contains("SQL looks at"), "{why}");
+        assert!(why.contains("write these rows by SQL"), "{why}");
         assert_eq!(commit(&mut world, Some(1), &[person(1, "ada")]), Became::Committed);
         // Wherever the other row lies: nobody had seen this one.
         for known in [true, false] {
@@ -463,11 +463,24 @@ mod claims {
         assert!(matches!(twice, Became::Unfit(Unfit::Claims(_))), "{twice:?}");
         // Null is like nothing, and who has looked behind the first one knows what there is.
         let null = |key| put(PEOPLE, key, Value::Null);
+        assert_eq!(commit(&mut world, None, &[null(22)]), Became::Committed, "it claims nothing");
         assert_eq!(commit(&mut world, Some(3), &[null(20), null(21)]), Became::Committed);
         assert_eq!(commit(&mut world, Some(2), &[person(1, "ada")]), Became::Committed, "the same row");
         let long = "x".repeat(types::engine::MAX_KEY_BYTES);
         let long = commit(&mut world, Some(3), &[person(30, &long)]);
         assert!(matches!(long, Became::Unfit(Unfit::Claims(_))), "{long:?}");
+    }
+
+    /// A manager that was not told of a table would note nothing of what its rows claim.
+    #[test]
+    fn pr324_what_was_looked_at_is_of_tables_that_the_manager_knows() {
+        let mut world = World::new();
+        assert_eq!(commit(&mut world, Some(0), &[person(1, "ada")]), Became::Unfit(Unfit::Stale));
+        assert_eq!(
+            commit(&mut world, None, &[person(1, "ada")]),
+            Became::Committed,
+            "as by who knows of none"
+        );
     }
 
     #[test]
