@@ -178,11 +178,12 @@ fn a_cold_standby_replays_what_is_above_its_files_when_it_is_promoted() {
     (wanted.partitions, wanted.factor, wanted.standby) = (1, Some(3), Some(Standby::Cold));
     let table = client.create_table(&wanted).expect("creates");
     let id = partition(&table);
-    // So little is above the files in the end that what follows does not make a flush due.
-    let mut written = 0;
+    write_and_flush(&mut client, &table, 0, 1500);
+    // Few rows at a time until a flush was among them: so little is above the files then that what follows does
+    // not make another one due.
+    let deadline = Instant::now() + LONG;
+    let mut written = 10_000;
     loop {
-        write_and_flush(&mut client, &table, written, written + 1500);
-        written += 1700;
         let status = wait_for(&mut client, "the same files everywhere", |status| {
             let replicas = status.nodes.iter().flat_map(|(node, _)| &node.replicas);
             let ours: Vec<&ReplicaStatus> = replicas.filter(|replica| replica.partition == id).collect();
@@ -193,7 +194,9 @@ fn a_cold_standby_replays_what_is_above_its_files_when_it_is_promoted() {
         if replica.end.lsn.0 - replica.marks.persisted.0 < 150 {
             break;
         }
-        assert!(written < 20_000, "flushes leave too much in the log: {status:#?}");
+        assert!(Instant::now() < deadline, "flushes leave too much in the log: {status:#?}");
+        put_all(&mut client, &table, written, written + 20, &"x".repeat(1000));
+        written += 20;
     }
     let status = wait_for(&mut client, "all copies", |status| in_sync(status, 3));
     let old = primary(&status, id).expect("it serves").0;
