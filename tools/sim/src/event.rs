@@ -105,6 +105,8 @@ pub enum Cure {
     Reads(u32),
     /// The log's process is given open files again.
     LogFiles(u32),
+    /// A node is started as the build that the others are.
+    Build(u32),
     /// A node gets an empty disk in place of an old copy.
     OldDisk(u32),
     /// Somebody stops the controller of before.

@@ -123,6 +123,8 @@ faults! {
     OldController = "old-controller";
     /// A copy of a node's disk, made while nobody used that, is started beside the node.
     Cloned = "cloned";
+    /// A node is started as a build that speaks another version of the protocol, for a while.
+    OtherBuild = "other-build";
     /// All copies of a partition that nobody writes are damaged, and no operator recovers it.
     Strand = "strand";
     /// Two operators ask for what does not go together, at the same moment.
@@ -169,10 +171,11 @@ impl Fault {
 
     /// True for classes that strike beside the others, in a rhythm of their own ([`crate::plan::own`]).
     pub fn is_own(self) -> bool {
-        use Fault::{Cloned, OldController, ReadFails, RecordsLost, Rivals};
+        use Fault::{Cloned, OldController, OtherBuild, ReadFails, RecordsLost, Rivals};
         use Fault::{FewLogFiles, GiveUp, GoBack, LogCut, MetaFull, MetaSyncFails};
         matches!(self, ReadFails | FewLogFiles | LogCut | MetaFull | MetaSyncFails)
             || matches!(self, GiveUp | GoBack | RecordsLost | Rivals | OldController | Cloned)
+            || matches!(self, OtherBuild)
             || self == Fault::Strand
     }
 
@@ -183,6 +186,7 @@ impl Fault {
                 self,
                 Fault::Crash
                     | Fault::Cloned
+                    | Fault::OtherBuild
                     | Fault::Power
                     | Fault::PowerAll
                     | Fault::Restart

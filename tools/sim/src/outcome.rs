@@ -1,6 +1,7 @@
 //! One seed: run it, and say what came of it. A panic of a state machine is a violation, with its text.
 
 use crate::check::Violation;
+use crate::check::backups::Backup;
 use crate::plan::RunPlan;
 use crate::world::World;
 use std::cell::RefCell;
@@ -79,13 +80,44 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Runs a seed.
+impl Outcome {
+    /// With what came of the cluster that a backup of this one was restored into.
+    fn and_elsewhere(mut self, other: Outcome) -> Outcome {
+        self.operations += other.operations;
+        self.simulated_us += other.simulated_us;
+        for (what, count) in other.faults.into_iter().filter(|(what, _)| what.starts_with("backup-")) {
+            *self.faults.entry(what).or_default() += count;
+        }
+        self.trace.push("the last backup is restored into another cluster".into());
+        self.trace.extend(other.trace);
+        self.violations = other.violations;
+        for violation in &mut self.violations {
+            violation.seed = self.seed;
+            violation.sentence.insert_str(0, "where a backup is restored into another cluster: ");
+        }
+        self
+    }
+}
+
+/// Runs a seed; and if a backup was made in it, another cluster into which that is restored.
 pub fn run(seed: u64, options: Options) -> Outcome {
     let plan = RunPlan::new(seed, options.operations, options.profile);
     let plan = match options.nodes {
         Some(nodes) => plan.with_nodes(nodes),
         None => plan,
     };
+    let (outcome, backup) = run_plan(seed, plan, options);
+    match backup.filter(|_| outcome.violations.is_empty() && options.profile.is_none()) {
+        Some(backup) => {
+            let (other, plan) = RunPlan::elsewhere(seed, backup);
+            outcome.and_elsewhere(run_plan(other, plan, options).0)
+        }
+        None => outcome,
+    }
+}
+
+/// Runs a world. Beside what came of it, the last backup that was made in it.
+fn run_plan(seed: u64, plan: RunPlan, options: Options) -> (Outcome, Option<Backup>) {
     let mut world = World::new(seed, plan, RunPlan::rules(options.mutant), options.verbose);
     let run = catching(|| {
         world.run();
@@ -100,7 +132,7 @@ pub fn run(seed: u64, options: Options) -> Outcome {
         violation.seed = seed;
         violation.trace.clone_from(&tail);
     }
-    Outcome {
+    let outcome = Outcome {
         seed,
         violations: world.checks().violations().to_vec(),
         operations: world.operations(),
@@ -112,7 +144,8 @@ pub fn run(seed: u64, options: Options) -> Outcome {
         trace_hash: hash,
         event_hash: world.trace().structure(),
         trace: world.trace().lines(),
-    }
+    };
+    (outcome, world.last_backup().cloned())
 }
 
 thread_local! {

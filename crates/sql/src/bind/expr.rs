@@ -37,7 +37,10 @@ impl Binder<'_> {
             Expr::Nested(inner) => self.expr(inner),
             Expr::AtTimeZone { timestamp, time_zone } => self.at_zone(timestamp, time_zone),
             Expr::UnaryOp { op, expr } => self.unary(op, expr),
-            Expr::BinaryOp { left, op, right } => self.binary(left, op, right),
+            Expr::BinaryOp { left, op, right } => match (left.as_ref(), right.as_ref()) {
+                (Expr::Tuple(left), Expr::Tuple(right)) => self.rows_compared(left, op, right),
+                _ => self.binary(left, op, right),
+            },
             Expr::IsNull(inner) => self.is_null(inner, "IS NULL"),
             Expr::IsNotNull(inner) => self.is_null(inner, "IS NOT NULL"),
             Expr::IsTrue(inner) => self.is_truth(inner, "IS 1"),
@@ -49,8 +52,14 @@ impl Binder<'_> {
             Expr::IsDistinctFrom(one, two) => self.distinct(one, two, "IS NOT"),
             Expr::IsNotDistinctFrom(one, two) => self.distinct(one, two, "IS"),
             Expr::Between { expr, negated, low, high } => self.between(expr, *negated, low, high),
-            Expr::InList { expr, list, negated } => self.in_list(expr, list, *negated),
-            Expr::InSubquery { expr, subquery, negated } => self.in_subquery(expr, subquery, *negated),
+            Expr::InList { expr, list, negated } => match expr.as_ref() {
+                Expr::Tuple(row) => self.row_in_list(row, list, *negated),
+                _ => self.in_list(expr, list, *negated),
+            },
+            Expr::InSubquery { expr, subquery, negated } => match expr.as_ref() {
+                Expr::Tuple(row) => self.row_in_subquery(row, subquery, *negated),
+                _ => self.in_subquery(expr, subquery, *negated),
+            },
             Expr::Exists { subquery, negated } => self.exists(subquery, *negated),
             Expr::Subquery(query) => self.scalar(query),
             Expr::Case { operand, conditions, else_result, .. } => {
@@ -287,7 +296,7 @@ impl Binder<'_> {
     }
 
     /// AND and OR have three values in the engine as in PostgreSQL.
-    fn joined(&mut self, one: &Typed, word: &str, two: &Typed) -> Typed {
+    pub(super) fn joined(&mut self, one: &Typed, word: &str, two: &Typed) -> Typed {
         let text = format!("({} {word} {})", self.text(one), self.text(two));
         let mut typed = Typed::engine(text, Ty::Bool);
         if word == "AND" {

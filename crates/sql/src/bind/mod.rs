@@ -19,13 +19,14 @@ mod quick;
 mod recursive;
 mod select;
 mod sets;
+mod tuples;
 mod window;
 mod write;
 
 use crate::catalog::Catalog;
 use crate::ty::Ty;
 use pg::{Failure, code};
-use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
+use sqlparser::ast::{Ident, ObjectName, ObjectNamePart, WindowSpec};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -242,6 +243,8 @@ struct Scope {
     windows_allowed: bool,
     /// One does.
     windows_used: bool,
+    /// Windows that have a name.
+    windows: Vec<(String, WindowSpec)>,
 }
 
 /// A common table expression.

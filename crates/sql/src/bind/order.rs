@@ -4,7 +4,15 @@ use super::select::{Selected, position};
 use super::{Binder, Typed, folded};
 use crate::ty::Ty;
 use pg::Failure;
-use sqlparser::ast::{Expr, LimitClause, OrderBy, OrderByExpr, OrderByKind, Query};
+use sqlparser::ast::{Expr, LimitClause, OrderBy, OrderByExpr, OrderByKind, OrderByOptions, Query};
+
+/// What an order is by.
+enum Place {
+    /// A column of the list, by its place.
+    Output(usize),
+    /// Something else: the engine's text.
+    Input(String),
+}
 
 impl Binder<'_> {
     /// The engine's text of an order. `selected` is `None` for a UNION, whose order knows its columns alone.
@@ -20,9 +28,69 @@ impl Binder<'_> {
         };
         let mut texts = Vec::new();
         for key in keys {
-            texts.push(self.order_key(key, columns, selected)?);
+            let (place, direction) = self.order_key(key, columns, selected)?;
+            texts.push(match place {
+                Place::Output(at) => format!("o{at} {direction}"),
+                Place::Input(text) => format!("{text} {direction}"),
+            });
         }
         Ok(format!(" ORDER BY {}", texts.join(", ")))
+    }
+
+    /// A SELECT DISTINCT ON, with its order: rows are numbered in that order within those that are alike, and
+    /// the first of each are given.
+    pub(super) fn distinct_on(
+        &mut self,
+        order: Option<&OrderBy>,
+        columns: &[(String, Ty)],
+        selected: &Selected,
+    ) -> Result<(String, String), Failure> {
+        let mut on = Vec::new();
+        for expr in &selected.on {
+            let key = OrderByExpr { expr: expr.clone(), options: OrderByOptions::default(), with_fill: None };
+            let (place, _) = self.order_key(&key, columns, Some(selected))?;
+            on.push(self.placed(&place, selected));
+        }
+        let keys = match order.map(|order| &order.kind) {
+            None => &[][..],
+            Some(OrderByKind::Expressions(keys)) => keys,
+            Some(_) => return Err(Failure::unsupported("ORDER BY ALL", "name what to order by")),
+        };
+        let mut ordered = Vec::new();
+        for key in keys {
+            let (place, direction) = self.order_key(key, columns, Some(selected))?;
+            ordered.push((self.placed(&place, selected), direction));
+        }
+        // Those that it names come first, in whatever order.
+        let first = ordered.iter().take_while(|(text, _)| on.contains(text)).count();
+        let missing = on.iter().any(|text| ordered[..first].iter().all(|(key, _)| key != text));
+        if missing && first < ordered.len() {
+            let message = "SELECT DISTINCT ON expressions must match initial ORDER BY expressions";
+            return Err(Failure::new("42P10", message));
+        }
+        let items = selected.items.iter().enumerate();
+        let items: Vec<_> = items.map(|(at, (_, typed))| format!("{} AS o{at}", self.text(typed))).collect();
+        let keys = ordered.iter().enumerate().map(|(at, (text, _))| format!("{text} AS k{at}"));
+        let within: Vec<String> = ordered.iter().map(|(text, to)| format!("{text} {to}")).collect();
+        let order =
+            if within.is_empty() { String::new() } else { format!(" ORDER BY {}", within.join(", ")) };
+        let number = format!("row_number() OVER (PARTITION BY {}{order}) AS n", on.join(", "));
+        let inner: Vec<String> = items.into_iter().chain(keys).chain([number]).collect();
+        let outer: Vec<String> = (0..selected.items.len()).map(|at| format!("o{at}")).collect();
+        let outer = if outer.is_empty() { "NULL".to_string() } else { outer.join(", ") };
+        let text = format!("SELECT {outer} FROM (SELECT {}{}) WHERE n = 1", inner.join(", "), selected.tail);
+        let keys: Vec<String> =
+            ordered.iter().enumerate().map(|(at, (_, direction))| format!("k{at} {direction}")).collect();
+        let order = if keys.is_empty() { String::new() } else { format!(" ORDER BY {}", keys.join(", ")) };
+        Ok((text, order))
+    }
+
+    /// The engine's text of a key, where columns have no names yet.
+    fn placed(&mut self, place: &Place, selected: &Selected) -> String {
+        match place {
+            Place::Output(at) => self.text(&selected.items[*at].1),
+            Place::Input(text) => text.clone(),
+        }
     }
 
     fn order_key(
@@ -30,16 +98,19 @@ impl Binder<'_> {
         key: &OrderByExpr,
         columns: &[(String, Ty)],
         selected: Option<&Selected>,
-    ) -> Result<String, Failure> {
+    ) -> Result<(Place, String), Failure> {
         let same = |binder: &mut Self, one: usize, two: usize| {
             selected.is_some_and(|selected| {
                 let (one, two) = (&selected.items[one].1, &selected.items[two].1);
                 binder.text(one) == binder.text(two)
             })
         };
-        let (text, ty) = match output(&key.expr, columns, |one, two| same(self, one, two))? {
-            Some(at) => (format!("o{at}"), columns[at].1),
-            None => self.input_key(&key.expr, selected)?,
+        let (place, ty) = match output(&key.expr, columns, |one, two| same(self, one, two))? {
+            Some(at) => (Place::Output(at), columns[at].1),
+            None => {
+                let (text, ty) = self.input_key(&key.expr, selected)?;
+                (Place::Input(text), ty)
+            }
         };
         self.comparable(ty, "<")?;
         let ascending = key.options.asc.unwrap_or(true);
@@ -47,7 +118,7 @@ impl Binder<'_> {
         let nulls_first = key.options.nulls_first.unwrap_or(!ascending);
         let direction = if ascending { "ASC" } else { "DESC" };
         let nulls = if nulls_first { "FIRST" } else { "LAST" };
-        Ok(format!("{text} {direction} NULLS {nulls}"))
+        Ok((place, format!("{direction} NULLS {nulls}")))
     }
 
     /// A key of an order within an aggregate or a window: an expression, never a number of a column.

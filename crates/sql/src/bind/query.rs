@@ -172,18 +172,22 @@ impl<'a> Binder<'a> {
         let mut body = self.body(&query.body)?;
         let locked = if locks.is_empty() { None } else { Some(self.lock(locks, &mut body)?) };
         let mut widths = Vec::new();
-        let (mut text, columns, selected) = match body {
+        let order = query.order_by.as_ref();
+        let ((mut text, order), columns, selected) = match body {
             Body::Select(mut selected) => {
                 let columns = self.settle(&mut selected.items, wanted)?;
                 widths = self.widths_of(&selected.items);
-                (self.written(&selected), columns, Some(selected))
+                let texts = match selected.on.is_empty() {
+                    true => (self.written(&selected), self.order(order, &columns, Some(&selected))?),
+                    false => self.distinct_on(order, &columns, &selected)?,
+                };
+                (texts, columns, Some(selected))
             }
             other => {
                 let (text, columns) = self.done(other, wanted)?;
-                (text, columns, None)
+                ((text, self.order(order, &columns, None)?), columns, None)
             }
         };
-        let order = self.order(query.order_by.as_ref(), &columns, selected.as_deref())?;
         self.scopes.truncate(depth);
         let limit = self.limit(query)?;
         let plain = query.with.is_none() && query.order_by.is_none() && limit.is_empty();
@@ -207,7 +211,7 @@ impl<'a> Binder<'a> {
             return Err(unlockable("FOR UPDATE of several tables"));
         };
         let forbidden = match body {
-            Body::Select(selected) if selected.distinct => Some("DISTINCT clause"),
+            Body::Select(selected) if selected.distinct || !selected.on.is_empty() => Some("DISTINCT clause"),
             Body::Select(selected) if selected.grouped && selected.plain => Some("aggregate functions"),
             Body::Select(selected) if selected.grouped => Some("GROUP BY clause"),
             Body::Select(_) => None,
@@ -366,6 +370,9 @@ impl<'a> Binder<'a> {
     ) -> Result<(String, Output), Failure> {
         let body = std::mem::replace(body, Body::Rows(Vec::new()));
         match body {
+            Body::Select(selected) if !selected.on.is_empty() => {
+                Err(Failure::unsupported("DISTINCT ON in a part of a UNION", "use a subquery"))
+            }
             Body::Select(mut selected) => {
                 for ((_, typed), (_, ty)) in selected.items.iter_mut().zip(wanted) {
                     *typed = self.becoming(typed.clone(), *ty)?;
@@ -483,7 +490,7 @@ impl<'a> Binder<'a> {
         let exact = selected.filter.as_ref().is_none_or(|filter| filter.exact);
         let single =
             self.relations == 1 && self.sources.len() == 1 && self.inside == 0 && self.scopes.is_empty();
-        let plain = selected.plain && !selected.distinct;
+        let plain = selected.plain && !selected.distinct && selected.on.is_empty();
         single && exact && plain && matches!(selected.items.as_slice(), [(_, typed)] if star(typed))
     }
 
@@ -492,7 +499,7 @@ impl<'a> Binder<'a> {
         let filter = selected.filter.as_ref().filter(|filter| filter.exact)?;
         let single =
             self.relations == 1 && self.sources.len() == 1 && !selected.grouped && !selected.distinct;
-        if !single || self.inside > 0 {
+        if !single || self.inside > 0 || !selected.on.is_empty() {
             return None;
         }
         let conditions: Vec<&Condition> = filter.conditions.iter().map(|(_, condition)| condition).collect();

@@ -13,6 +13,8 @@ pub(super) struct Selected {
     /// Its columns, with their names.
     pub items: Vec<(String, Typed)>,
     pub distinct: bool,
+    /// What DISTINCT ON names: of the rows that are alike in it the first is given.
+    pub on: Vec<Expr>,
     /// From FROM to HAVING.
     pub tail: String,
     /// Its rows are groups.
@@ -50,6 +52,7 @@ impl Binder<'_> {
             }
             self.scope().groups = Some(groups);
         }
+        self.name_windows(&select.named_window)?;
         (self.scope().sets_allowed, self.scope().windows_allowed) = (true, true);
         let items = self.items(&select.projection);
         (self.scope().sets_allowed, self.scope().windows_allowed) = (false, false);
@@ -77,12 +80,18 @@ impl Binder<'_> {
         let distinct = match &select.distinct {
             None | Some(Distinct::All) => false,
             Some(Distinct::Distinct) => true,
-            Some(Distinct::On(_)) => {
-                return Err(Failure::unsupported("DISTINCT ON", "use GROUP BY with min or max"));
-            }
+            Some(Distinct::On(_)) => false,
         };
+        let on = match &select.distinct {
+            Some(Distinct::On(exprs)) => exprs.clone(),
+            _ => Vec::new(),
+        };
+        if !on.is_empty() && self.scope().sets.is_some() {
+            let what = "DISTINCT ON beside functions that give several rows";
+            return Err(Failure::unsupported(what, "use a subquery"));
+        }
         let plain = select.having.is_none() && group_keys(&select.group_by)?.is_empty();
-        Ok(Selected { items, distinct, tail, grouped, plain, filter })
+        Ok(Selected { items, distinct, on, tail, grouped, plain, filter })
     }
 
     /// Conditions on tables of this very SELECT narrow what is read.
@@ -230,7 +239,6 @@ fn refuse_rest(select: &Select) -> Result<(), Failure> {
         (!select.cluster_by.is_empty(), "CLUSTER BY"),
         (!select.distribute_by.is_empty(), "DISTRIBUTE BY"),
         (!select.sort_by.is_empty(), "SORT BY"),
-        (!select.named_window.is_empty(), "WINDOW"),
         (select.qualify.is_some(), "QUALIFY"),
         (select.value_table_mode.is_some(), "SELECT AS"),
         (select.exclude.is_some(), "EXCLUDE"),

@@ -1,12 +1,13 @@
 //! Window functions. The engine has them with PostgreSQL's meaning; what it lacks is refused.
 
 use super::calls::arguments;
-use super::is_aggregate;
 use super::{Binder, Form, Slot, Typed};
+use super::{folded, is_aggregate};
 use crate::ty::Ty;
 use pg::{Failure, code};
 use sqlparser::ast::{
-    Expr, Function, Value as Literal, WindowFrame, WindowFrameBound, WindowFrameUnits, WindowSpec, WindowType,
+    DuplicateTreatment, Expr, Function, FunctionArguments, Ident, NamedWindowDefinition, NamedWindowExpr,
+    Value as Literal, WindowFrame, WindowFrameBound, WindowFrameUnits, WindowSpec, WindowType,
 };
 use types::data::Value;
 
@@ -25,8 +26,9 @@ impl Binder<'_> {
                 Failure::new("42P20", message).hint("they stand in the list of a SELECT and in ORDER BY")
             );
         }
-        let WindowType::WindowSpec(spec) = over else {
-            return Err(Failure::unsupported("a named window", "write OVER (...)"));
+        let spec = match over {
+            WindowType::WindowSpec(spec) => self.whole_window(spec)?,
+            WindowType::NamedWindow(name) => self.named_window(name)?,
         };
         if function.null_treatment.is_some() || !function.within_group.is_empty() {
             return Err(Failure::unsupported(
@@ -35,10 +37,56 @@ impl Binder<'_> {
             ));
         }
         self.scope().windows_allowed = false;
-        let bound = self.windowed(name, function, spec);
+        let bound = self.windowed(name, function, &spec);
         let scope = self.scope();
         (scope.windows_allowed, scope.windows_used) = (true, true);
         bound
+    }
+
+    /// The windows of a SELECT's WINDOW clause, each perhaps based on one before it.
+    pub(super) fn name_windows(&mut self, windows: &[NamedWindowDefinition]) -> Result<(), Failure> {
+        for NamedWindowDefinition(name, window) in windows {
+            let spec = match window {
+                NamedWindowExpr::NamedWindow(other) => self.named_window(other)?,
+                NamedWindowExpr::WindowSpec(spec) => self.whole_window(spec)?,
+            };
+            let name = folded(name);
+            if self.scope().windows.iter().any(|(known, _)| *known == name) {
+                return Err(Failure::new("42P20", format!("window \"{name}\" is already defined")));
+            }
+            self.scope().windows.push((name, spec));
+        }
+        Ok(())
+    }
+
+    fn named_window(&mut self, name: &Ident) -> Result<WindowSpec, Failure> {
+        let name = folded(name);
+        let found = self.scope().windows.iter().find(|(known, _)| *known == name);
+        let found = found.map(|(_, spec)| spec.clone());
+        found.ok_or_else(|| Failure::new("42704", format!("window \"{name}\" does not exist")))
+    }
+
+    /// A window with what it takes from the one that it is based on.
+    fn whole_window(&mut self, spec: &WindowSpec) -> Result<WindowSpec, Failure> {
+        let Some(name) = &spec.window_name else { return Ok(spec.clone()) };
+        let base = self.named_window(name)?;
+        let refuse = |what: &str| {
+            let message = format!("cannot {what} of window \"{}\"", folded(name));
+            Err(Failure::new("42P20", message))
+        };
+        if !spec.partition_by.is_empty() {
+            return refuse("override PARTITION BY clause");
+        }
+        if !spec.order_by.is_empty() && !base.order_by.is_empty() {
+            return refuse("override ORDER BY clause");
+        }
+        if base.window_frame.is_some() {
+            let message = format!("cannot copy window \"{}\" because it has a frame clause", folded(name));
+            return Err(Failure::new("42P20", message));
+        }
+        let order_by = if spec.order_by.is_empty() { base.order_by } else { spec.order_by.clone() };
+        let window_frame = spec.window_frame.clone();
+        Ok(WindowSpec { window_name: None, partition_by: base.partition_by, order_by, window_frame })
     }
 
     fn windowed(&mut self, name: &str, function: &Function, spec: &WindowSpec) -> Result<Typed, Failure> {
@@ -47,9 +95,6 @@ impl Binder<'_> {
             false => self.own_window(name, function)?,
         };
         let mut parts = Vec::new();
-        if spec.window_name.is_some() {
-            return Err(Failure::unsupported("a named window", "write OVER (...)"));
-        }
         if !spec.partition_by.is_empty() {
             let mut texts = Vec::new();
             for expr in &spec.partition_by {
@@ -68,18 +113,30 @@ impl Binder<'_> {
         if let Some(frame) = &spec.window_frame {
             parts.push(framed(frame)?);
         }
-        Ok(Typed::engine(format!("{call} OVER ({})", parts.join(" ")), ty))
+        let text = format!("{call} OVER ({})", parts.join(" "));
+        // What the engine computes as a float of its own is kept as other floats are.
+        let own_float = ["percent_rank", "cume_dist"].contains(&name);
+        Ok(Typed::engine(if own_float { format!("float_({text})") } else { text }, ty))
     }
 
     fn aggregate_over(&mut self, name: &str, function: &Function) -> Result<(String, Ty), Failure> {
-        if !["count", "min", "max", "bool_and", "bool_or", "every"].contains(&name) {
+        let distinct = matches!(&function.args, FunctionArguments::List(list)
+            if list.duplicate_treatment == Some(DuplicateTreatment::Distinct));
+        if distinct {
+            let message = "DISTINCT is not implemented for window functions";
+            return Err(Failure::new(code::UNSUPPORTED, message));
+        }
+        if ["string_agg", "array_agg"].contains(&name) {
             return Err(Failure::unsupported(
                 format!("{name} as a window function"),
-                "count, min and max are; aggregate the others in a subquery",
+                "the other aggregates are; use this one in a subquery",
             ));
         }
         let typed = self.aggregated(name, function)?;
         let Form::Engine(text) = typed.form else { unreachable!("an aggregate is the engine's") };
+        // Floats that leave a window cannot be subtracted.
+        let floats = text.starts_with("sum_float_") || text.starts_with("avg_float_");
+        let text = if floats { format!("moving_{text}") } else { text };
         Ok((text, typed.ty.expect("typed")))
     }
 
@@ -96,6 +153,7 @@ impl Binder<'_> {
         let mut given = given.into_iter();
         Ok(match (name, count) {
             ("row_number" | "rank" | "dense_rank", 0) => (format!("{name}()"), Ty::Int8),
+            ("percent_rank" | "cume_dist", 0) => (format!("{name}()"), Ty::Float8),
             ("ntile", 1) => (format!("ntile({})", whole(given.next(), 1)?), Ty::Int4),
             ("first_value" | "last_value", 1) => {
                 let typed = self.decided(given.next().expect("counted"))?;

@@ -6,9 +6,10 @@ use crate::eval::{self, cast, numeric};
 use crate::system;
 use crate::ty::Ty;
 use pg::{Failure, code};
-use rusqlite::functions::{Aggregate, Context, FunctionFlags};
+use rusqlite::functions::{Aggregate, Context, FunctionFlags, WindowAggregate};
 use rusqlite::types::{Value as Kept, ValueRef};
 use rusqlite::{Connection, Error, Result};
+use std::collections::VecDeque;
 use types::data::{Decimal, Value};
 
 /// Makes every function known to a connection.
@@ -30,6 +31,9 @@ pub fn register(connection: &Connection) -> Result<()> {
         let number = (context.get::<i64>(0)? as u64 >> 11) as f64 / (1_u64 << 53) as f64;
         Ok(encode(&Value::Float(number)))
     })?;
+    connection.create_scalar_function("float_", 1, FLAGS, |context| {
+        Ok(encode(&Value::Float(context.get::<f64>(0)?)))
+    })?;
     connection.create_scalar_function("uuid_", 1, flags, |_| Ok(encode(&eval::random_uuid())))?;
     connection.create_scalar_function("convert_", 3, FLAGS, convert)?;
     connection
@@ -37,29 +41,31 @@ pub fn register(connection: &Connection) -> Result<()> {
     connection
         .create_scalar_function("offset_", 1, FLAGS, |context| row_count(context, "OFFSET", 0, "2201X"))?;
     connection.create_aggregate_function("one_", 1, FLAGS, One)?;
-    connection.create_aggregate_function(
+    connection.create_window_function(
         "sum_int4_",
         1,
         FLAGS,
         Sum { ty: Ty::Int4, result: Ty::Int8, mean: false },
     )?;
-    connection.create_aggregate_function(
+    connection.create_window_function(
         "sum_int8_",
         1,
         FLAGS,
         Sum { ty: Ty::Int8, result: Ty::Numeric, mean: false },
     )?;
     let numbers = |mean| Sum { ty: Ty::Numeric, result: Ty::Numeric, mean };
-    connection.create_aggregate_function("sum_numeric_", 1, FLAGS, numbers(false))?;
-    connection.create_aggregate_function("avg_numeric_", 1, FLAGS, numbers(true))?;
-    connection.create_aggregate_function(
+    connection.create_window_function("sum_numeric_", 1, FLAGS, numbers(false))?;
+    connection.create_window_function("avg_numeric_", 1, FLAGS, numbers(true))?;
+    connection.create_window_function(
         "avg_int_",
         1,
         FLAGS,
         Sum { ty: Ty::Int8, result: Ty::Numeric, mean: true },
     )?;
     connection.create_aggregate_function("sum_float_", 1, FLAGS, SumFloat { mean: false })?;
+    connection.create_window_function("moving_sum_float_", 1, FLAGS, MovingFloat { mean: false })?;
     connection.create_aggregate_function("avg_float_", 1, FLAGS, SumFloat { mean: true })?;
+    connection.create_window_function("moving_avg_float_", 1, FLAGS, MovingFloat { mean: true })?;
     connection.create_aggregate_function("string_agg_", 2, FLAGS, StringAgg)
 }
 
@@ -129,25 +135,17 @@ struct Sum {
     mean: bool,
 }
 
-impl Aggregate<(Decimal, i64), Kept> for Sum {
-    fn init(&self, _: &mut Context<'_>) -> Result<(Decimal, i64)> {
-        Ok((Decimal::ZERO, 0))
+impl Sum {
+    fn number(&self, context: &Context<'_>) -> Result<Option<Decimal>> {
+        match decode(context.get_raw(0), self.ty).map_err(failed)? {
+            Value::Null => Ok(None),
+            Value::Int(number) => Ok(Some(Decimal::from(number))),
+            Value::Decimal(number) => Ok(Some(number)),
+            _ => Err(Error::InvalidQuery),
+        }
     }
 
-    fn step(&self, context: &mut Context<'_>, (sum, count): &mut (Decimal, i64)) -> Result<()> {
-        let number = match decode(context.get_raw(0), self.ty).map_err(failed)? {
-            Value::Null => return Ok(()),
-            Value::Int(number) => Decimal::from(number),
-            Value::Decimal(number) => number,
-            _ => return Err(Error::InvalidQuery),
-        };
-        *sum = numeric::add(*sum, number).map_err(failed)?;
-        *count += 1;
-        Ok(())
-    }
-
-    fn finalize(&self, _: &mut Context<'_>, found: Option<(Decimal, i64)>) -> Result<Kept> {
-        let (sum, count) = found.unwrap_or((Decimal::ZERO, 0));
+    fn result(&self, (sum, count): (Decimal, i64)) -> Result<Kept> {
         let result = match (count, self.mean) {
             (0, _) => Ok(Value::Null),
             (count, true) => numeric::divide(sum, Decimal::from(count)).map(Value::Decimal),
@@ -157,9 +155,69 @@ impl Aggregate<(Decimal, i64), Kept> for Sum {
     }
 }
 
+impl Aggregate<(Decimal, i64), Kept> for Sum {
+    fn init(&self, _: &mut Context<'_>) -> Result<(Decimal, i64)> {
+        Ok((Decimal::ZERO, 0))
+    }
+
+    fn step(&self, context: &mut Context<'_>, (sum, count): &mut (Decimal, i64)) -> Result<()> {
+        let Some(number) = self.number(context)? else { return Ok(()) };
+        *sum = numeric::add(*sum, number).map_err(failed)?;
+        *count += 1;
+        Ok(())
+    }
+
+    fn finalize(&self, _: &mut Context<'_>, found: Option<(Decimal, i64)>) -> Result<Kept> {
+        self.result(found.unwrap_or((Decimal::ZERO, 0)))
+    }
+}
+
+impl WindowAggregate<(Decimal, i64), Kept> for Sum {
+    fn value(&self, found: Option<&mut (Decimal, i64)>) -> Result<Kept> {
+        self.result(found.map_or((Decimal::ZERO, 0), |found| *found))
+    }
+
+    fn inverse(&self, context: &mut Context<'_>, (sum, count): &mut (Decimal, i64)) -> Result<()> {
+        let Some(number) = self.number(context)? else { return Ok(()) };
+        *sum = numeric::subtract(*sum, number).map_err(failed)?;
+        *count -= 1;
+        Ok(())
+    }
+}
+
 /// Sums and means of floats.
 struct SumFloat {
     mean: bool,
+}
+
+/// The floats of a window, oldest first, and their sum if it is known. What leaves the window is not
+/// subtracted: the difference need not be the sum of the others.
+#[derive(Default)]
+struct Floats {
+    all: VecDeque<f64>,
+    sum: Option<f64>,
+}
+
+impl Floats {
+    fn sum(&mut self) -> Result<f64> {
+        match self.sum {
+            Some(sum) => Ok(sum),
+            None => {
+                let mut numbers = self.all.iter();
+                let sum = numbers.try_fold(0.0, |sum, number| added(sum, *number))?;
+                self.sum = Some(sum);
+                Ok(sum)
+            }
+        }
+    }
+}
+
+fn added(sum: f64, number: f64) -> Result<f64> {
+    let more = sum + number;
+    match more.is_infinite() && sum.is_finite() && number.is_finite() {
+        true => Err(failed(Failure::new(code::OUT_OF_RANGE, "value out of range: overflow"))),
+        false => Ok(more),
+    }
 }
 
 impl Aggregate<(f64, u64), Kept> for SumFloat {
@@ -169,11 +227,7 @@ impl Aggregate<(f64, u64), Kept> for SumFloat {
 
     fn step(&self, context: &mut Context<'_>, (sum, count): &mut (f64, u64)) -> Result<()> {
         if let Value::Float(number) = decode(context.get_raw(0), Ty::Float8).map_err(failed)? {
-            let more = *sum + number;
-            if more.is_infinite() && sum.is_finite() && number.is_finite() {
-                return Err(failed(Failure::new(code::OUT_OF_RANGE, "value out of range: overflow")));
-            }
-            (*sum, *count) = (more, *count + 1);
+            (*sum, *count) = (added(*sum, number)?, *count + 1);
         }
         Ok(())
     }
@@ -184,6 +238,51 @@ impl Aggregate<(f64, u64), Kept> for SumFloat {
             Some((sum, count)) if self.mean => encode(&Value::Float(sum / count as f64)),
             Some((sum, _)) => encode(&Value::Float(sum)),
         })
+    }
+}
+
+/// The same over the rows of a window, which come and go.
+struct MovingFloat {
+    mean: bool,
+}
+
+impl MovingFloat {
+    fn result(&self, found: Option<&mut Floats>) -> Result<Kept> {
+        let Some(found) = found.filter(|found| !found.all.is_empty()) else { return Ok(Kept::Null) };
+        let (sum, count) = (found.sum()?, found.all.len());
+        Ok(encode(&Value::Float(if self.mean { sum / count as f64 } else { sum })))
+    }
+}
+
+impl Aggregate<Floats, Kept> for MovingFloat {
+    fn init(&self, _: &mut Context<'_>) -> Result<Floats> {
+        Ok(Floats { all: VecDeque::new(), sum: Some(0.0) })
+    }
+
+    fn step(&self, context: &mut Context<'_>, found: &mut Floats) -> Result<()> {
+        if let Value::Float(number) = decode(context.get_raw(0), Ty::Float8).map_err(failed)? {
+            found.sum = found.sum.map(|sum| added(sum, number)).transpose()?;
+            found.all.push_back(number);
+        }
+        Ok(())
+    }
+
+    fn finalize(&self, _: &mut Context<'_>, mut found: Option<Floats>) -> Result<Kept> {
+        self.result(found.as_mut())
+    }
+}
+
+impl WindowAggregate<Floats, Kept> for MovingFloat {
+    fn value(&self, found: Option<&mut Floats>) -> Result<Kept> {
+        self.result(found)
+    }
+
+    fn inverse(&self, context: &mut Context<'_>, found: &mut Floats) -> Result<()> {
+        if let Value::Float(_) = decode(context.get_raw(0), Ty::Float8).map_err(failed)? {
+            found.all.pop_front();
+            found.sum = None;
+        }
+        Ok(())
     }
 }
 

@@ -1,8 +1,10 @@
-//! A client that makes backups of the tables and restores them into another table of the same cluster, as
-//! `understudy backup` does: a point over all partitions, their rows page by page at that point, rows put in
-//! batches, and what is there then read back. It is the native client's core, and the machines that the
-//! command uses ([`ClusterSnapshot`], [`SnapshotPages`]), over the simulated network.
+//! A client that makes backups of the tables and of the database, and restores them into another table of the
+//! same cluster, or what another cluster had into this one, as `understudy backup` does: a point over all
+//! partitions, their rows page by page at that point, rows put in batches, and what is there then read back.
+//! It is the native client's core, and the machines that the command uses ([`ClusterSnapshot`],
+//! [`replica::SnapshotPages`]), over the simulated network.
 
+mod reading;
 mod restore;
 
 use crate::check::backups::{Backup, Restored};
@@ -11,15 +13,14 @@ use crate::client::{ClientEffect, LinkNews};
 use crate::network::{Conn, Endpoint};
 use crate::plan::{Part, RunPlan};
 use crate::random::Stream;
-use crate::rows;
-use ::client::{Answer, Call, Completed, CoreConfig, FailKind, LaneId, Outcome, Ticket};
-use replica::SnapshotPages;
+use ::client::{Call, Completed, CoreConfig, FailKind, LaneId, Outcome, Ticket};
+use reading::{Reading, Source};
 use replica::cluster_snapshot::{Ask, ClusterSnapshot, Found};
 use restore::Restoring;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use types::{Lsn, Micros, PartitionId, Position, Rules, TableId};
 use wire::request::ReadSnapshot;
-use wire::{Body, Message, Op, ReadLevel};
+use wire::{Message, Op, ReadLevel};
 
 /// Every call waits so long, if nothing else is said.
 const CALL_TIMEOUT: Micros = Micros::from_millis(1_500);
@@ -43,7 +44,9 @@ enum Purpose {
     Hold,
     /// The states are kept while they are read.
     Keep,
-    /// A page of a stream.
+    /// The catalog of a database with this partition.
+    Catalog(PartitionId),
+    /// A page of what has this place among what is read.
     Page(usize),
     /// Rows go into the other table.
     Put,
@@ -59,14 +62,6 @@ struct Search {
     copies: Option<usize>,
 }
 
-/// A point that is being read.
-struct Reading {
-    backup: Backup,
-    streams: Vec<PartitionId>,
-    pages: SnapshotPages,
-    kept_at: u64,
-}
-
 enum BackupStage {
     Idle,
     Searching(Search),
@@ -79,9 +74,12 @@ pub struct BackupClient {
     random: Stream,
     rules: Rules,
     shell: Shell,
-    tables: BTreeMap<PartitionId, TableId>,
+    /// Under which name each partition is asked for states.
+    sources: BTreeMap<PartitionId, Source>,
     /// What rows are restored into.
     target: Vec<(PartitionId, TableId)>,
+    /// Backups of another cluster that are not restored here yet.
+    given: VecDeque<Backup>,
     typed: bool,
     stage: BackupStage,
     /// Each attempt has a lane of its own, and its calls are no other one's.
@@ -105,13 +103,17 @@ impl BackupClient {
             seed: random.next(),
             rules,
         };
+        let bare = plan.bare_partitions();
+        let bare = bare.map(|(partition, table)| Source { partition, table, version: 1 });
+        let database = plan.database().map(|(partition, table)| Source { partition, table, version: 0 });
         let target = plan.partitions().filter(|(_, _, table)| table.part == Part::Restored);
         BackupClient {
             random,
             rules,
             shell: Shell::new(id, config, plan.controllers),
-            tables: plan.bare_partitions().collect(),
+            sources: bare.chain(database).map(|source| (source.partition, source)).collect(),
             target: target.map(|(partition, number, _)| (partition, number)).collect(),
+            given: plan.workload.given.iter().cloned().collect(),
             typed: plan.workload.indexes,
             stage: BackupStage::Idle,
             lane: LaneId(0),
@@ -152,7 +154,7 @@ impl BackupClient {
     /// Does what is due. Nothing new is begun unless `goes_on`.
     pub fn step(&mut self, now: u64, goes_on: bool) -> Vec<ClientEffect> {
         self.shell.tick(now);
-        let knows = self.tables.keys().all(|id| self.shell.core().map().partition(*id).is_some());
+        let knows = self.sources.keys().all(|id| self.shell.core().map().partition(*id).is_some());
         match &mut self.stage {
             BackupStage::Idle if goes_on && knows && now >= self.next_at => self.begin(now),
             BackupStage::Searching(search) if now >= search.began + WAIT_LIMIT_US => {
@@ -160,9 +162,8 @@ impl BackupClient {
             }
             BackupStage::Reading(reading) if now >= reading.kept_at + KEEP_EVERY_US => {
                 reading.kept_at = now;
-                let (unread, at) = (reading.pages.unread(), reading.backup.at.clone());
-                for partition in unread {
-                    self.hold(now, partition, at[&partition], (CALL_TIMEOUT, Purpose::Keep));
+                for (partition, at) in reading.unread() {
+                    self.hold(now, partition, at, (CALL_TIMEOUT, Purpose::Keep));
                 }
             }
             _ => {}
@@ -212,7 +213,11 @@ impl BackupClient {
 
     fn begin(&mut self, now: u64) {
         self.lane = LaneId(self.lane.0 + 1);
-        let snapshot = ClusterSnapshot::new(self.tables.keys().copied(), self.rules);
+        if let Some(backup) = self.given.front() {
+            self.stage = BackupStage::Restoring(Restoring::new(backup, "given", self.typed));
+            return self.restore(now);
+        }
+        let snapshot = ClusterSnapshot::new(self.sources.keys().copied(), self.rules);
         self.stage = BackupStage::Searching(Search { began: now, snapshot, copies: None });
     }
 
@@ -240,7 +245,7 @@ impl BackupClient {
         let read = ReadLevel::Any { max_lag_ms: 60_000, min_lsn: Lsn::ZERO };
         for node in &members {
             let op = Op::Hold { at: ReadSnapshot::At(at) };
-            let call = Call::new(self.tables[&id], 1, id, op).at_level(read).at_node(*node);
+            let call = self.sources[&id].call(op).at_level(read).at_node(*node);
             self.submit(now, call, within, purpose);
         }
         members.len()
@@ -279,7 +284,7 @@ impl BackupClient {
                 Ask::Pause(partition) => (partition, Op::Pause { for_ms: HOLD_MS }),
                 Ask::Resume(partition, at) => (partition, Op::Resume { at }),
             };
-            let call = Call::new(self.tables[&partition], 1, partition, op);
+            let call = self.sources[&partition].call(op);
             self.submit(now, call, Micros(WAIT_LIMIT_US), Purpose::Ask(partition));
         }
         match found {
@@ -287,11 +292,9 @@ impl BackupClient {
             // Everybody who is held was asked to go on above.
             Found::Void(_) => self.rest(now),
             Found::ClusterSnapshot(at) => {
-                let streams: Vec<PartitionId> = at.keys().copied().collect();
-                let pages = SnapshotPages::new(at.clone().into_iter().collect(), ROWS, self.rules);
-                let rows = at.keys().map(|id| (*id, Vec::new())).collect();
-                let backup = Backup { began, at, rows };
-                self.stage = BackupStage::Reading(Reading { backup, streams, pages, kept_at: now });
+                let sources = self.sources.values().copied();
+                let reading = Reading::new(now, Backup::new(began, at), sources, self.rules);
+                self.stage = BackupStage::Reading(reading);
                 self.read(now);
             }
         }
@@ -300,16 +303,14 @@ impl BackupClient {
     fn read(&mut self, now: u64) {
         loop {
             let BackupStage::Reading(reading) = &mut self.stage else { return };
-            let Some((stream, op)) = reading.pages.next_ask() else { break };
-            let partition = reading.streams[stream];
-            let call = Call::new(self.tables[&partition], 1, partition, op);
-            self.submit(now, call, CALL_TIMEOUT, Purpose::Page(stream));
+            let Some((source, op, purpose)) = reading.next_ask() else { break };
+            self.submit(now, source.call(op), CALL_TIMEOUT, purpose);
         }
-        let BackupStage::Reading(reading) = &mut self.stage else { return };
-        if reading.pages.is_done() {
-            let backup = reading.backup.clone();
-            self.seen.push("backup-made");
-            self.stage = BackupStage::Restoring(Restoring::new(&backup, self.made.len(), self.typed));
+        let BackupStage::Reading(reading) = &self.stage else { return };
+        if let Some(backup) = reading.done().cloned() {
+            self.seen.push(if backup.tables.is_empty() { "backup-made" } else { "backup-of-tables-made" });
+            let restoring = Restoring::new(&backup, &self.made.len().to_string(), self.typed);
+            self.stage = BackupStage::Restoring(restoring);
             self.made.push(backup);
             self.restore(now);
         }
@@ -328,8 +329,15 @@ impl BackupClient {
             (BackupStage::Searching(search), Purpose::Hold) => {
                 search.copies = search.copies.map(|copies| copies.saturating_sub(1));
             }
-            (BackupStage::Reading(_), Purpose::Page(stream)) => match outcome {
-                Outcome::Ok(answer) => self.page_came(stream, answer),
+            (BackupStage::Reading(reading), Purpose::Catalog(_) | Purpose::Page(_)) => match outcome {
+                Outcome::Ok(answer) => {
+                    let verdict = match purpose {
+                        Purpose::Catalog(partition) => reading.catalog_came(partition, &answer),
+                        Purpose::Page(stream) => reading.page_came(stream, answer),
+                        _ => Ok(()),
+                    };
+                    self.fault = self.fault.take().or(verdict.err());
+                }
                 Outcome::Failed(FailKind::TooOld, _) => self.give_up(now, "backup-from-scratch"),
                 _ => self.give_up(now, "backup-given-up"),
             },
@@ -344,20 +352,6 @@ impl BackupClient {
         }
     }
 
-    fn page_came(&mut self, stream: usize, answer: Answer) {
-        let BackupStage::Reading(reading) = &mut self.stage else { return };
-        let Body::Rows { rows, more } = answer.body else {
-            self.fault = Some(format!("a page of a backup was answered with {:?}", answer.body));
-            return;
-        };
-        if let Err(why) = reading.pages.heard(stream, &rows, more) {
-            self.fault = Some(why.into());
-        }
-        let found = reading.backup.rows.entry(reading.streams[stream]).or_default();
-        found
-            .extend(rows.into_iter().map(|(key, lsn, row)| (rows::name_of(&key), lsn, rows::value_of(&row))));
-    }
-
     fn restore(&mut self, now: u64) {
         loop {
             let BackupStage::Restoring(restoring) = &mut self.stage else { return };
@@ -370,7 +364,10 @@ impl BackupClient {
             && let Some(restored) = restoring.done(&into)
         {
             self.restored.push(restored);
-            self.seen.push("backup-restored");
+            self.seen.push(match self.given.pop_front() {
+                Some(_) => "backup-of-another-cluster-restored",
+                None => "backup-restored",
+            });
             self.rest(now);
         }
     }

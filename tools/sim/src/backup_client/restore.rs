@@ -3,6 +3,7 @@
 
 use super::{Purpose, ROWS};
 use crate::check::backups::{Backup, Restored};
+use crate::check::ranges::Shown;
 use crate::rows;
 use ::client::Answer;
 use bytes::Bytes;
@@ -32,14 +33,15 @@ pub(super) struct Restoring {
 }
 
 impl Restoring {
-    /// Of the backup with this number.
-    pub fn new(backup: &Backup, number: usize, typed: bool) -> Restoring {
-        let prefix = format!("b{number}-");
-        let name = |partition: &PartitionId, key: &str| format!("{prefix}{}-{key}", partition.0);
-        let of = |(partition, rows): (&PartitionId, &Vec<_>)| -> Vec<(String, u64)> {
-            rows.iter().map(|(key, _, value): &(String, _, u64)| (name(partition, key), *value)).collect()
+    /// Of a backup, under a name that none before had.
+    pub fn new(backup: &Backup, named: &str, typed: bool) -> Restoring {
+        let prefix = format!("b{named}-");
+        let put = |of: String, rows: &[Shown]| -> Vec<(String, u64)> {
+            rows.iter().map(|(key, _, value)| (format!("{prefix}{of}-{key}"), *value)).collect()
         };
-        let wanted: Vec<(String, u64)> = backup.rows.iter().flat_map(of).collect();
+        let bare = backup.rows.iter().flat_map(|(partition, rows)| put(partition.0.to_string(), rows));
+        let tables = backup.tables.values().flat_map(|(table, rows)| put(format!("t{}", table.id.0), rows));
+        let wanted: Vec<(String, u64)> = bare.chain(tables).collect();
         Restoring {
             typed,
             left: wanted.chunks(BATCH).map(<[_]>::to_vec).collect(),

@@ -1,12 +1,14 @@
 //! PR-330: a backup has of every partition exactly the state at the position that it names, and that is
 //! committed there; and what was restored from it is what it has.
 
+use crate::check::catalog::Table;
 use crate::check::cluster_snapshots::CompleteSnapshot;
 use crate::check::lineage::Lineage;
 use crate::check::ranges::Shown;
 use crate::check::states::States;
+use crate::check::tables::model::Model;
 use std::collections::BTreeMap;
-use types::{PartitionId, Position};
+use types::{Lsn, PartitionId, Position, TableId};
 
 /// What a backup has.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,11 +17,18 @@ pub struct Backup {
     pub began: u64,
     /// The position that it names, of every partition.
     pub at: BTreeMap<PartitionId, Position>,
-    /// The rows that were read there, in the order of their keys.
+    /// The rows that were read of bare tables, in the order of their keys.
     pub rows: BTreeMap<PartitionId, Vec<Shown>>,
+    /// The tables of the database that have a name there, and their rows.
+    pub tables: BTreeMap<TableId, (Table, Vec<Shown>)>,
 }
 
 impl Backup {
+    /// Of which nothing is read yet.
+    pub fn new(began: u64, at: BTreeMap<PartitionId, Position>) -> Backup {
+        Backup { began, at, rows: BTreeMap::new(), tables: BTreeMap::new() }
+    }
+
     /// The point over all partitions that it names.
     pub fn cluster_snapshot(&self) -> CompleteSnapshot {
         CompleteSnapshot { began: self.began, at: self.at.clone() }
@@ -57,21 +66,45 @@ pub fn check(
         }
         let mut line: Vec<_> = lineage.line(*partition, *at).collect();
         line.reverse();
+        if lineage.has_tables(*partition) {
+            check_tables(backup, &Model::of(line), *at).map_err(|why| format!("{of} {why}"))?;
+            continue;
+        }
         let states = States::of(line);
-        let expected: Vec<_> = states.rows(at.lsn).collect();
         let rows = backup.rows.get(partition).map(Vec::as_slice).unwrap_or_default();
-        let found: Vec<_> = rows.iter().map(|(key, lsn, value)| (key.as_str(), *lsn, *value)).collect();
-        if let Some(row) = found.iter().find(|row| !expected.contains(row)) {
-            return Err(format!("{of} with the row {row:?}, which is not of that state"));
-        }
-        if let Some(row) = expected.iter().find(|row| !found.contains(row)) {
-            return Err(format!("{of} without the row {row:?}"));
-        }
-        if found.len() != expected.len() {
-            return Err(format!("{of} with {} rows instead of {}", found.len(), expected.len()));
-        }
+        compare(rows, states.rows(at.lsn)).map_err(|why| format!("{of} {why}"))?;
     }
     Ok(())
+}
+
+/// Compares the tables of a backup, and their rows, with those of a log. The error is the end of a sentence.
+fn check_tables(backup: &Backup, model: &Model<'_>, at: Position) -> Result<(), String> {
+    let expected: Vec<_> = model.tables(at.lsn).filter(|table| table.standing.has_name()).collect();
+    let found: Vec<_> = backup.tables.values().map(|(table, _)| table).collect();
+    if expected != found {
+        return Err(format!("with the tables {found:?} instead of {expected:?}"));
+    }
+    let rows = backup.tables.iter().map(|(id, (_, rows))| (id, rows));
+    let mut compared = rows.map(|(id, rows)| {
+        compare(rows, model.rows(*id, at.lsn)).map_err(|why| format!("{why}, in table {id}"))
+    });
+    compared.find(Result::is_err).unwrap_or(Ok(()))
+}
+
+/// Compares rows with those of a state. The error is the end of a sentence.
+fn compare<'a>(rows: &[Shown], expected: impl Iterator<Item = (&'a str, Lsn, u64)>) -> Result<(), String> {
+    let expected: Vec<_> = expected.collect();
+    let found: Vec<_> = rows.iter().map(|(key, lsn, value)| (key.as_str(), *lsn, *value)).collect();
+    if let Some(row) = found.iter().find(|row| !expected.contains(row)) {
+        return Err(format!("with the row {row:?}, which is not of that state"));
+    }
+    if let Some(row) = expected.iter().find(|row| !found.contains(row)) {
+        return Err(format!("without the row {row:?}"));
+    }
+    match found.len() == expected.len() {
+        true => Ok(()),
+        false => Err(format!("with {} rows instead of {}", found.len(), expected.len())),
+    }
 }
 
 /// Compares what is there after a restoration with what the backup has. The error is a sentence.
@@ -92,7 +125,6 @@ pub fn check_restored(restored: &Restored) -> Result<(), String> {
 mod tests {
     use super::*;
     use crate::check::lineage::tests::{P, at, entry};
-    use types::Lsn;
     use wire::Entry;
 
     /// A log that writes 1, 2 and so on, each to the key of its place, and from the second entry on another
@@ -110,7 +142,7 @@ mod tests {
 
     fn verdict(named: Position, rows: &[(&str, u64, u64)], tip: Option<Position>) -> Result<(), String> {
         let rows = rows.iter().map(|(key, lsn, value)| (key.to_string(), Lsn(*lsn), *value)).collect();
-        let backup = Backup { began: 5, at: [(P, named)].into(), rows: [(P, rows)].into() };
+        let backup = Backup { rows: [(P, rows)].into(), ..Backup::new(5, [(P, named)].into()) };
         check(&backup, &two_logs(), &|_| tip)
     }
 

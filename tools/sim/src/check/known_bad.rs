@@ -122,7 +122,7 @@ fn pr80_a_cluster_snapshot_without_what_was_acknowledged_before_it() {
 fn backed_up(rows: &[(&str, u64, u64)], restored: &[(&str, u64)]) -> Vec<String> {
     let (mut checks, _) = of_log(&["a", "a"]);
     let rows = rows.iter().map(|(key, lsn, value)| (key.to_string(), Lsn(*lsn), *value)).collect();
-    let made = Backup { began: 5, at: [(P, at(1, 1))].into(), rows: [(P, rows)].into() };
+    let made = Backup { rows: [(P, rows)].into(), ..Backup::new(5, [(P, at(1, 1))].into()) };
     let found = restored.iter().map(|(key, value)| (key.to_string(), *value)).collect();
     let restored = Restored { into: vec![P], wanted: [("b".to_string(), 1)].into(), found };
     let all = [put("a", 1, (1, 10)), put("a", 2, (20, 30))];

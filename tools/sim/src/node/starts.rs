@@ -14,6 +14,8 @@ pub struct Starts {
     removed: bool,
     /// A start is on its way.
     starting: bool,
+    /// What is started is of a build that speaks another version of the protocol than all others do.
+    other_build: bool,
     /// Starts that failed in a row.
     failed: u32,
     /// Members that lived here, oldest first, with the virtual time at which each ended.
@@ -29,6 +31,16 @@ impl Starts {
     /// True if it was removed from the cluster.
     pub fn is_removed(&self) -> bool {
         self.removed
+    }
+
+    /// True if its processes are of a build that speaks another version of the protocol.
+    pub fn are_of_other_build(&self) -> bool {
+        self.other_build
+    }
+
+    /// Its next processes are of such a build, or are not.
+    pub fn set_other_build(&mut self, other: bool) {
+        self.other_build = other;
     }
 
     /// It will not be started again by itself.

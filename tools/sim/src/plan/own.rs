@@ -49,6 +49,10 @@ impl OwnFaults {
         if [37, 68, 97, 103, 106, 107, 108, 110, 112].contains(&(seed % 149)) {
             faults.insert(Fault::Cloned);
         }
+        // Nor has one of them one of these.
+        if [3, 6, 9, 18, 24, 38, 46].contains(&(seed % 83)) {
+            faults.insert(Fault::OtherBuild);
+        }
         let leaves_out = faults.contains(&Fault::RecordsLost) && (seed / 43).is_multiple_of(3);
         let think_us = Stream::new(seed, Concern::OwnFaults, 0).between(600_000, 1_800_000);
         OwnFaults { faults, think_us, leaves_out }

@@ -1,5 +1,6 @@
 //! What clients and operators do in a seed's world.
 
+use crate::check::backups::Backup;
 use crate::plan::wide::WidePlan;
 use crate::random::{Concern, Stream};
 
@@ -16,6 +17,8 @@ pub struct WorkloadPlan {
     pub cluster_snapshots: bool,
     /// Backups are made and restored meanwhile.
     pub backups: bool,
+    /// Backups that were made in another cluster, and are restored in this one.
+    pub given: Vec<Backup>,
     /// The number of copies is changed meanwhile.
     pub factors: bool,
     /// Rows are loaded in bulk.
@@ -46,6 +49,7 @@ impl WorkloadPlan {
             indexes: Stream::new(seed, Concern::Shape, 3).chance(350),
             cluster_snapshots: !biased && seed % 11 == 4,
             backups: false,
+            given: Vec::new(),
             factors: !biased && [7, 8, 12, 15].contains(&(seed % 19)),
             loads: !biased && seed % 6 == 1,
             jobs: !biased && [1, 6].contains(&(seed % 7)),

@@ -88,6 +88,7 @@ impl World {
             | Fault::GoBack
             | Fault::OldController
             | Fault::Cloned
+            | Fault::OtherBuild
             | Fault::RecordsLost
             | Fault::Rivals
             | Fault::Strand
@@ -395,6 +396,7 @@ impl World {
             Cure::Fast(node) => self.machine_mut(node).health.speed_up(),
             Cure::Room(node) => self.machine(node).disk.set_trouble(|trouble| trouble.full = false),
             Cure::Reads(node) => self.machine(node).disk.set_trouble(|trouble| trouble.fail_reads = 0),
+            Cure::Build(node) => self.end_other_build(node),
             Cure::OldDisk(node) => self.replace_old_disk(node),
             Cure::LogFiles(node) => self.machine(node).disk.set_trouble(|trouble| trouble.no_files = 0),
             Cure::OldController => self.stop_old_controller(),

@@ -5,6 +5,7 @@ use crate::client::LinkNews;
 use crate::network::{Conn, Delivery, Endpoint, Lane, Sent};
 use wire::Message;
 use wire::control::Register;
+use wire::hello::PROTOCOL;
 
 /// How long somebody waits before connecting again.
 const RECONNECT_DELAY_US: u64 = 50_000;
@@ -27,6 +28,7 @@ impl World {
         }
         let incarnation = self.incarnation_at(to).filter(|_| self.network.reachable(from.0, to, lane));
         let talk = [from.0, to].into_iter().all(|end| self.talks(end, lane));
+        let talk = talk && self.protocol_of(from.0) == self.protocol_of(to);
         let Some(incarnation) = incarnation.filter(|_| talk && !self.is_paused(to)) else {
             return self.dial_failed(from, to, lane);
         };
@@ -58,6 +60,16 @@ impl World {
         let Endpoint::Node(node) = endpoint else { return true };
         let process = self.machine(node).process.as_ref();
         !matches!(lane, Lane::Peer | Lane::Heartbeat) || process.is_some_and(|process| process.let_in)
+    }
+
+    /// The version of the protocol that an endpoint speaks: who is told another one in the first message
+    /// refuses the connection.
+    fn protocol_of(&self, endpoint: Endpoint) -> u32 {
+        let other = match endpoint {
+            Endpoint::Node(node) => self.machine(node).starts.are_of_other_build(),
+            _ => false,
+        };
+        PROTOCOL + u32::from(other)
     }
 
     fn is_paused(&self, endpoint: Endpoint) -> bool {

@@ -242,6 +242,11 @@ impl World {
         self.counts.injected()
     }
 
+    /// The last backup that was made.
+    pub fn last_backup(&self) -> Option<&Backup> {
+        self.clients.backed_up().0.last()
+    }
+
     fn at(&mut self, at: u64, event: Event) {
         self.schedule.at(at, event);
     }

@@ -49,6 +49,7 @@ impl World {
             Fault::RecordsLost => self.lose_records(node),
             Fault::Rivals => self.ask_twice(),
             Fault::Strand => self.strand(),
+            Fault::OtherBuild => self.begin_other_build(node, us),
             Fault::Cloned => self.copy_disk(node, us),
             Fault::OldController => self.bring_back_old_controller(),
             Fault::MetaFull => {
@@ -134,6 +135,30 @@ impl World {
             self.injected("went-back");
         }
         true
+    }
+
+    /// A node is shut down, or ends, and is started as a build that speaks another version of the protocol:
+    /// everybody refuses it, controllers, other nodes and clients, and it refuses them.
+    fn begin_other_build(&mut self, node: u32, us: u64) -> bool {
+        let machine = self.machine(node);
+        if machine.process.is_none() || machine.starts.are_of_other_build() {
+            return false;
+        }
+        let how = if self.faults.own().chance(700) { End::Clean } else { End::Crash };
+        self.end(node, how);
+        self.machine_mut(node).starts.set_other_build(true);
+        self.start_later(node, us / 10);
+        self.after(us, Event::Cure(Cure::Build(node)));
+        true
+    }
+
+    /// A node gets the build that the others are.
+    pub(super) fn end_other_build(&mut self, node: u32) {
+        if self.machine(node).starts.are_of_other_build() {
+            self.end(node, End::Clean);
+            self.machine_mut(node).starts.set_other_build(false);
+            self.start_later(node, 50_000);
+        }
     }
 
     /// Somebody has noticed that a node runs on an older copy of its disk.

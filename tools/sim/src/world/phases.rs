@@ -108,7 +108,8 @@ impl World {
             machine.disk.set_trouble(|trouble| *trouble = Default::default());
             let (paused, stalled) = (machine.standing.is_paused(), machine.standing.is_stalled());
             self.machines.files_mut().trouble(node).end();
-            if dead == Some(node) && stuck {
+            let other_build = self.machine(node).starts.are_of_other_build();
+            if dead == Some(node) && stuck && !other_build {
                 // Its heartbeats go on and its disk does nothing, for ever (F19).
                 self.machine_mut(node).health.hang();
             } else if dead == Some(node) {
@@ -116,6 +117,7 @@ impl World {
                 self.machine_mut(node).starts.dies();
                 continue;
             }
+            self.end_other_build(node);
             if stood {
                 self.end_sync(node);
             }

@@ -111,8 +111,15 @@ impl World {
         let has_room = machine.disk.trouble() == Default::default() && !process.logs.is_full();
         let in_place =
             machine.second.is_there() && process.storage.held.is_empty() && !machine.starts.is_removed();
+        let of_now = !machine.starts.are_of_other_build();
         let trees = !self.machines.files().is_troubled(node);
-        machine.standing.goes_on() && machine.clock.is_even() && is_quick && has_room && in_place && trees
+        machine.standing.goes_on()
+            && machine.clock.is_even()
+            && is_quick
+            && has_room
+            && in_place
+            && trees
+            && of_now
     }
 
     /// Of these nodes those all of which reach each other and the controllers: who reaches the fewest is left
