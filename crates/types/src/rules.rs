@@ -172,10 +172,18 @@ rules! {
         "A session goes on with the numbers of writes that a failover has lost.";
     Pr284 "PR-284" the_lead_may_go_back:
         "Who was handed the lead on a disk that hangs is waited for.";
+    Pr290 "PR-290" what_is_secured_goes:
+        "The transaction manager removes commits only when it is told of something new, and keeps the last ones.";
     Pr300 "PR-300" hung_disks_are_given_up:
         "A primary that acknowledgements rest on is waited for although its disk hangs.";
     Pr301 "PR-301" what_is_held_back_is_moved:
         "A damaged replica's log keeps the node's log full.";
+    Pr321 "PR-321" the_future_is_old:
+        "What was committed by a clock that was ahead is kept until then, with everything behind it.";
+    Pr324 "PR-324" unique_values_are_claimed:
+        "Two transactions commit rows with the same unique value in two partitions.";
+    Pr325 "PR-325" references_are_claimed:
+        "A row is removed in one partition while one that refers to it is committed in another.";
     Pr330 "PR-330" pages_name_their_point:
         "A backup's later pages are of the newest state, and not of the one that it names.";
     Le01 "LE-01" flushes_name_their_own_position: "A flush names the entry behind the last one that it holds.";

@@ -3,7 +3,7 @@
 use types::Finding;
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::of_mutant`].
-pub const FOUND: [(Finding, u64); 92] = [
+pub const FOUND: [(Finding, u64); 96] = [
     (Finding::F01, 1),
     (Finding::F02, 5),
     (Finding::F03, 0),
@@ -82,8 +82,12 @@ pub const FOUND: [(Finding, u64); 92] = [
     (Finding::Pr280, 8_031_951),
     (Finding::Pr282, 9_022_409),
     (Finding::Pr283, 9_027_459),
+    (Finding::Pr290, 0),
     (Finding::Pr300, 1),
     (Finding::Pr301, 0),
+    (Finding::Pr321, 3),
+    (Finding::Pr324, 5),
+    (Finding::Pr325, 0),
     (Finding::Pr330, 0),
     (Finding::Le01, 1),
     (Finding::Le02, 2),

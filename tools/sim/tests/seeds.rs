@@ -219,6 +219,10 @@ const FOUND: &[(u64, &str)] = &[
     (9102750, "I13: a simulator: the records were lost while an old controller alone knew a node's new disk"),
     (9100213, "I1: the checker went by a record made anew of which the primary had not heard"),
     (9104979, "I13 (PR-302): a partition that acknowledged nothing waited for a copy whose log was full"),
+    (
+        9400205,
+        "PR-340: a database had fewer copies than the manager demands, and its commits were kept for ever",
+    ),
     (9027459, "I9 (PR-283): a session went on with the numbers of lost writes, and who had these led again"),
 ];
 

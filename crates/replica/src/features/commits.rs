@@ -158,7 +158,7 @@ impl Books {
             let parts = request.writes.iter().flat_map(|writes| &writes.parts);
             // Where it claims what it cannot, it was refused.
             let claims = self.claimed(parts).unwrap_or_default();
-            if self.stands_against(&claims, checked) {
+            if self.stands_against(rules, (&claims, checked)) {
                 return true;
             }
         }
@@ -214,7 +214,10 @@ impl Books {
                 mutations.push(stored(*partition, *head));
             }
         }
-        let removed = self.removable(engine, rules, (wall_ms, keep))?;
+        let removed = match mutations.is_empty() && !rules.what_is_secured_goes() {
+            true => Vec::new(),
+            false => self.removable(engine, rules, (wall_ms, keep))?,
+        };
         for commit in &removed {
             self.truncated = commit.at;
             self.claims.forget(commit.at);
@@ -251,7 +254,8 @@ impl Books {
         let future_ms = wall_ms.saturating_add(keep.time.as_millis());
         let mut beyond = self.kept_bytes.saturating_sub(keep.bytes);
         let is_old = |stamp: &&Stamp| {
-            let aged = stamp.wall_ms <= before_ms || stamp.wall_ms > future_ms;
+            let future = stamp.wall_ms > future_ms && rules.the_future_is_old();
+            let aged = stamp.wall_ms <= before_ms || future;
             let old = stamp.at <= upto && (aged || beyond > 0);
             beyond = beyond.saturating_sub(stamp.bytes as usize);
             old

@@ -263,7 +263,8 @@ impl Replica {
         };
         let Some(record) = self.config.record() else { return Ok(None) };
         if let Op::FlushState { copies } = request.op {
-            return Ok(Some(reading.flush_state(record.in_sync.len() >= usize::from(copies))?.leased()));
+            let set = (record.in_sync.len(), record.policy.factor);
+            return Ok(Some(reading.flush_state(set, copies)?.leased()));
         }
         let engine = self.data.engine.as_ref();
         let scope = match request.op.reads_rows() {

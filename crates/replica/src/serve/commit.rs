@@ -282,6 +282,12 @@ pub(super) fn lsn_of_snapshot(
     }
 }
 
+/// True if enough copies are in a partition's set for what they have durable to be secured: as many as the
+/// manager's own table demands, or as the partition is to have, if these are fewer (PR-340).
+pub(super) fn are_enough((in_sync, factor): (usize, u8), copies: u8) -> bool {
+    in_sync >= usize::from(copies.min(factor))
+}
+
 /// How far a partition's commits have come: in what is committed, and in what every copy that counts has
 /// durable.
 pub(super) fn flush_state(
@@ -377,6 +383,13 @@ mod tests {
         assert_eq!(first, (vec![commit(5), commit(8)], commit(8)), "the last one stays");
         let second = removed(marks(&engine, &flush, commit(8)).expect("no error"));
         assert_eq!(second, (Vec::new(), commit(8)));
+    }
+
+    #[test]
+    fn pr340_a_partition_of_fewer_copies_than_the_manager_demands_secures_what_all_of_them_have() {
+        assert!(are_enough((1, 1), 2), "it is not to have more");
+        assert!(!are_enough((1, 3), 2), "one is away");
+        assert!(are_enough((2, 3), 2) && are_enough((3, 3), 1));
     }
 
     #[test]

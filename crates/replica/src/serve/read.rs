@@ -131,8 +131,9 @@ impl<'a> Reading<'a> {
         Ok(Ok((ReadAt::Lsn(wanted), wanted)))
     }
 
-    /// [`Op::FlushState`].
-    pub fn flush_state(&mut self, enough_copies: bool) -> Result<Answer, EngineError> {
+    /// [`Op::FlushState`]. `set`: so many copies are in the partition's set, and so many there are to be.
+    pub fn flush_state(&mut self, set: (usize, u8), copies: u8) -> Result<Answer, EngineError> {
+        let enough_copies = commit::are_enough(set, copies);
         let (committed, secured) = (self.data.readable(), self.data.marks.secured());
         let state = commit::flush_state(self.data.engine.as_ref(), (committed, secured), enough_copies)?;
         Ok(Answer::new(Status::Ok, Body::Commit(CommitAnswer::State(state))).read_at(committed))

@@ -3,6 +3,7 @@
 //! before it began, and nobody wrote a row that it writes between the snapshot at which it read that row and
 //! its commit.
 
+use super::claims;
 use super::lineage::{Commit, Known};
 use std::collections::BTreeMap;
 use types::Position;
@@ -86,6 +87,12 @@ impl History {
         History { commits: commits.map(|known| (known.at, known.commits.clone())).collect() }
     }
 
+    /// These commits.
+    #[cfg(test)]
+    pub(crate) fn made_of(commits: BTreeMap<Position, Commit>) -> History {
+        History { commits }
+    }
+
     /// What a key is by all commits up to one.
     fn value(&self, name: &str, upto: Position) -> Option<u64> {
         let before = self.commits.range(..=upto).rev();
@@ -96,6 +103,7 @@ impl History {
     /// Compares everything that clients saw with it. The error is a sentence.
     pub fn check(&self, operations: &[TxnOperation]) -> Result<(), (&'static str, String)> {
         operations.iter().try_for_each(|operation| self.check_one(operation))?;
+        claims::check(self.commits.iter())?;
         self.check_order(operations)
     }
 

@@ -38,6 +38,7 @@ pub mod backups;
 pub mod batches;
 pub mod calls;
 pub mod catalog;
+pub mod claims;
 pub mod cluster_snapshots;
 pub mod commits;
 pub mod effects;

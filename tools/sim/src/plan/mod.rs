@@ -19,6 +19,7 @@ use copies::CopyPlan;
 use flushes::FlushPlan;
 use own::OwnFaults;
 use std::collections::BTreeSet;
+use transactions::TxnPlan;
 use types::{EngineKind, Finding, LogKind, PartitionId, Policy, Ship, TableId};
 use types::{Rules, policy::Standby};
 use wire::RecordText;
@@ -214,7 +215,7 @@ impl RunPlan {
             self.add_database(seed);
         }
         if transactions::has_transactions(seed) {
-            self.add_transactions(seed, transactions::has_spread(seed));
+            self.add_transactions(seed, TxnPlan::of(seed));
         }
         if backups::has_backups(seed) {
             self.add_backups();

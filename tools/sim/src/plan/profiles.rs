@@ -8,6 +8,7 @@ use crate::faults::Fault;
 use crate::plan::RunPlan;
 use crate::plan::calls::CallPlan;
 use crate::plan::own::OwnFaults;
+use crate::plan::transactions::TxnPlan;
 use crate::plan::wide::WidePlan;
 use crate::random::Stream;
 use Fault::*;
@@ -56,7 +57,8 @@ pub fn bias(plan: &mut RunPlan, finding: Finding, seed: u64, random: &mut Stream
         plan.add_backups();
     }
     if profile.transactions {
-        plan.add_transactions(seed, finding == Pr170);
+        let (spread, claims) = (finding == Pr170, matches!(finding, Pr290 | Pr321 | Pr324 | Pr325));
+        plan.add_transactions(seed, TxnPlan { clients: 0, spread, claims });
     }
     plan.workload.clients = random.between(profile.clients.0, profile.clients.1) as u32;
     plan.workload.operations = plan.workload.operations * profile.work / 100;
@@ -388,6 +390,10 @@ const PROFILES: [Profile; Finding::ALL.len() - AS_DRAWN.len()] = [
     transactions(usual(Pr253, &[Crash, Isolate], &[Power, Pause])),
     transactions(usual(Pr254, &[Clog], &[Pause, Crash])),
     transactions(usual(Pr257, &[Clog], &[Pause, Crash])),
+    transactions(usual(Pr290, &[Clog], &[Pause, Crash])),
+    transactions(usual(Pr321, &[ClockJump, Crash], &[Isolate, Clog])),
+    transactions(usual(Pr324, &[Clog], &[Crash, Isolate])),
+    transactions(usual(Pr325, &[Clog], &[Crash, Isolate])),
     calls(Profile { factors: &[3], ..usual(Pr220, &[Crash], &[Isolate, SlowDisk]) }),
     calls(Profile { factors: &[3], ..usual(Pr240, &[Crash], &[Loss, Break]) }),
     Profile {

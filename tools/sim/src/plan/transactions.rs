@@ -25,10 +25,33 @@ pub fn has_spread(seed: u64) -> bool {
     has_transactions(seed) && [4, 5].contains(&(seed / OF % 7))
 }
 
+/// True if a seed's database has tables with unique values and references. None of the seeds that found
+/// something before there were such tables has such a number.
+pub fn has_claims(seed: u64) -> bool {
+    has_transactions(seed) && [5, 8, 10].contains(&(seed / OF % 11))
+}
+
+/// What clients of global transactions do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TxnPlan {
+    /// So many there are; none where there are no global transactions.
+    pub clients: u32,
+    /// They change the tables of their database, too, and nothing that is acknowledged there is lost.
+    pub spread: bool,
+    /// They write rows with unique values, and rows that refer to others.
+    pub claims: bool,
+}
+
+impl TxnPlan {
+    /// What they do in a seed with global transactions. How many there are is drawn with the database.
+    pub fn of(seed: u64) -> TxnPlan {
+        TxnPlan { clients: 0, spread: has_spread(seed), claims: has_claims(seed) }
+    }
+}
+
 impl RunPlan {
     /// A transaction manager and a database under it, besides the tables, and clients of them.
-    /// `spread`: they change the database's tables, too, and nothing that is acknowledged there is lost.
-    pub(super) fn add_transactions(&mut self, seed: u64, spread: bool) {
+    pub(super) fn add_transactions(&mut self, seed: u64, plan: TxnPlan) {
         let mut random = Stream::new(seed, Concern::Shape, 7);
         let drawn = super::table(&mut random, 0, self.nodes);
         let factor = 3.min(self.nodes as u8);
@@ -43,7 +66,7 @@ impl RunPlan {
         });
         self.tables.push(TablePlan {
             name: LEDGER.into(),
-            policy: match (random.pick(&["durable", "semi", "async", "async"]), spread) {
+            policy: match (random.pick(&["durable", "semi", "async", "async"]), plan.spread) {
                 (_, true) => "durable",
                 (drawn, false) => drawn.expect("not empty"),
             },
@@ -54,8 +77,7 @@ impl RunPlan {
             part: Part::Written,
             ..plain
         });
-        self.workload.txn_clients = random.between(2, 4) as u32;
-        self.workload.spread = spread;
+        self.workload.transactions = TxnPlan { clients: random.between(2, 4) as u32, ..plan };
     }
 
     /// The partition of the transaction manager, and those that its commits write.

@@ -1,6 +1,7 @@
 //! What clients and operators do in a seed's world.
 
 use crate::check::backups::Backup;
+use crate::plan::transactions::TxnPlan;
 use crate::plan::wide::WidePlan;
 use crate::random::{Concern, Stream};
 
@@ -29,10 +30,8 @@ pub struct WorkloadPlan {
     pub forces: bool,
     /// Clients of a database's tables; none where there is no database.
     pub table_clients: u32,
-    /// Clients of global transactions; none where there are no such.
-    pub txn_clients: u32,
-    /// These change the tables of their database, too.
-    pub spread: bool,
+    /// What clients of global transactions do.
+    pub transactions: TxnPlan,
     /// What clients ask beside single rows.
     pub wide: Option<WidePlan>,
 }
@@ -55,8 +54,7 @@ impl WorkloadPlan {
             jobs: !biased && [1, 6].contains(&(seed % 7)),
             forces: !biased && (forced.chance(30) || wide.is_some() && forced.chance(150)),
             table_clients: 0,
-            txn_clients: 0,
-            spread: false,
+            transactions: TxnPlan::default(),
             wide,
         }
     }

@@ -2,6 +2,7 @@
 //! simulated network. Each runs one transaction after the other; now and then one dies behind a commit, with
 //! the flushes that it has not made. One client is the recovery manager, and nothing else.
 
+pub mod claims;
 mod recovery;
 pub mod spread;
 
@@ -12,9 +13,10 @@ use crate::network::{Conn, Endpoint};
 use crate::plan::RunPlan;
 use crate::plan::transactions::LEDGER;
 use crate::random::Stream;
-use crate::rows;
+use crate::rows::{self, TABLE, table_of};
 use ::client::txn::{Doing, KnownCommits, Manager, Step};
 use ::client::{Call, Completed, CoreConfig, FailKind, LaneId, Outcome, Ticket};
+use claims::{Claims, Look};
 pub use recovery::RecoveryClient;
 use spread::Spread;
 use std::collections::BTreeMap;
@@ -24,14 +26,19 @@ use wire::commit::PartitionWrites;
 use wire::request::TablePart;
 use wire::{Body, CommitAnswer, CommitRequest, ManagerOp, Message, Op, RecordText, RowOp, TableChange};
 
-/// Its only table, which clients make where it is not there.
-pub const TABLE: TableId = TableId(900_000);
 /// The number of its index.
 const INDEX: u32 = 900_001;
 /// Every call waits so long.
 const CALL_TIMEOUT: Micros = Micros::from_millis(1_500);
 /// Keys of the table.
 const KEYS: u64 = 8;
+
+/// The table as it is made.
+fn accounts() -> CatalogTable {
+    let index = Constraint::new(INDEX, "by_mark", Demand::Index(vec![rows::MARK]));
+    let schema = rows::table_schema(1, 0).with_constraints(vec![index]).expect("valid");
+    CatalogTable::new(TABLE, "accounts", schema, 1)
+}
 
 /// Settings of a core here.
 fn config(random: &mut Stream) -> CoreConfig {
@@ -57,6 +64,8 @@ struct Open {
     asked: Option<CommitRequest>,
     /// It has made the table once: a snapshot from before that does not show it.
     defined: bool,
+    /// It writes rows that demand something of others, and looks at these before.
+    look: Option<Look>,
 }
 
 /// What a call is for.
@@ -65,6 +74,10 @@ enum Purpose {
     Begin,
     /// Reads the key that is to be read next.
     Read(Doing),
+    /// Tells the transaction manager what tables are like, and begins.
+    Announce,
+    /// Reads all rows of a table in a partition that are to be looked at next.
+    Scan(Doing),
     /// Makes the table in a partition, and reads again.
     Define,
     /// Waits before it commits.
@@ -83,45 +96,66 @@ pub struct TxnClient {
     known: KnownCommits,
     /// Its part in changes of the database's tables.
     spread: Option<Spread>,
+    /// What it writes of tables with unique values and references.
+    claims: Option<Claims>,
     open: Option<Open>,
     calls: BTreeMap<Ticket, Purpose>,
     /// Those that pause, until when.
     paused: Vec<(u64, Purpose)>,
-    history: Vec<TxnOperation>,
+    reported: ClientHistory,
     next_at: u64,
     last_value: u64,
+}
+
+/// What the client asked and was told.
+#[derive(Debug, Default)]
+struct ClientHistory {
+    history: Vec<TxnOperation>,
+    /// What a reply said that it must never say.
     fault: Option<String>,
+}
+
+/// Streams of a client: for what it does, for changes of tables, and for what rows demand of each other.
+pub struct Draws {
+    /// For what it does.
+    pub own: Stream,
+    /// For changes of the database's tables.
+    pub changes: Stream,
+    /// For rows that demand something of others.
+    pub claims: Stream,
 }
 
 impl TxnClient {
     /// A client of a plan with global transactions, with the name of a client.
-    pub fn new(id: u32, mut random: Stream, changes: Stream, (plan, rules): (&RunPlan, Rules)) -> TxnClient {
+    pub fn new(id: u32, draws: Draws, (plan, rules): (&RunPlan, Rules)) -> TxnClient {
+        let Draws { own: mut random, changes, claims } = draws;
         let shell = Shell::new(id, config(&mut random), plan.controllers);
-        let spread = plan.workload.spread.then(|| Spread::new(id, changes, rules));
+        let spread = plan.workload.transactions.spread.then(|| Spread::new(id, changes, rules));
+        let claims = plan.workload.transactions.claims.then(|| Claims::new(claims));
         TxnClient {
             id,
             random,
             shell,
             known: KnownCommits::default(),
             spread,
+            claims,
             open: None,
             calls: BTreeMap::new(),
             paused: Vec::new(),
-            history: Vec::new(),
+            reported: ClientHistory::default(),
             next_at: 0,
             last_value: 0,
-            fault: None,
         }
     }
 
     /// What it asked and was told.
     pub fn history(&self) -> &[TxnOperation] {
-        &self.history
+        &self.reported.history
     }
 
     /// What a reply said that it must never say.
     pub fn fault(&self) -> Option<&str> {
-        self.fault.as_deref()
+        self.reported.fault.as_deref()
     }
 
     /// When it has something to do next, if nothing happens before.
@@ -158,7 +192,7 @@ impl TxnClient {
     pub fn hear(&mut self, now: u64, from: (Endpoint, Conn), message: Message) {
         let random = &mut self.random;
         self.shell.hear(now, from, message, || random.between(1_000, 50_000));
-        self.fault = self.fault.take().or(self.shell.take_fault());
+        self.reported.fault = self.reported.fault.take().or(self.shell.take_fault());
         self.turn(now);
     }
 
@@ -196,7 +230,10 @@ impl TxnClient {
     /// The database, and the partition of a key.
     fn place(&self, name: &str) -> Option<(TableId, PartitionId)> {
         let record = self.shell.core().map().database(LEDGER)?;
-        let number = name.bytes().map(u32::from).sum::<u32>() % record.partitions;
+        let number = match self.claims {
+            None => name.bytes().map(u32::from).sum::<u32>() % record.partitions,
+            Some(_) => record.place_of(&rows::table_schema(1, 0), &rows::key(name, true)).ok()?,
+        };
         Some((record.id, PartitionId(record.first_partition.0 + number)))
     }
 
@@ -208,7 +245,11 @@ impl TxnClient {
         let (Some(manager), Some(_)) = (self.manager(), self.place("")) else { return };
         let to_read = (0..self.random.below(4)).map(|_| self.name()).collect();
         let operation = TxnOperation::new(self.id, now);
-        self.open = Some(Open { operation, current: None, to_read, asked: None, defined: false });
+        let look = self.claims.as_mut().and_then(Claims::begin);
+        self.open = Some(Open { operation, current: None, to_read, asked: None, defined: false, look });
+        if let Some(announced) = self.announces() {
+            return self.submit(now, manager.call(announced), Purpose::Announce);
+        }
         let call = self.known.begin(manager);
         self.submit(now, call, Purpose::Begin);
     }
@@ -216,7 +257,7 @@ impl TxnClient {
     fn end(&mut self, now: u64, told: TxnEnd) {
         let Some(open) = self.open.take() else { return };
         self.next_at = now + self.random.between(10_000, 120_000);
-        self.history.push(TxnOperation { completed: now, told, ..open.operation });
+        self.reported.history.push(TxnOperation { completed: now, told, ..open.operation });
     }
 
     /// A call has ended, or a pause is over.
@@ -224,6 +265,8 @@ impl TxnClient {
         match (purpose, outcome) {
             (Purpose::Read(doing), outcome) => self.read_goes_on(now, doing, outcome),
             (Purpose::Flush(doing), outcome) => self.flush_goes_on(now, doing, outcome),
+            (Purpose::Scan(doing), outcome) => self.scan_goes_on(now, doing, outcome),
+            (Purpose::Announce, Some(Outcome::Ok(_))) => self.announced(now),
             (Purpose::Begin, Some(Outcome::Ok(answer))) => {
                 let snapshot = self.known.begun(&answer.body);
                 let Some(open) = &mut self.open else { return };
@@ -234,7 +277,7 @@ impl TxnClient {
             (Purpose::Define, Some(_)) => self.next_read(now),
             (Purpose::Think, _) => self.commit(now),
             (Purpose::Commit, Some(outcome)) => self.commit_ended(now, outcome),
-            (Purpose::Begin, _) => self.end(now, TxnEnd::NotDone),
+            (Purpose::Begin | Purpose::Announce, _) => self.end(now, TxnEnd::NotDone),
             (Purpose::Spread(purpose), Some(outcome)) => {
                 let (map, spread) = (self.shell.core().map(), &mut self.spread);
                 let next = spread.as_mut().and_then(|spread| spread.go_on(now, (purpose, outcome), map));
@@ -248,6 +291,9 @@ impl TxnClient {
     fn next_read(&mut self, now: u64) {
         let Some(open) = &self.open else { return };
         let (Some(name), Some(snapshot)) = (open.to_read.last().cloned(), open.current) else {
+            if self.looks_on(now) {
+                return;
+            }
             // Some take so long that what came after their snapshot may be forgotten.
             if self.random.chance(100) {
                 let until = now + self.random.between(500_000, 4_000_000);
@@ -289,30 +335,39 @@ impl TxnClient {
         if self.open.as_mut().is_none_or(|open| std::mem::replace(&mut open.defined, true)) {
             return self.end(now, TxnEnd::NotDone);
         }
-        let index = Constraint::new(INDEX, "by_mark", Demand::Index(vec![rows::MARK]));
-        let schema = rows::table_schema(1, 0).with_constraints(vec![index]).expect("valid");
-        let table = CatalogTable::new(TABLE, "accounts", schema, 1);
-        let changes = vec![TableChange::Create(RecordText::new(&table))];
+        let others = if self.claims.is_some() { claims::tables() } else { Vec::new() };
+        let tables = [accounts()].into_iter().chain(others);
+        let changes = tables.map(|table| TableChange::Create(RecordText::new(&table))).collect();
         let op = Op::Transact { changes, parts: Vec::new(), since: None };
         self.submit(now, Call::new(database, 0, partition, op), Purpose::Define);
     }
 
     fn commit(&mut self, now: u64) {
         let read: Vec<String> = match &self.open {
-            Some(open) => open.operation.reads.iter().map(|(name, ..)| name.clone()).collect(),
+            Some(open) => {
+                let names = open.operation.reads.iter().map(|(name, ..)| name);
+                names.filter(|name| table_of(name) == TABLE).cloned().collect()
+            }
             None => return,
         };
         if self.random.chance(150) {
             return self.end(now, TxnEnd::ReadOnly);
         }
         let blind = (0..1 + self.random.below(2)).map(|_| self.name()).collect::<Vec<_>>();
-        let writes: BTreeMap<String, Option<u64>> =
+        let mut writes: BTreeMap<String, Option<u64>> =
             read.into_iter().chain(blind).map(|name| (name, self.value())).collect();
+        if !self.claims_too(&mut writes) {
+            return self.end(now, TxnEnd::ReadOnly);
+        }
         let (Some(manager), Some(open)) = (self.manager(), self.open.take()) else { return };
         let asked = self.asks(&writes, &open.operation);
         let operation = TxnOperation { writes: writes.into_iter().collect(), ..open.operation };
-        self.open = Some(Open { operation, asked: Some(asked.clone()), ..open });
-        self.submit(now, manager.call(ManagerOp::Commit(asked)), Purpose::Commit);
+        let op = match (&open.look, open.current) {
+            (Some(_), Some(looked_at)) => ManagerOp::CommitChecked(asked.clone(), looked_at),
+            _ => ManagerOp::Commit(asked.clone()),
+        };
+        self.open = Some(Open { operation, asked: Some(asked), ..open });
+        self.submit(now, manager.call(op), Purpose::Commit);
     }
 
     /// A value that nobody else writes; none: the row goes.
@@ -323,7 +378,8 @@ impl TxnClient {
 
     fn asks(&self, writes: &BTreeMap<String, Option<u64>>, operation: &TxnOperation) -> CommitRequest {
         let snapshot = operation.snapshot.unwrap_or_default();
-        let mut parts: BTreeMap<PartitionId, (Vec<RowOp>, Vec<Position>)> = BTreeMap::new();
+        let mut parts: BTreeMap<PartitionId, BTreeMap<TableId, (Vec<RowOp>, Vec<Position>)>> =
+            BTreeMap::new();
         for (name, value) in writes {
             let Some((_, partition)) = self.place(name) else { continue };
             let key = rows::key(name, true);
@@ -331,15 +387,18 @@ impl TxnClient {
                 Some(value) => RowOp::Put { key, row: rows::table_row(name, *value, (1, 0)) },
                 None => RowOp::Delete { key },
             };
-            let (ops, seen) = parts.entry(partition).or_default();
+            let (ops, seen) = parts.entry(partition).or_default().entry(table_of(name)).or_default();
             ops.push(op);
             seen.push(operation.seen_at(name));
         }
-        let part = |(ops, seen): (Vec<RowOp>, Vec<Position>)| {
+        let part = |(table, (ops, seen)): (TableId, (Vec<RowOp>, Vec<Position>))| {
             let alike = seen.iter().all(|seen| *seen == snapshot);
-            vec![TablePart { table: TABLE, schema: 1, ops, seen: if alike { Vec::new() } else { seen } }]
+            TablePart { table, schema: 1, ops, seen: if alike { Vec::new() } else { seen } }
         };
-        let writes = |(partition, rows)| PartitionWrites { partition, parts: part(rows) };
+        let writes = |(partition, tables): (PartitionId, BTreeMap<_, _>)| PartitionWrites {
+            partition,
+            parts: tables.into_iter().map(part).collect(),
+        };
         CommitRequest { snapshot, writes: parts.into_iter().map(writes).collect() }
     }
 
@@ -347,7 +406,7 @@ impl TxnClient {
         match outcome {
             Outcome::Ok(answer) => {
                 let Body::Commit(CommitAnswer::Committed(previous)) = &answer.body else {
-                    self.fault = Some(format!("a commit was answered with {:?}", answer.body));
+                    self.reported.fault = Some(format!("a commit was answered with {:?}", answer.body));
                     return self.end(now, TxnEnd::Unknown);
                 };
                 let at = answer.position();
@@ -367,10 +426,13 @@ impl TxnClient {
             }
             Outcome::Refused(..) => self.end(now, TxnEnd::Refused),
             Outcome::Failed(FailKind::Bad, why) => {
-                self.fault = Some(format!("a commit was told '{why}'"));
+                self.reported.fault = Some(format!("a commit was told '{why}'"));
                 self.end(now, TxnEnd::NotDone);
             }
-            Outcome::Failed(..) => self.end(now, TxnEnd::NotDone),
+            Outcome::Failed(kind, _) => {
+                self.forget_announced(&kind);
+                self.end(now, TxnEnd::NotDone);
+            }
             Outcome::Unknown(_) => self.end(now, TxnEnd::Unknown),
         }
     }

@@ -1,8 +1,8 @@
 //! What partitions have of global transactions, where they are served: in a healed world all of it.
 
 use super::World;
-use crate::rows;
-use crate::txn_client::TABLE;
+use crate::check::claims::{self, Rows};
+use crate::rows::{self, LETTERS, PEOPLE, TABLE};
 use crate::txn_client::spread::FIRST;
 use bytes::Bytes;
 use replica::Replica;
@@ -81,7 +81,7 @@ impl World {
         let written = &self.checks.lineage.transactional().written;
         let closed = self.closed_for_good();
         let forced = |id: &PartitionId| closed.contains(id) || self.checks.epochs.was_forced(*id);
-        if !self.plan.workload.spread || written.iter().any(forced) {
+        if !self.plan.workload.transactions.spread || written.iter().any(forced) {
             return None;
         }
         let catalogs: Option<Vec<_>> =
@@ -90,6 +90,45 @@ impl World {
         let (first, known) = catalogs.first()?;
         let (other, _) = catalogs.iter().find(|(_, tables)| tables != known)?;
         Some(format!("PR-170: {other} has other tables than {first}"))
+    }
+
+    /// Commits that the transaction manager keeps although all of their partitions have secured them for
+    /// longer than it is to keep them (PR-290, PR-321), or that nobody could ever tell (PR-292).
+    pub(super) fn kept_commits(&self) -> Option<String> {
+        let transactional = self.checks.lineage.transactional();
+        let closed = self.closed_for_good();
+        let open = !transactional.written.iter().any(|partition| closed.contains(partition));
+        let manager = self.led(transactional.manager.filter(|_| open)?)?;
+        let (from, to) = KeySpace::Bare.range(&[], &[]);
+        let committed = ReadAt::Lsn(manager.marks().committed());
+        let kept = manager.engine().scan(&from, &to, committed, 1_000, usize::MAX).ok()?;
+        let claims = self.plan.workload.transactions.claims;
+        (claims && !kept.is_empty()).then(|| format!("{} commits are still kept", kept.len()))
+    }
+
+    /// No two rows that are there have the same unique value, and none refers to one that is not there
+    /// (PR-324, PR-325), in whatever partitions they lie.
+    pub(super) fn check_claims_of_states(&mut self) {
+        let closed = self.closed_for_good();
+        let written = &self.checks.lineage.transactional().written;
+        let known = |id: &PartitionId| !closed.contains(id) && !self.checks.epochs.was_forced(*id);
+        if !self.plan.workload.transactions.claims || !written.iter().all(known) {
+            return;
+        }
+        let replicas: Option<Vec<&Replica>> = written.iter().map(|partition| self.led(*partition)).collect();
+        let Some(replicas) = replicas else { return };
+        let mut rows = Rows::new();
+        for (replica, table) in replicas.iter().flat_map(|one| [(one, PEOPLE), (one, LETTERS)]) {
+            let (from, to) = KeySpace::Table(table).range(&[], &[]);
+            let Ok(there) = replica.engine().scan(&from, &to, ReadAt::Applied, 1_000, usize::MAX) else {
+                return;
+            };
+            let key = |stored: &Bytes| rows::name_of(&KeySpace::Table(table).key_of(stored));
+            rows.extend(there.iter().map(|row| (key(&row.key), rows::table_value(&row.value))));
+        }
+        if let Some((id, why)) = claims::fault(&rows) {
+            self.checks.fault(id, self.now(), format!("in the end {why}"));
+        }
     }
 
     /// A commit that is in the transaction manager's log, and not where it writes (PR-253).

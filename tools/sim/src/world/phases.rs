@@ -180,11 +180,13 @@ impl World {
         let missing = missing.map(|missing| ("I13", missing));
         let missing = missing.or_else(|| Some(("I8", self.left_of_ships()?)));
         let missing = missing.or_else(|| Some(("PR-253", self.missing_commits()?)));
+        let missing = missing.or_else(|| Some(("PR-290", self.kept_commits()?)));
         let missing = missing.or_else(|| Some(("I13", self.uneven_catalogs()?)));
         if missing.is_none() {
             self.look_at_all(true);
             self.check_tables();
             self.check_indexes_of_commits();
+            self.check_claims_of_states();
             self.check_calls();
             self.stage.begin(Phase::Done, self.now());
             self.trace.note(self.now(), format_args!("phase: converged"));

@@ -21,7 +21,7 @@ use crate::plan::RunPlan;
 use crate::random::{Concern, Stream};
 use crate::snapshot_client::SnapshotClient;
 use crate::table_client::TableClient;
-use crate::txn_client::{RecoveryClient, TxnClient};
+use crate::txn_client::{Draws, RecoveryClient, TxnClient};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{LoadId, PartitionId, Position, Rules, SessionId};
 use wire::Message;
@@ -375,13 +375,17 @@ fn row_client(id: u32, random: Stream, plan: &RunPlan, rules: Rules) -> Box<dyn 
 
 /// Clients of global transactions, the recovery manager included.
 fn txn_clients(plan: &RunPlan) -> u32 {
-    plan.workload.txn_clients + u32::from(plan.workload.txn_clients > 0)
+    let clients = plan.workload.transactions.clients;
+    clients + u32::from(clients > 0)
 }
 
 fn transactions(seed: u64, plan: &RunPlan, rules: Rules) -> (Vec<TxnClient>, RecoveryClient) {
     let draws = |which: u32| Stream::new(seed, Concern::Workload, 5_000 + u64::from(which));
-    let (first, count) = (Workload::callers(plan).end, plan.workload.txn_clients);
-    let client = |at| TxnClient::new(first + at, draws(at), draws(1_000 + at), (plan, rules));
+    let (first, count) = (Workload::callers(plan).end, plan.workload.transactions.clients);
+    let client = |at| {
+        let random = Draws { own: draws(at), changes: draws(1_000 + at), claims: draws(1_100 + at) };
+        TxnClient::new(first + at, random, (plan, rules))
+    };
     let clients = (0..count).map(client).collect();
     (clients, RecoveryClient::new(first + count, draws(count), plan))
 }

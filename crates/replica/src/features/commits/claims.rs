@@ -14,7 +14,7 @@ use types::data::constraint::{Demand, Target};
 use types::data::{Row, Value, decode_row, encode_key};
 use types::engine::MAX_KEY_BYTES;
 use types::index::{BESIDE_ENTRY, entry_prefix};
-use types::{Position, TableId};
+use types::{Position, Rules, TableId};
 use wire::RowOp;
 use wire::request::TablePart;
 
@@ -199,8 +199,17 @@ impl Books {
     }
 
     /// True if a commit later than this snapshot stands against one of these.
-    pub(super) fn stands_against(&self, claims: &BTreeSet<Claim>, checked: Position) -> bool {
-        let later = |claim: &Claim| self.claims.newest.get(&claim.opposite()).is_some_and(|at| *at > checked);
-        claims.iter().any(later)
+    pub(super) fn stands_against(
+        &self,
+        rules: Rules,
+        (claims, checked): (&BTreeSet<Claim>, Position),
+    ) -> bool {
+        let later =
+            |claim: &&Claim| self.claims.newest.get(&claim.opposite()).is_some_and(|at| *at > checked);
+        let counts = |claim: &Claim| match claim {
+            Claim::Value(..) => rules.unique_values_are_claimed(),
+            Claim::Parent(..) | Claim::Gone(..) => rules.references_are_claimed(),
+        };
+        claims.iter().filter(later).any(counts)
     }
 }
