@@ -179,8 +179,8 @@ fn a_cold_standby_replays_what_is_above_its_files_when_it_is_promoted() {
     let table = client.create_table(&wanted).expect("creates");
     let id = partition(&table);
     write_and_flush(&mut client, &table, 0, 1500);
-    // Few rows at a time until a flush was among them: so little is above the files then that what follows
-    // does not make another one due.
+    // Few rows at a time until a flush was among them: so little is above the files then that what
+    // follows does not make another one due.
     let deadline = Instant::now() + LONG;
     let mut written = 10_000;
     loop {

@@ -124,7 +124,9 @@ pub fn check_restored(restored: &Restored) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::catalog::Standing;
     use crate::check::lineage::tests::{P, at, entry};
+    use crate::check::tables::known_bad::{ONE, TWO, both, live, table};
     use wire::Entry;
 
     /// A log that writes 1, 2 and so on, each to the key of its place, and from the second entry on another
@@ -180,5 +182,33 @@ mod tests {
         assert!(check_restored(&restored(&[("a", 1)])).is_err(), "b is missing");
         assert!(check_restored(&restored(&[("a", 1), ("b", 3)])).is_err(), "b is another one");
         assert!(check_restored(&restored(&[("a", 1), ("b", 2), ("c", 2)])).is_err(), "c is too much");
+    }
+
+    /// A row of a backup: key, LSN, value.
+    type BackedUp = (&'static str, u64, u64);
+
+    /// What the checker of backups says of one at this entry, with these tables and their rows.
+    fn backed_up(lsn: u64, tables: &[(Table, &[BackedUp])]) -> usize {
+        let (mut log, _) = both();
+        log.checks.tip(P, at(1, log.end));
+        let row = |(key, lsn, value): &BackedUp| (key.to_string(), Lsn(*lsn), *value);
+        let one = |(table, rows): &(Table, &[_])| (table.id, (table.clone(), rows.iter().map(row).collect()));
+        let tables = tables.iter().map(one).collect();
+        let made = Backup { tables, ..Backup::new(5, [(P, at(1, lsn))].into()) };
+        log.checks.backups(100, &[made], &[]);
+        log.checks.violations().len()
+    }
+
+    #[test]
+    fn pr330_a_backup_of_tables_that_are_not_those_of_the_state_that_it_names() {
+        let (one, two): (&[_], &[_]) = (&[("m1", 2, 2)], &[("m2", 2, 2)]);
+        assert_eq!(backed_up(2, &[(live(ONE), one), (live(TWO), two)]), 0);
+        assert_eq!(backed_up(1, &[(live(ONE), &[]), (live(TWO), &[])]), 0);
+        assert_eq!(backed_up(2, &[(live(ONE), one)]), 1, "a table is missing");
+        assert_eq!(backed_up(2, &[(live(ONE), one), (live(TWO), &[])]), 1, "a row is missing");
+        assert_eq!(backed_up(1, &[(live(ONE), one), (live(TWO), &[])]), 1, "a row of a later entry");
+        assert_eq!(backed_up(2, &[(live(ONE), two), (live(TWO), one)]), 1, "rows of each other");
+        let later = table(ONE, "t7", 2, Standing::Live);
+        assert_eq!(backed_up(2, &[(later, one), (live(TWO), two)]), 1, "another version");
     }
 }

@@ -3,7 +3,6 @@
 use super::replicas::Found;
 use super::told::check_numbers;
 use super::{Asked, Part, Refused, Shown, TableAnswer, TableChange, TableOperation, Transaction, What};
-use crate::check::backups::Backup;
 use crate::check::catalog::{Demands, Kept, Standing, Table};
 use crate::check::history::{KeyRange, RowChange};
 use crate::check::lineage::tests::{P, at};
@@ -18,14 +17,14 @@ use wire::entry::Kind;
 use wire::request::ReadSnapshot;
 use wire::{Effects, Entry, Header};
 
-const ONE: TableId = TableId(7);
-const TWO: TableId = TableId(8);
+pub(in crate::check) const ONE: TableId = TableId(7);
+pub(in crate::check) const TWO: TableId = TableId(8);
 
-fn table(id: TableId, name: &str, version: u32, standing: Standing) -> Table {
+pub(in crate::check) fn table(id: TableId, name: &str, version: u32, standing: Standing) -> Table {
     Table { id, name: name.into(), version, more: 0, standing, keeps: Vec::new() }
 }
 
-fn live(id: TableId) -> Table {
+pub(in crate::check) fn live(id: TableId) -> Table {
     table(id, &format!("t{}", id.0), 1, Standing::Live)
 }
 
@@ -48,10 +47,10 @@ fn row(table: TableId, key: &str, value: Option<u64>) -> Mutation {
 
 /// A log of term 1: what the entries change. Each but an empty one is of the session, by its place.
 #[derive(Default)]
-struct Log {
-    checks: Checks,
+pub(in crate::check) struct Log {
+    pub checks: Checks,
     crc: u32,
-    end: u64,
+    pub end: u64,
 }
 
 impl Log {
@@ -129,7 +128,7 @@ fn scan(table: TableId, rows: &[(&str, u64, u64)], lsn: u64) -> TableOperation {
 }
 
 /// Both tables have a row since the second entry.
-fn both() -> (Log, Vec<TableOperation>) {
+pub(in crate::check) fn both() -> (Log, Vec<TableOperation>) {
     let (log, made) = Log::of_two();
     let log = log.rows(vec![row(ONE, "m1", Some(2)), row(TWO, "m2", Some(2))]);
     let parts = vec![put(ONE, 1, &["m1"]), put(TWO, 1, &["m2"])];
@@ -430,32 +429,4 @@ fn pr180_a_replica_with_the_position_of_a_feed_into_no_table_is_rejected() {
     assert_eq!(broken(&[fed(TWO), fed(ONE)]), Some("PR-180"));
     let bare = Row { key: KeySpace::Bare.feed_key(types::FeedId(3)), ..fed(TWO) };
     assert_eq!(broken(&[bare]), Some("PR-180"), "without a table");
-}
-
-/// A row of a backup: key, LSN, value.
-type BackedUp = (&'static str, u64, u64);
-
-/// What the checker of backups says of one at this entry, with these tables and their rows.
-fn backed_up(lsn: u64, tables: &[(Table, &[BackedUp])]) -> usize {
-    let (mut log, _) = both();
-    log.checks.tip(P, at(1, log.end));
-    let row = |(key, lsn, value): &BackedUp| (key.to_string(), Lsn(*lsn), *value);
-    let one = |(table, rows): &(Table, &[_])| (table.id, (table.clone(), rows.iter().map(row).collect()));
-    let tables = tables.iter().map(one).collect();
-    let made = Backup { tables, ..Backup::new(5, [(P, at(1, lsn))].into()) };
-    log.checks.backups(100, &[made], &[]);
-    log.checks.violations().len()
-}
-
-#[test]
-fn pr330_a_backup_of_tables_that_are_not_those_of_the_state_that_it_names() {
-    let (one, two): (&[_], &[_]) = (&[("m1", 2, 2)], &[("m2", 2, 2)]);
-    assert_eq!(backed_up(2, &[(live(ONE), one), (live(TWO), two)]), 0);
-    assert_eq!(backed_up(1, &[(live(ONE), &[]), (live(TWO), &[])]), 0);
-    assert_eq!(backed_up(2, &[(live(ONE), one)]), 1, "a table is missing");
-    assert_eq!(backed_up(2, &[(live(ONE), one), (live(TWO), &[])]), 1, "a row is missing");
-    assert_eq!(backed_up(1, &[(live(ONE), one), (live(TWO), &[])]), 1, "a row of a later entry");
-    assert_eq!(backed_up(2, &[(live(ONE), two), (live(TWO), one)]), 1, "rows of each other");
-    let later = table(ONE, "t7", 2, Standing::Live);
-    assert_eq!(backed_up(2, &[(later, one), (live(TWO), two)]), 1, "another version");
 }

@@ -10,7 +10,7 @@
 
 pub mod keeps;
 #[cfg(test)]
-mod known_bad;
+pub(in crate::check) mod known_bad;
 pub mod model;
 pub mod replicas;
 pub mod told;
