@@ -205,17 +205,17 @@ impl FailureDetector {
         status.replicas.iter().find(of_term).map(|replica| replica.role == Role::Primary)
     }
 
-    /// Up to where the log of a primary that serves is durable, if there is more in it, and room, as it said
-    /// within `span`.
+    /// Up to where the log of a primary is durable, if there is more in it, and room, as it said within
+    /// `span`. Before it serves, the marker of its term is what there is (PR-341).
     pub(crate) fn unwritten(&self, record: &PartitionRecord, now: Micros, span: Micros) -> Option<Lsn> {
         let heard = self.nodes.get(&record.primary.node).filter(|heard| heard.member == record.primary)?;
         let (status, _) = heard.status.as_ref().filter(|(_, at)| now.since(*at) <= span)?;
-        let serves = |replica: &&ReplicaStatus| {
+        let leads = |replica: &&ReplicaStatus| {
             replica.partition == record.id
                 && replica.epoch >= record.term.began()
-                && replica.role == Role::Primary
+                && matches!(replica.role, Role::Primary | Role::Promoting)
         };
-        let replica = status.replicas.iter().find(serves).filter(|_| !status.full)?;
+        let replica = status.replicas.iter().find(leads).filter(|_| !status.full)?;
         (replica.marks.durable < replica.end.lsn).then_some(replica.marks.durable)
     }
 

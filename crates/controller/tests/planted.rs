@@ -107,13 +107,14 @@ fn f18_the_controllers_own_silence_seals() {
 }
 
 /// A table under `local` whose primary's log has three entries, of which one is on its disk, and which both
-/// backups miss for as long as a primary is waited for.
-fn hangs(settings: Settings, writes: bool) -> PartitionRecord {
+/// backups miss for as long as a primary is waited for. It serves, or leads on and does not serve yet.
+fn hangs(settings: Settings, writes: bool, serves: bool) -> PartitionRecord {
     let mut world = World::with(1, settings);
     world.with_table(3, table("t", "local", LogKind::Disk, None, 1));
     let led = world.nodes.get_mut(&NodeId(1)).unwrap();
     led.ends.insert(PartitionId(64), Position::new(Term(1), Lsn(30)));
     led.durable = Lsn(1);
+    led.promoting = !serves;
     for turn in 0..24 {
         if writes {
             world.nodes.get_mut(&NodeId(1)).unwrap().durable = Lsn(1 + turn);
@@ -128,10 +129,17 @@ fn hangs(settings: Settings, writes: bool) -> PartitionRecord {
 
 #[test]
 fn pr300_a_primary_whose_disk_hangs_is_waited_for_as_long_as_one_that_is_silent() {
-    let record = hangs(Settings::default(), false);
+    let record = hangs(Settings::default(), false, true);
     assert!(record.primary.node != NodeId(1) && record.lossy, "{record:?}");
-    assert_eq!(hangs(Settings::default(), true).primary.node, NodeId(1), "its disk is slow");
-    assert_eq!(hangs(without(Finding::Pr300), false).primary.node, NodeId(1), "without the rule");
+    assert_eq!(hangs(Settings::default(), true, true).primary.node, NodeId(1), "its disk is slow");
+    assert_eq!(hangs(without(Finding::Pr300), false, true).primary.node, NodeId(1), "without the rule");
+}
+
+#[test]
+fn pr341_a_primary_that_leads_on_where_the_disk_hangs_is_waited_for_no_longer_than_one_that_serves() {
+    let record = hangs(Settings::default(), false, false);
+    assert!(record.primary.node != NodeId(1) && record.lossy, "{record:?}");
+    assert_eq!(hangs(Settings::default(), true, false).primary.node, NodeId(1), "it is being brought level");
 }
 
 #[test]

@@ -129,17 +129,21 @@ impl CheckpointQueue {
     }
 }
 
-/// The partitions whose entries are to lie in files of their own, so that a full log can be given back
-/// (PR-301): damaged replicas make no checkpoint, and may wait for an operator.
+/// The partitions whose entries are to lie in files of their own, so that a full log can be given back:
+/// damaged replicas make no checkpoint, and may wait for an operator (PR-301), and so may those that are left
+/// out, of which nobody says what is committed (PR-342).
 pub fn to_put_apart<'a>(
     replicas: impl Iterator<Item = &'a Replica>,
     log: &dyn LogLengths,
 ) -> BTreeSet<PartitionId> {
     let holding = log.holding_back();
-    let damaged = replicas.filter(|replica| replica.is_damaged()).map(Replica::id);
+    let stands = |replica: &&Replica| {
+        replica.is_damaged()
+            || replica.is_left_out() && !can_shorten(replica) && holding.contains(&replica.id())
+    };
     match holding.is_empty() {
         true => BTreeSet::new(),
-        false => damaged.collect(),
+        false => replicas.filter(stands).map(Replica::id).collect(),
     }
 }
 

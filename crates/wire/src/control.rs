@@ -542,7 +542,7 @@ pub struct ClusterStatus {
     pub hung: Vec<HungDisk>,
 }
 
-/// A primary that serves while its log's disk hangs (PR-300).
+/// A primary whose log's disk hangs (PR-300, PR-341).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct HungDisk {
     /// The partition that it leads.

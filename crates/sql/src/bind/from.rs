@@ -137,12 +137,10 @@ impl Binder<'_> {
             JoinConstraint::None => {
                 return Err(Failure::new(code::SYNTAX, "syntax error: a join needs ON or USING"));
             }
-            JoinConstraint::Natural => {
-                return Err(Failure::unsupported(
-                    "NATURAL JOIN",
-                    "name the columns: JOIN ... USING (column)",
-                ));
-            }
+            JoinConstraint::Natural => match self.common_names(first, middle) {
+                names if names.is_empty() => "true".into(),
+                names => self.using(first, middle, side, &names)?,
+            },
         };
         let word = match side {
             Side::Inner => "JOIN",
@@ -151,6 +149,18 @@ impl Binder<'_> {
             Side::Full => "FULL JOIN",
         };
         Ok(format!("{left} {word} {right} ON {on}"))
+    }
+
+    /// Names of columns that both sides of a join have, in the order of the left side.
+    fn common_names(&mut self, first: usize, middle: usize) -> Vec<String> {
+        let relations = &self.scope().relations;
+        let names = |side: &[Relation]| -> Vec<String> {
+            side.iter().flat_map(|relation| &relation.columns).map(|column| column.name.clone()).collect()
+        };
+        let (mut left, right) = (names(&relations[first..middle]), names(&relations[middle..]));
+        let mut seen = std::collections::BTreeSet::new();
+        left.retain(|name| right.contains(name) && seen.insert(name.clone()));
+        left
     }
 
     /// The condition of a USING. Its columns are afterwards named without a table.

@@ -48,15 +48,20 @@ impl Binder<'_> {
             "<" | "<=" => ("<", Comparison::Less, "<=", Comparison::AtMost),
             _ => (">", Comparison::Greater, ">=", Comparison::AtLeast),
         };
-        let mut pairs = left.into_iter().zip(right).rev();
-        let (one, two) = pairs.next().expect("a row has columns");
-        let mut whole = self.compare(one, sign, comparison, two)?;
+        let mut pairs: Vec<_> = left.into_iter().zip(right).collect();
+        let (one, two) = pairs.pop().expect("a row has columns");
+        let mut before = Vec::new();
         for (one, two) in pairs {
             let differs = self.compare(one.clone(), strict, Some(strictly), two.clone())?;
             let same = self.compare(one.clone(), "=", Some(Comparison::Equal), two.clone())?;
-            let (differs, same, rest) = (self.text(&differs), self.text(&same), self.text(&whole));
+            let narrows = self.compare(one, loose, Some(loosely), two)?.conditions;
+            before.push((self.text(&differs), self.text(&same), narrows));
+        }
+        let mut whole = self.compare(one, sign, comparison, two)?;
+        for (differs, same, narrows) in before.into_iter().rev() {
+            let rest = self.text(&whole);
             whole = Typed::engine(format!("({differs} OR ({same} AND {rest}))"), Ty::Bool);
-            whole.conditions = self.compare(one, loose, Some(loosely), two)?.conditions;
+            whole.conditions = narrows;
         }
         Ok(whole)
     }

@@ -552,6 +552,14 @@ impl World {
                     process.member, status.role, status.epoch, status.marks, status.committed, status.waits
                 );
             }
+            if process.logs.is_full() {
+                let oldest = process.logs.log().holding_back();
+                let status = process.host.status(machine.clock.read(self.now()));
+                let status = status.into_iter().filter(|status| oldest.contains(&status.partition));
+                let oldest: Vec<_> =
+                    status.map(|status| (status.partition, status.role, status.marks)).collect();
+                text += &format!("; the log of {} is full, and its oldest is of {oldest:?}", process.member);
+            }
         }
         text
     }
