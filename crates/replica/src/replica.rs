@@ -143,14 +143,6 @@ impl Replica {
         self.role.is_damaged()
     }
 
-    /// True if the record that it knows does not have it as a member, in this life or any other: it is kept
-    /// for whoever may need what it has, and nothing is done here until then (PR-342).
-    pub fn is_left_out(&self) -> bool {
-        let here = |member: &types::Member| member.node == self.identity.me.node;
-        let known = self.config.record();
-        matches!(self.role, Role::Idle) && known.is_some_and(|record| !record.members().any(here))
-    }
-
     /// True if clients' writes are served here.
     pub fn serves(&self) -> bool {
         matches!(&self.role, Role::Leader(leader) if leader.promotion.serves())

@@ -56,7 +56,7 @@ impl Node {
         }
         self.checkpoints.look(self.replicas.host(), &self.journal, self.storage.replicas(), short);
         if self.journal.is_full() {
-            self.journal.put_apart(to_put_apart(self.replicas.host().replicas(), &self.journal));
+            self.journal.put_apart(to_put_apart(self.replicas.host(), &self.journal));
         }
     }
 

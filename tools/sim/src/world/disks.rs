@@ -123,7 +123,7 @@ impl World {
         }
         // What a full log needs is done without need in some seeds, or it would hardly ever be (PR-301).
         let apart = match logs.is_full() || hangs_alone {
-            true => logs.put_apart(&to_put_apart(host.replicas(), logs)),
+            true => logs.put_apart(&to_put_apart(host, logs)),
             false => Ok(0),
         };
         match apart {
