@@ -159,7 +159,7 @@ SELECT place, day, sum(people) OVER w, (avg(people) OVER w)::float8, count(peopl
 SELECT place, day, sum(heat) OVER (ORDER BY place, day ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING), avg(heat) OVER (ORDER BY place, day ROWS 1 PRECEDING) FROM visits ORDER BY 1, 2;
 SELECT place, day, sum(cost) OVER (ORDER BY place, day ROWS 1 PRECEDING), (avg(cost) OVER (PARTITION BY place))::float8 FROM visits ORDER BY 1, 2;
 SELECT place, sum(sum(people)) OVER (ORDER BY place), rank() OVER (ORDER BY sum(people)) FROM visits GROUP BY place ORDER BY 1;
-SELECT day, percent_rank() OVER (ORDER BY day), cume_dist() OVER (ORDER BY day), sum(day) OVER (two ROWS UNBOUNDED PRECEDING) FROM visits WINDOW one AS (PARTITION BY place), two AS (one ORDER BY day) ORDER BY 1, 2, 4;
+SELECT day, percent_rank() OVER (ORDER BY day), cume_dist() OVER (ORDER BY day), sum(day) OVER (w2 ROWS UNBOUNDED PRECEDING) FROM visits WINDOW w1 AS (PARTITION BY place), w2 AS (w1 ORDER BY day) ORDER BY 1, 2, 4;
 SELECT row_number() OVER nowhere FROM visits;
 SELECT row_number() OVER (w ORDER BY day) FROM visits WINDOW w AS (ORDER BY place);
 SELECT row_number() OVER (w PARTITION BY day) FROM visits WINDOW w AS (ORDER BY place);
