@@ -52,6 +52,9 @@ fn config(random: &mut Stream) -> CoreConfig {
     }
 }
 
+/// What becomes of rows, and the snapshot that each of these operations rests on.
+type Rests = (Vec<RowOp>, Vec<Position>);
+
 /// A transaction under way.
 #[derive(Debug)]
 struct Open {
@@ -378,8 +381,7 @@ impl TxnClient {
 
     fn asks(&self, writes: &BTreeMap<String, Option<u64>>, operation: &TxnOperation) -> CommitRequest {
         let snapshot = operation.snapshot.unwrap_or_default();
-        let mut parts: BTreeMap<PartitionId, BTreeMap<TableId, (Vec<RowOp>, Vec<Position>)>> =
-            BTreeMap::new();
+        let mut parts: BTreeMap<PartitionId, BTreeMap<TableId, Rests>> = BTreeMap::new();
         for (name, value) in writes {
             let Some((_, partition)) = self.place(name) else { continue };
             let key = rows::key(name, true);
@@ -391,7 +393,7 @@ impl TxnClient {
             ops.push(op);
             seen.push(operation.seen_at(name));
         }
-        let part = |(table, (ops, seen)): (TableId, (Vec<RowOp>, Vec<Position>))| {
+        let part = |(table, (ops, seen)): (TableId, Rests)| {
             let alike = seen.iter().all(|seen| *seen == snapshot);
             TablePart { table, schema: 1, ops, seen: if alike { Vec::new() } else { seen } }
         };
