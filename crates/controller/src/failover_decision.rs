@@ -382,11 +382,16 @@ impl Controller {
 
     /// In-sync members miss the primary: are they enough to be believed?
     fn after_suspicion(&self, now: Now, record: &PartitionRecord) -> Option<FailoverDecision> {
-        let rests = self.requirements(record).rests;
+        let required = self.requirements(record);
+        let rests = required.rests;
+        // Who counts because all were compared may lack what the primary of that term has, until that term
+        // serves: whoever follows it compares with that one as well (PR-343).
+        let serves = self.failure_detector.says_it_serves(record) == Some(true);
+        let compared = record.lossy && !required.survives && !serves;
         let decision = || FailoverDecision {
             cause: Cause::Suspected,
-            lossy: rests,
-            compared: false,
+            lossy: rests || compared,
+            compared,
             candidates: self.candidates(now, record, false),
         };
         let silent = !self.failure_detector.hears(&record.primary, now.mono, self.settings.suspect);
@@ -408,6 +413,9 @@ impl Controller {
         let waits = self.settings.rules.lone_primaries_are_waited_for();
         // What global transactions have committed is in their manager's log: it is brought again (PR-291).
         if waits && rests && !record.is_global() && !given_up && !self.waited_for_primary(now, record) {
+            return None;
+        }
+        if compared && !given_up && !self.fit(now, record, &record.primary) {
             return None;
         }
         Some(decision())

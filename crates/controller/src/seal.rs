@@ -82,7 +82,7 @@ impl Controller {
             }
             if *member != record.primary {
                 set.push(present.unwrap_or(*member));
-            } else if decision.cause != Cause::Suspected {
+            } else if decision.cause != Cause::Suspected || decision.compared {
                 set.extend(present);
             }
         }

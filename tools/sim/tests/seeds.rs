@@ -224,6 +224,7 @@ const FOUND: &[(u64, &str)] = &[
         "PR-340: a database had fewer copies than the manager demands, and its commits were kept for ever",
     ),
     (9027459, "I9 (PR-283): a session went on with the numbers of lost writes, and who had these led again"),
+    (9143114, "PR-343: who counted only because all were compared led alone before that term had served"),
     (9131808, "PR-342: what replicas keep that are left out held a full log back"),
     (9131276, "PR-341: a primary that was started again, on a disk that hung before it served"),
 ];

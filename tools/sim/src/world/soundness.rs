@@ -177,6 +177,7 @@ impl World {
             && self.is_shared_sound()
             && !self.is_split(record)
             && !self.waits_for_lost_disk(record)
+            && !self.waits_to_compare(record)
             && !self.waits_for_whole_log(record)
             && !self.is_heard_too_early(record)
             && self.able(record).is_some()
@@ -205,6 +206,13 @@ impl World {
         let compares = record.lossy && record.term.began() == record.epoch && !self.survives_restart(record);
         let forgets = compares && !self.waits_for_primary(record) && !self.is_serving(record);
         forgets && record.in_sync.iter().any(replaced)
+    }
+
+    /// True if a term that compares what all members kept has not served, and its primary is not sound: what
+    /// that one has may be nowhere else, so nobody leads without it (PR-343).
+    fn waits_to_compare(&self, record: &PartitionRecord) -> bool {
+        let compares = record.lossy && !self.survives_restart(record) && !self.is_serving(record);
+        compares && !self.faults.soundness.is_sound(record.primary.node.0)
     }
 
     /// True if members that are in sync do not reach each other, and all of them reach the controllers: who
