@@ -316,9 +316,7 @@ fn f07_a_promotion_that_never_served_hands_its_doubts_on() {
     world.pass(100);
     world.kill(first.primary.node.0);
     world.pass(200);
-    for node in first.in_sync[1..].iter().map(|member| member.node.0).collect::<Vec<_>>() {
-        world.suspect(node, first.primary.node.0, 100);
-    }
+    first.in_sync[1..].iter().for_each(|member| world.suspect(member.node.0, first.primary.node.0, 100));
     assert_eq!(world.partition(64).epoch, Epoch(2), "what it has may be nowhere else (PR-343)");
     world.start(first.primary.node.0, 3, 10);
     world.pass(6_000);
