@@ -386,8 +386,7 @@ impl Controller {
         let rests = required.rests;
         // Who counts because all were compared may lack what the primary of that term has, until that term
         // serves: whoever follows it compares with that one as well (PR-343).
-        let serves = self.failure_detector.says_it_serves(record) == Some(true);
-        let compared = record.lossy && !required.survives && !serves;
+        let compared = record.lossy && !required.survives && !self.serves(record);
         let decision = || FailoverDecision {
             cause: Cause::Suspected,
             lossy: rests || compared,
