@@ -13,10 +13,8 @@ from sqlalchemy.exc import *
 from sqlalchemy.orm import *
 
 REFUSED = [
-    "window",
     "within_group",
     "json_cast",
-    "schemas_and_distinct",
     "for_update",
 ]
 
