@@ -174,6 +174,7 @@ impl Controller {
             Some(node) => self.after_restart(now, record, node),
             None => self
                 .after_suspicion(now, record)
+                .or_else(|| self.after_yielding(now, record))
                 .or_else(|| self.after_another_restart(now, record))
                 .or_else(|| self.after_all_backups_restarted(now, record)),
         };
@@ -311,6 +312,20 @@ impl Controller {
             lossy: record.lossy || gives_up,
             compared: record.lossy,
             candidates: vec![itself],
+        })
+    }
+
+    /// A primary that does not serve says that a member has more than it can get: that one's log begins above
+    /// the end of its own. That member leads, and compares as this term would have (PR-345).
+    fn after_yielding(&self, now: Now, record: &PartitionRecord) -> Option<FailoverDecision> {
+        let to = self.failure_detector.yields_to(record)?;
+        let mut candidates = self.candidates(now, record, false);
+        candidates.retain(|candidate| candidate.recorded == to);
+        (!candidates.is_empty()).then(|| FailoverDecision {
+            cause: Cause::Restarted,
+            lossy: record.lossy,
+            compared: record.lossy && !self.requirements(record).survives,
+            candidates,
         })
     }
 

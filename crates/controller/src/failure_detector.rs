@@ -198,11 +198,21 @@ impl FailureDetector {
     /// True if this partition's primary says that it serves in its present term; none if it has said nothing
     /// of it.
     pub(crate) fn says_it_serves(&self, record: &PartitionRecord) -> Option<bool> {
+        self.told_by_primary(record).map(|replica| replica.role == Role::Primary)
+    }
+
+    /// Who should lead this partition, as its primary says, which does not serve in its present term.
+    pub(crate) fn yields_to(&self, record: &PartitionRecord) -> Option<Member> {
+        self.told_by_primary(record).filter(|replica| replica.role != Role::Primary)?.yields_to
+    }
+
+    /// What this partition's primary said last, if that was in its present term.
+    fn told_by_primary(&self, record: &PartitionRecord) -> Option<&ReplicaStatus> {
         let heard = self.nodes.get(&record.primary.node).filter(|heard| heard.member == record.primary)?;
         let (status, _) = heard.status.as_ref()?;
         let of_term =
             |replica: &&ReplicaStatus| replica.partition == record.id && replica.epoch >= record.term.began();
-        status.replicas.iter().find(of_term).map(|replica| replica.role == Role::Primary)
+        status.replicas.iter().find(of_term)
     }
 
     /// Up to where the log of a primary is durable, if there is more in it, and room, as it said within

@@ -301,30 +301,6 @@ fn f07_a_second_failure_during_a_failover_is_sealed_by_the_same_steps() {
 }
 
 #[test]
-fn f07_a_promotion_that_never_served_hands_its_doubts_on() {
-    let mut world = World::new();
-    world.with_table(3, table("t", "semi", LogKind::Disk, None, 1));
-    for node in 1..=3 {
-        world.kill(node);
-    }
-    for node in 1..=3 {
-        world.nodes.get_mut(&NodeId(node)).unwrap().promoting = true;
-        world.start(node, 2, u64::from(node) * 10);
-    }
-    let first = world.partition(64);
-    assert!(first.lossy && first.cause == Cause::Restarted);
-    world.pass(100);
-    world.kill(first.primary.node.0);
-    world.pass(200);
-    first.in_sync[1..].iter().for_each(|member| world.suspect(member.node.0, first.primary.node.0, 100));
-    assert_eq!(world.partition(64).epoch, Epoch(2), "what it has may be nowhere else (PR-343)");
-    world.start(first.primary.node.0, 3, 10);
-    world.pass(6_000);
-    assert!(world.partition(64).epoch >= Epoch(3));
-    assert!(world.partition(64).lossy, "what may be lost is not found again by another failover");
-}
-
-#[test]
 fn pr85_a_primary_that_rests_alone_is_not_given_up_while_anybody_hears_it() {
     let mut world = World::new();
     world.with_table(3, table("t", "async", LogKind::Disk, None, 1));

@@ -124,8 +124,13 @@ impl Candidate {
     }
 
     fn report_of(&mut self, from: Member, end: u64, torn: bool) {
-        let end = Position::new(Term(1), Lsn(end));
-        let log = LogSummary { base: Position::ZERO, end, history: vec![(Term(1), Lsn(1))] };
+        self.report_above(0, from, end, torn);
+    }
+
+    /// The same, of one whose log begins above this LSN.
+    fn report_above(&mut self, base: u64, from: Member, end: u64, torn: bool) {
+        let (base, end) = (Position::new(Term(1), Lsn(base)), Position::new(Term(1), Lsn(end)));
+        let log = LogSummary { base, end, history: vec![(Term(1), Lsn(1))] };
         let marks = Watermarks { received: end.lsn, durable: end.lsn, ..Watermarks::default() };
         let report = LogReport {
             partition: P,
@@ -258,4 +263,19 @@ fn pr256_a_member_that_has_forgotten_nothing_is_not_skipped() {
     candidate.report(1, 7, false);
     candidate.wait(10_000);
     assert!(candidate.done().contains(&"marks (2,6)".into()));
+}
+
+#[test]
+fn pr345_who_cannot_get_what_another_one_has_says_that_this_one_should_lead() {
+    let mut candidate = Candidate::new(false);
+    candidate.restarted(&[Member { incarnation: Incarnation(0), ..member(1) }]);
+    let status = |candidate: &Candidate| candidate.host.status(candidate.now()).remove(0);
+    assert_eq!(status(&candidate).yields_to, None);
+    candidate.report_above(7, member(1), 9, false);
+    assert_eq!(candidate.done(), [""; 0], "the log of node 1 begins above 7, and its own ends at 5");
+    assert_eq!(status(&candidate).yields_to, Some(member(1)));
+    assert_eq!(status(&candidate).waits, "n1 has more than it can get, and should lead");
+    // That one has made room in the other direction since: its whole log is there again.
+    candidate.report(1, 9, false);
+    assert_eq!((candidate.done(), status(&candidate).yields_to), (vec!["fetches from n1".to_string()], None));
 }

@@ -70,6 +70,7 @@ scripts! {
     pr72_keys_that_no_engine_takes,
     failback_by_files,
     failback_by_log,
+    pr344_who_leads_beside_a_hung_disk_lets_others_in,
     pr35_the_log_begins_behind_files,
     pr115_a_full_log_hears_how_much_of_it_nobody_needs,
     pr118_who_is_forced_to_lead_waits_for_no_log_that_it_cannot_have,

@@ -199,6 +199,8 @@ pub struct ReplicaStatus {
     pub replay_ns: u64,
     /// For others: how it comes back into the set, or came back last.
     pub failback: Failback,
+    /// For a primary that does not serve: who has more than it can get, and should lead (PR-345).
+    pub yields_to: Option<Member>,
 }
 
 /// How far a replica has come on its way into the set.

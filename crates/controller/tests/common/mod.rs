@@ -50,6 +50,8 @@ pub struct Node {
     pub running: bool,
     /// What it leads does not come to serve.
     pub promoting: bool,
+    /// Who should lead in its place, as it says of what does not come to serve.
+    pub yields_to: Option<Member>,
     /// Nodes it does not hear.
     pub deaf_to: BTreeSet<NodeId>,
     /// What its status says of its logs.
@@ -226,6 +228,7 @@ impl World {
             starts: vec![],
             running: true,
             promoting: false,
+            yields_to: None,
             deaf_to: BTreeSet::new(),
             ends: BTreeMap::new(),
             applied: Lsn(0),
@@ -343,6 +346,7 @@ impl World {
                     true => Role::Primary,
                     false => Role::Backup,
                 },
+                yields_to: node.yields_to.filter(|_| record.primary == node.member),
                 ..ReplicaStatus::default()
             };
             let status = NodeStatus {

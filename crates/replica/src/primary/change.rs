@@ -202,7 +202,12 @@ impl Primary {
         let marker = self.promotion.marker().unwrap_or(Lsn::MAX);
         let covered = reached >= view.committed.max(marker) || !view.rules.joiners_have_what_is_committed();
         let has_published = self.met(view, &member) >= view.secured.max(marker);
+        let impatient = ctx.now.mono.since(since) > JOIN_PATIENCE;
+        // Who answered and promised nothing was asked for no promise: this node's disk or executor hangs, and
+        // its heartbeats name no partition. Somebody is to have what it has, and to take over (PR-344).
+        let not_asked = impatient && ctx.leases.answered_at(member) > since;
         let held = ctx.leases.held_until(view.id, self.term, member) > ctx.now.mono
+            || not_asked
             || !view.rules.promises_are_waited_for();
         if covered && has_published && held && view.record.catching_up.contains(&member) {
             self.propose(view, ctx, Cause::InSync, |record| {
@@ -211,7 +216,7 @@ impl Primary {
             });
             return true;
         }
-        if ctx.now.mono.since(since) > JOIN_PATIENCE {
+        if impatient {
             self.membership.end_join();
             if let Some(progress) = self.members.get_mut(&member) {
                 progress.health.forget_level();

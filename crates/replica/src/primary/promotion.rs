@@ -65,6 +65,8 @@ pub(crate) struct Promotion {
     wait_until: Micros,
     /// How fresh this replica was when it was named primary, for reads before it serves.
     fresh_at: Micros,
+    /// The member that was found last to have more than this replica can get from its log.
+    yields_to: Option<Member>,
 }
 
 /// Whom a report is asked of: every member of the set, and the old primary where commits rested on it alone
@@ -101,6 +103,7 @@ impl Promotion {
             last_heard: Lsn::ZERO,
             wait_until,
             fresh_at,
+            yields_to: None,
         }
     }
 
@@ -137,6 +140,11 @@ impl Promotion {
 
     pub fn last_heard(&self) -> Lsn {
         self.last_heard
+    }
+
+    /// The member that should lead in the place of this replica, which cannot get what that one has more.
+    pub fn yields_to(&self) -> Option<Member> {
+        self.yields_to.filter(|_| matches!(self.phase, Phase::Reconciling { .. }))
     }
 
     /// How many have reported.
@@ -188,10 +196,11 @@ impl Promotion {
     }
 
     /// What another member has more does not go with this log: whoever reports next time decides. It is asked
-    /// after a pause.
-    pub fn reconcile_later(&mut self, now: Micros) {
+    /// after a pause. Meanwhile controllers are told that this one should lead (PR-345).
+    pub fn reconcile_later(&mut self, now: Micros, from: Member) {
         assert!(matches!(self.phase, Phase::Reconciling { .. }), "R6: who cannot fetch has gathered");
         self.reports.clear();
+        self.yields_to = Some(from);
         self.phase = Phase::Reconciling { since: now, asked_at: now };
     }
 

@@ -52,7 +52,7 @@ impl Replica {
                     self.reconcile(ctx, false);
                 } else {
                     // It must lead itself, or an operator must decide. Ask again later.
-                    primary.promotion.reconcile_later(ctx.now.mono);
+                    primary.promotion.reconcile_later(ctx.now.mono, from);
                 }
             }
         }

@@ -36,6 +36,7 @@ impl Replica {
             if status.waits.is_empty() {
                 status.waits = self.features.commits.alarm(leader.term, now.wall_ms);
             }
+            status.yields_to = leader.promotion.yields_to();
             let end = self.data.log.end().lsn;
             for (member, progress) in &leader.members {
                 let oldest = progress.flight.oldest().unwrap_or(now.mono);
@@ -76,7 +77,10 @@ fn waits(role: &Role, data: &Data, transfer: &Transfer) -> String {
                 true => "; its own was torn in a crash: if theirs are lost, an operator has to recover it",
                 false => "",
             };
-            format!("has {} reports of the others' logs{torn}", leader.promotion.report_count())
+            match leader.promotion.yields_to() {
+                Some(other) => format!("{} has more than it can get, and should lead{torn}", other.node),
+                None => format!("has {} reports of the others' logs{torn}", leader.promotion.report_count()),
+            }
         }
         Phase::Fetching { from, to, .. } => format!("fetches up to {to} from {}", from.node),
         Phase::Replaying => {

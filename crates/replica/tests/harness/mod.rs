@@ -112,17 +112,18 @@ impl World {
     /// with this setting, in which these have engines with files · `slice N [COUNT]` · `deliver A>B [COUNT]`
     /// · `lose A>B` · `hear A>B`: B has no room for the next append · `settle [N..]`: fsyncs and messages
     /// among these until nothing moves · `sync N` · `wait MS`: time, heartbeats and ticks among all told ·
-    /// `wait MS alone=N..`: these are cut off · `wait MS asleep=N..`: these do nothing at all · `tick N` ·
-    /// `busy N TO`: N has no room · `connect N TO`: N has a new connection to TO · `decommission N`: N has
-    /// no place any more and asks what only it has · `checkpoint N` · `install N`: one step · `restart N`:
-    /// on its log and files · `rot N`: a byte that it has received changes · `corrupt A>B`: a byte of the
-    /// next piece changes · `garbage A>B COUNT`: messages about files that no sound node sends · `files`:
-    /// what there is beside the states · `scrub N [start]` · `spoil N`: a byte of the last file that it
-    /// reads back changes · `giveup N SOURCE` · `damage N [log] [gone]`: N starts again, with its log and
-    /// without its engine's files; the log is damaged too; the files' place is gone · `full N`: its log is
-    /// short of room · `unhouse N`: the directory of N's files is gone · `relocate N`: it gets another one,
-    /// if it asks · `mute A>B`: from now on all is lost · `unreadable N`: its log cannot be read back ·
-    /// `forge A>B EPOCH [space]`: B gets from A an entry of this epoch that follows its log, which may write
+    /// `wait MS alone=N..`: these are cut off · `.. asleep=N..`: these do nothing at all · `.. hung=N..`:
+    /// their heartbeats name no partition · `tick N` · `busy N TO`: N has no room · `connect N TO`: N has a
+    /// new connection to TO · `decommission N`: N has no place any more and asks what only it has ·
+    /// `checkpoint N` · `install N`: one step · `restart N`: on its log and files · `rot N`: a byte that it
+    /// has received changes · `corrupt A>B`: a byte of the next piece changes · `garbage A>B COUNT`: messages
+    /// about files that no sound node sends · `files`: what there is beside the states · `scrub N [start]` ·
+    /// `spoil N`: a byte of the last file that it reads back changes · `giveup N SOURCE` · `damage N [log]
+    /// [gone]`: N starts again, with its log and without its engine's files; the log is damaged too; the
+    /// files' place is gone · `full N`: its log is short of room · `unhouse N`: the directory of N's files is
+    /// gone · `relocate N`: it gets another one, if it asks · `mute A>B`: from now on all is lost ·
+    /// `unreadable N`: its log cannot be read back · `forge A>B EPOCH [space]`: B gets from A an entry of
+    /// this epoch that follows its log, which may write
     /// where no row may be · `grant|refuse`: the oldest proposal · `hand N TO` · `admit N TO` · `allow N
     /// COPIES` · `aim N COPIES POLICY` · `state`.
     pub fn run(&mut self, command: &str) -> String {
@@ -366,7 +367,7 @@ impl World {
             let list = words.iter().find_map(|word| word.strip_prefix(name));
             list.map(|list| numbers(&list.split(',').collect::<Vec<_>>())).unwrap_or_default()
         };
-        let (mut alone, asleep) = (listed("alone="), listed("asleep="));
+        let (mut alone, asleep, hung) = (listed("alone="), listed("asleep="), listed("hung="));
         alone.extend(&asleep);
         let quiet = words.contains(&"still");
         while self.now < end {
@@ -378,7 +379,7 @@ impl World {
                 {
                     let now = self.now;
                     let sender = self.nodes.get_mut(from).expect("a node").host.leases();
-                    let heartbeat = sender.heartbeat(now, member(*to), |_| true);
+                    let heartbeat = sender.heartbeat(now, member(*to), |_| !hung.contains(from));
                     let answer =
                         self.nodes.get_mut(to).expect("a node").host.leases().on_heartbeat(now, &heartbeat);
                     self.nodes.get_mut(from).expect("a node").host.leases().on_answer(now, &answer);
