@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use types::data::Schema;
 use types::data::kind::{Kind, Sequence};
-use types::{TableId, TableRecord};
+use types::{CatalogTable, TableId, TableRecord};
 
 /// Schemas that are always there.
 pub const SCHEMAS: [&str; 4] = ["pg_catalog", "public", "information_schema", "understudy"];
@@ -218,6 +219,14 @@ impl Catalog {
 }
 
 /// A table for tests: `t`, with these columns, of which `id` is the key.
+/// A table's definition under another version.
+pub fn as_of(table: &TableRecord, version: u32) -> CatalogTable {
+    let mut parts = table.schema.clone().into_parts();
+    parts.version = version;
+    let schema = Schema::from_parts(parts).expect("a version that was given out");
+    CatalogTable::new(table.id, &table.name, schema, table.created_ms)
+}
+
 #[cfg(test)]
 pub(crate) fn example(columns: Vec<types::data::Column>) -> TableRecord {
     use types::{LogKind, Policy, TableId};

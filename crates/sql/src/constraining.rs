@@ -5,15 +5,16 @@
 //! dropped again, and the statement fails.
 
 use crate::bind::{folded, index_name, table_name};
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, as_of};
 use crate::constraints::define::{self, Declared, Place, What};
 use crate::constraints::{check, children, lacking, violation};
-use crate::database::{self, as_of};
+use crate::database;
 use crate::evaluate::Evaluator;
 use crate::fault;
 use crate::read::{CALL, Values};
 use crate::several;
 use crate::statements::canceled;
+use crate::there;
 use bytes::Bytes;
 use client::Table;
 use pg::{Failure, code};
@@ -340,6 +341,19 @@ pub async fn look_at_rows(
             (Standing::Valid, Some(_)) => several::standing(&evaluator.handle, table.id, number).await?,
             (standing, _) => standing,
         };
+        let is_check = matches!(constraint.demand, Demand::Check(_));
+        let looks = match standing {
+            Standing::Valid => constraint.unchecked,
+            standing => standing == Standing::Building && is_check && evaluator.handle.is_global(),
+        };
+        if looks {
+            let against = there::against(evaluator, (&table, constraint), values).await?;
+            if against.is_some() {
+                return Ok(against);
+            }
+            set_valid(evaluator, number).await?;
+            continue;
+        }
         match (standing, &constraint.demand) {
             (Standing::Valid, _) => return Ok(None),
             (Standing::Failed, _) => {
@@ -394,7 +408,7 @@ async fn scan(
 async fn set_valid(evaluator: &Evaluator, number: u32) -> Result<(), Failure> {
     change(evaluator, 1, |catalog, _| {
         let turned = |one: &Constraint| match one.number == number {
-            true => one.clone().turned(Standing::Valid),
+            true => Constraint { unchecked: false, ..one.clone().turned(Standing::Valid) },
             false => one.clone(),
         };
         let has =

@@ -1,7 +1,7 @@
 //! CREATE DATABASE and DROP DATABASE, and tables of the database that a session is in.
 
 use crate::bind::folded;
-use crate::catalog::{Catalog, Fill, UnderWay};
+use crate::catalog::{Catalog, Fill, UnderWay, as_of};
 use crate::constraints::define::{self, Declared, Place};
 use crate::constraints::{children, lacking, violation};
 use crate::ddl::{self, on_a_client};
@@ -271,14 +271,6 @@ fn fills_of(catalog: &Catalog, id: TableId) -> impl Iterator<Item = TableChange>
     own.map(|fill| TableChange::Drop { table: fill.id, schema: fill.version })
 }
 
-/// A table's definition under another version.
-pub fn as_of(table: &TableRecord, version: u32) -> CatalogTable {
-    let mut parts = table.schema.clone().into_parts();
-    parts.version = version;
-    let schema = Schema::from_parts(parts).expect("a version that was given out");
-    CatalogTable::new(table.id, &table.name, schema, table.created_ms)
-}
-
 /// Numbers that no table of the cluster had, the first of so many.
 pub async fn numbers(handle: &Handle, count: u32) -> Result<u32, Failure> {
     on_a_client(handle, move |client| client.numbers(count)).await
@@ -524,7 +516,7 @@ pub fn emptied(
     parts.version = 1;
     parts.constraints.retain(Constraint::is_enforced);
     for constraint in &mut parts.constraints {
-        constraint.standing = Standing::Valid;
+        (constraint.standing, constraint.unchecked) = (Standing::Valid, false);
         if let Demand::Foreign(reference) = &mut constraint.demand {
             reference.parent = renamed.get(&reference.parent).copied().unwrap_or(reference.parent);
         }

@@ -148,6 +148,28 @@ async fn look_at_all(
     Ok(view.position(partition).unwrap_or_default())
 }
 
+/// What rows of a partition have against a constraint over several rows, as a view shows all partitions.
+pub async fn against(
+    handle: &Handle,
+    view: &View,
+    (table, partition, rows): (&Table, PartitionId, Vec<(Bytes, Row)>),
+    constraint: &Constraint,
+) -> Result<Option<Failure>, Failure> {
+    let catalog = handle.catalog().ok_or_else(fault::not_ready)?;
+    let looking = Looking { handle, catalog: &catalog, view, is_last: true };
+    let part = Part { table, partition, rows, gone: Vec::new() };
+    match constraint.reference() {
+        Some(reference) => match looking.has_parents(&part, (constraint, reference)).await {
+            Err(failure) if failure.code == violation::NO_PARENT => Ok(Some(failure)),
+            looked => looked.map(|()| None),
+        },
+        None => Ok(looking.duplicate(&part, constraint).await?.map(|shown| {
+            let noted = Constraint { note: shown, ..constraint.clone() };
+            violation::not_kept(table.record(), &noted, |_| None)
+        })),
+    }
+}
+
 /// What an operation makes of a row, for who reads behind it.
 fn edit(op: &RowOp) -> Edit {
     let after = match op {
@@ -238,20 +260,22 @@ impl Looking<'_> {
         if self.is_much(table) || part.rows.is_empty() {
             return Ok(());
         }
-        for constraint in table.schema().constraints() {
-            let Some(columns) = constraint.unique() else { continue };
-            if !self.looks_at(constraint) {
-                continue;
-            }
-            let finder = self.finder((table, part.partition), constraint).await?;
-            let rows = part.rows.iter().map(|(key, row)| (row, Some(key)));
-            let found = finder.find_all(rows).await?;
-            if let Some(at) = found.iter().position(Option::is_some) {
-                let shown = violation::key(table.record(), columns, &part.rows[at].1);
+        for constraint in table.schema().constraints().iter().filter(|one| self.looks_at(one)) {
+            if let Some(shown) = self.duplicate(part, constraint).await? {
                 return Err(violation::duplicate(table.record(), constraint, Some(shown)));
             }
         }
         Ok(())
+    }
+
+    /// Values of a row that another one has as well, though they are unique by this constraint.
+    async fn duplicate(&self, part: &Part<'_>, constraint: &Constraint) -> Result<Option<String>, Failure> {
+        let Some(columns) = constraint.unique() else { return Ok(None) };
+        let finder = self.finder((part.table, part.partition), constraint).await?;
+        let rows = part.rows.iter().map(|(key, row)| (row, Some(key)));
+        let found = finder.find_all(rows).await?;
+        let first = found.iter().position(Option::is_some);
+        Ok(first.map(|at| violation::key(part.table.record(), columns, &part.rows[at].1)))
     }
 
     async fn have_parents(&self, part: &Part<'_>) -> Result<(), Failure> {

@@ -8,7 +8,7 @@
 //! copies says again and again that it does.
 
 use crate::alter::AddKey;
-use crate::database::as_of;
+use crate::catalog::as_of;
 use crate::fault;
 use bytes::Bytes;
 use client::{Client, ClientError, Database, Table, created, wall_ms};

@@ -5,14 +5,14 @@ use crate::columns;
 use crate::ddl::on_a_client;
 use crate::driver::Handle;
 use crate::fault;
+use crate::late;
 use crate::read::CALL;
-use pg::{Failure, code};
+use pg::Failure;
 use sqlparser::ast::Statement;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
-use types::data::constraint::{Constraint, Reference, Target};
+use types::TableId;
 use types::data::{Column, Schema, Standing};
-use types::{CatalogTable, TableId, TableRecord};
 use wire::TableChange;
 
 /// The longest text of a partition key, in bytes.
@@ -62,49 +62,10 @@ pub fn are_global(text: &str) -> Result<bool, Failure> {
     }
 }
 
-/// What a database of global transactions does not keep is refused by name. Transactions that have begun do
-/// not know a new constraint, and rows that are there were looked at by nobody: constraints are made with
-/// their tables.
-fn is_kept(handle: &Handle, changes: &[TableChange]) -> Result<(), Failure> {
-    let text = |change: &TableChange| match change {
-        TableChange::Create(text) | TableChange::Alter { to: text, .. } => Some(text.clone()),
-        _ => None,
-    };
-    for text in changes.iter().filter_map(text).filter(|_| handle.is_global()) {
-        let table: CatalogTable = text.read().map_err(|why| Failure::new(code::INTERNAL, why))?;
-        let catalog = handle.catalog().ok_or_else(fault::not_ready)?;
-        let before = catalog.all().find(|known| known.id == table.id);
-        let is_late = |one: &Constraint| {
-            let known = |there: &TableRecord| there.schema.constraints().iter().any(|it| it.name == one.name);
-            !one.is_index() && before.is_some_and(|there| !known(there))
-        };
-        let by_key = |reference: &Reference| {
-            let parent = catalog.all().find(|known| known.id == reference.parent);
-            let own = (reference.parent == table.id).then_some(&table.schema);
-            let schema = own.or(parent.map(|parent| &parent.schema));
-            let target = schema.and_then(|schema| schema.target(&reference.parent_columns));
-            matches!(target, Some(Target::Key(_)))
-        };
-        for one in table.schema.constraints().iter().filter(|one| one.is_enforced()) {
-            let hint = match one.reference() {
-                _ if is_late(one) => {
-                    "transactions of this database reach over all partitions: name it in CREATE TABLE"
-                }
-                Some(reference) if !by_key(reference) => {
-                    "transactions of this database reach over all partitions: refer to a primary key"
-                }
-                _ => continue,
-            };
-            return Err(Failure::unsupported(format!("the constraint \"{}\"", one.name), hint));
-        }
-    }
-    Ok(())
-}
-
 /// Changes tables of a database: done when all of its partitions have the change. The first one has it first,
 /// and what counts is what that one says.
 pub async fn enter(handle: &Handle, changes: Vec<TableChange>) -> Result<(), Failure> {
-    is_kept(handle, &changes)?;
+    let changes = if handle.is_global() { late::prepared(handle, changes).await? } else { changes };
     let call = handle.database_record()?.transact(changes, Vec::new(), None).within(CALL);
     fault::decided(handle.call(call).await)?;
     level(handle).await.map_err(|failure| {

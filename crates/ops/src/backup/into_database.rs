@@ -117,7 +117,7 @@ impl Remade<'_> {
         let record = &self.entry.record;
         let bad = |why: String| Failure::failed(format!("table `{}` of the backup: {why}", record.name));
         let parts = self.renumbered(ids).map_err(bad)?;
-        let first = |one: &Constraint| one.standing == Standing::Valid && one.reference().is_none();
+        let first = |one: &Constraint| one.is_kept() && one.reference().is_none();
         let with = |constraints: Vec<Constraint>, version: u32| {
             let schema = Schema::from_parts(SchemaParts { constraints, version, ..parts.clone() });
             schema.map_err(|error| bad(error.to_string()))
@@ -166,7 +166,7 @@ impl Remade<'_> {
     /// True if every row kept this constraint in the backup, by its number now.
     fn was_valid(&self, number: u32) -> bool {
         let all = self.entry.record.schema.constraints().iter();
-        all.filter(|one| one.standing == Standing::Valid).any(|one| self.constraints[&one.number] == number)
+        all.filter(|one| one.is_kept()).any(|one| self.constraints[&one.number] == number)
     }
 }
 

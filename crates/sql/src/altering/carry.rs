@@ -2,11 +2,11 @@
 
 use super::apply::{self, Applied};
 use super::{Altering, Step};
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, as_of};
 use crate::constraining;
 use crate::constraints::define::{Declared, What, ident, invalid};
 use crate::constraints::lacking;
-use crate::database::{self, as_of};
+use crate::database;
 use crate::evaluate::Evaluator;
 use crate::fault;
 use crate::read::Values;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use types::TableId;
 use types::TableRecord;
 use types::data::kind::Kind;
-use types::data::{Constraint, Identity, Standing, Value};
+use types::data::{Constraint, Identity, Value};
 
 /// What becomes of a row whose key is there already.
 pub enum Conflict {
@@ -478,7 +478,7 @@ fn arbiters(
     table: &TableRecord,
     target: Option<&ConflictTarget>,
 ) -> Result<Arbiters, Failure> {
-    let valid = |one: &&Constraint| one.unique().is_some() && one.standing == Standing::Valid;
+    let valid = |one: &&Constraint| one.unique().is_some() && one.is_kept();
     let unique = || table.schema.constraints().iter().filter(valid);
     let of_key = || Arbiters { key: true, unique: Vec::new() };
     let named = match target {

@@ -10,14 +10,14 @@ use pg::{Failure, code};
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::oneshot;
 use types::PartitionId;
-use types::data::constraint::{Constraint, Standing};
+use types::data::constraint::Constraint;
 use types::data::{Row, prefix_end};
 use types::index::entry_prefix;
 use wire::{Body, Op};
 
 /// The unique constraints of a table by which rows are found.
 pub fn all(table: &Table) -> impl Iterator<Item = &Constraint> {
-    let valid = |one: &&Constraint| one.unique().is_some() && one.standing == Standing::Valid;
+    let valid = |one: &&Constraint| one.unique().is_some() && one.is_kept();
     table.schema().constraints().iter().filter(valid)
 }
 

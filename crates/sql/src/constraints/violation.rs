@@ -14,6 +14,9 @@ use types::data::{Row, Value};
 use types::{TableId, TableRecord};
 use wire::RowOp;
 
+/// A row refers to none, or one that is referred to goes.
+pub const NO_PARENT: &str = "23503";
+
 /// Of larger writes no row is named.
 const MAX_NAMED_ROWS: usize = 1_000;
 
@@ -212,7 +215,7 @@ pub fn no_parent(
     let (name, foreign) = (&table.name, &constraint.name);
     let message =
         format!("insert or update on table \"{name}\" violates foreign key constraint \"{foreign}\"");
-    let failure = Failure::new("23503", message).about(object(table, constraint));
+    let failure = Failure::new(NO_PARENT, message).about(object(table, constraint));
     match key {
         Some(key) => failure.detail(format!("Key {key} is not present in table \"{}\".", parent.name)),
         None => failure,
@@ -230,7 +233,7 @@ pub fn still_referred(
     let message = format!(
         "update or delete on table \"{name}\" violates foreign key constraint \"{foreign}\" on table \"{child}\""
     );
-    let failure = Failure::new("23503", message).about(object(table, constraint));
+    let failure = Failure::new(NO_PARENT, message).about(object(table, constraint));
     match key {
         Some(key) => failure.detail(format!("Key {key} is still referenced from table \"{child}\".")),
         None => failure,
@@ -260,7 +263,7 @@ pub fn not_kept(
             );
             detail(
                 format!("Key {text} is not present in table \"{name}\"."),
-                Failure::new("23503", message).about(about),
+                Failure::new(NO_PARENT, message).about(about),
             )
         }
         _ => {

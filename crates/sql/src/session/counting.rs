@@ -3,9 +3,9 @@
 use super::SqlSession;
 use crate::altering::{Altering, Step, carry};
 use crate::bind::{folded, new_name, table_name};
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, as_of};
 use crate::constraints::violation;
-use crate::database::{self, as_of};
+use crate::database;
 use crate::fault;
 use crate::numbering::{self, Counting, SequenceStatement, defined};
 use crate::read::Values;

@@ -116,7 +116,7 @@ pub fn fill(facts: &Facts, relation: &Relation, table: &TableRecord, filling: &m
             ("contype", text(kind)),
             ("condeferrable", truth(deferred.is_some())),
             ("condeferred", truth(deferred == Some(true))),
-            ("convalidated", truth(constraint.standing == Standing::Valid)),
+            ("convalidated", truth(constraint.is_kept())),
             ("conrelid", int(relation.oid)),
             ("conindid", int(index)),
             ("confupdtype", text(update)),
@@ -176,7 +176,7 @@ pub fn definition(catalog: &Catalog, wanted: u32) -> Option<String> {
             said
         }
     };
-    if constraint.standing != Standing::Valid {
+    if !constraint.is_kept() {
         said.push_str(" NOT VALID");
     }
     Some(said)

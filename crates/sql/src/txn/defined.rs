@@ -6,7 +6,7 @@
 
 use super::acknowledged::Acknowledged;
 use crate::catalog::Catalog;
-use crate::database::as_of;
+use crate::catalog::as_of;
 use crate::driver::Handle;
 use crate::read::CALL;
 use client::{Table, created};

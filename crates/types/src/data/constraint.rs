@@ -30,6 +30,15 @@ pub struct Constraint {
     /// Why it failed, in words; else empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
+    /// Where transactions are global: rows that were there before it may be against it, since nobody has
+    /// looked at those of all partitions yet. Its index may have all of them.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub unchecked: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_false(it: &bool) -> bool {
+    !*it
 }
 
 /// What a constraint demands. Columns are indexes into the columns of their table.
@@ -121,12 +130,18 @@ impl Standing {
 impl Constraint {
     /// One that every row keeps.
     pub fn new(number: u32, name: &str, demand: Demand) -> Constraint {
-        Constraint { number, name: name.into(), demand, standing: Standing::Valid, note: String::new() }
+        let (standing, note) = (Standing::Valid, String::new());
+        Constraint { number, name: name.into(), demand, standing, note, unchecked: false }
     }
 
     /// The same in another state.
     pub fn turned(self, standing: Standing) -> Constraint {
         Constraint { standing, ..self }
+    }
+
+    /// True if every row keeps it.
+    pub fn is_kept(&self) -> bool {
+        self.standing == Standing::Valid && !self.unchecked
     }
 
     /// True if it demands something of what is written.
@@ -224,9 +239,8 @@ impl Schema {
         if let Some(places) = places(self.key()) {
             return Some(Target::Key(places));
         }
-        let valid = self.constraints().iter().filter(|constraint| constraint.standing == Standing::Valid);
-        valid
-            .filter_map(|constraint| Some((constraint.number, constraint.unique()?)))
+        let kept = self.constraints().iter().filter(|constraint| constraint.is_kept());
+        kept.filter_map(|constraint| Some((constraint.number, constraint.unique()?)))
             .find_map(|(number, of)| Some(Target::Unique(number, places(of)?)))
     }
 
@@ -237,13 +251,16 @@ impl Schema {
 }
 
 /// What a table's constraints are behind a change of its columns: `wanted` are those that the change names,
-/// `before` those that there were. How far a constraint is that was there before says the state. One that is
-/// new is built, and one that is named no more is removed. Checks are whoever's who looks at them.
+/// `before` those that there were. How far a constraint is that was there before says the state; what it is
+/// called, and whether its rows were looked at, says the change. One that is new is built, and one that is
+/// named no more is removed. Checks are whoever's who looks at them.
 pub fn settled(before: &[Constraint], wanted: &[Constraint]) -> Vec<Constraint> {
     let known = |number: u32| before.iter().find(|constraint| constraint.number == number);
     let settle = |constraint: &Constraint| match (known(constraint.number), constraint.indexed()) {
         (_, None) => constraint.clone(),
-        (Some(before), Some(_)) if before.is_enforced() || !constraint.is_enforced() => before.clone(),
+        (Some(before), Some(_)) if before.is_enforced() || !constraint.is_enforced() => {
+            Constraint { standing: before.standing, note: before.note.clone(), ..constraint.clone() }
+        }
         // It was to go, and is there again: a first partition of a database has lost that it was dropped
         // (PR-172). What is left of its index is built anew.
         (Some(before), Some(_)) => before.clone().turned(Standing::Building),
@@ -340,6 +357,8 @@ mod tests {
         assert_eq!(with.target(&[1, 0]), Some(Target::Key(vec![0, 1])));
         assert_eq!(with.target(&[0, 2]), Some(Target::Unique(5, vec![1, 0])));
         assert_eq!((with.target(&[0]), with.target(&[2])), (None, None));
+        let unchecked = Constraint { unchecked: true, ..unique(5, "u", &[2]) };
+        assert_eq!(schema(vec![unchecked]).expect("valid").target(&[2]), None, "two rows may have it");
         for standing in [Standing::Building, Standing::Failed, Standing::Dropping] {
             let other = schema(vec![unique(5, "u", &[2]).turned(standing)]).expect("valid");
             assert_eq!(other.target(&[2]), None);
@@ -350,7 +369,11 @@ mod tests {
     fn how_far_a_constraint_is_says_the_state_and_not_whoever_changes_the_table() {
         let check = Constraint::new(8, "c", Demand::Check("id > 0".into()));
         let before = [unique(5, "u", &[2]).turned(Standing::Failed), unique(6, "v", &[0]), check.clone()];
-        let wanted = [unique(5, "u", &[2]), unique(7, "w", &[0]), check.clone().turned(Standing::Building)];
+        let wanted = [
+            Constraint { unchecked: true, ..unique(5, "renamed", &[2]) },
+            unique(7, "w", &[0]),
+            check.clone().turned(Standing::Building),
+        ];
         let after = settled(&before, &wanted);
         let standings: Vec<_> = after.iter().map(|one| (one.number, one.standing)).collect();
         assert_eq!(
@@ -362,6 +385,7 @@ mod tests {
                 (6, Standing::Dropping)
             ]
         );
+        assert!(after[0].name == "renamed" && after[0].unchecked, "what else it says is the change's");
         assert!(settled(&[check], &[]).is_empty(), "a check has no rows");
         let removed = unique(9, "x", &[0]).turned(Standing::Dropping);
         assert!(settled(&[], &[removed]).is_empty(), "it does not come back");

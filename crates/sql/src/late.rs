@@ -1,0 +1,96 @@
+//! Constraints that come to tables of a database whose transactions are global: transactions that have begun
+//! do not know them, and rows that are there were looked at by nobody.
+
+use crate::catalog::{Catalog, as_of};
+use crate::ddl::on_a_client;
+use crate::driver::Handle;
+use crate::fault;
+use pg::{Failure, code};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use types::data::Schema;
+use types::data::constraint::{Constraint, Reference, Target};
+use types::{CatalogTable, TableId};
+use wire::{RecordText, TableChange};
+
+/// Tables as they are, and as they are to be.
+struct Change {
+    catalog: Arc<Catalog>,
+    tables: Vec<CatalogTable>,
+}
+
+/// Changes of tables as such a database takes them. A constraint that comes to a table which is there is
+/// unchecked until somebody has looked at the rows of all partitions ([`crate::there`]). A table whose rows
+/// are referred to from now on gets another version: a transaction that does not know by whom removes none of
+/// them (PR-346).
+pub async fn prepared(handle: &Handle, changes: Vec<TableChange>) -> Result<Vec<TableChange>, Failure> {
+    let catalog = handle.catalog().ok_or_else(fault::not_ready)?;
+    let texts = changes.iter().filter_map(|change| match change {
+        TableChange::Create(text) | TableChange::Alter { to: text, .. } => Some(text),
+        TableChange::Drop { .. } => None,
+    });
+    let tables = texts.map(RecordText::read).collect::<Result<_, _>>().map_err(internal)?;
+    let change = Change { catalog, tables };
+    let parents = change.new_parents()?;
+    let mut all = changes.into_iter().map(|one| change.unchecked(one)).collect::<Result<Vec<_>, _>>()?;
+    if !parents.is_empty() {
+        let count = parents.len() as u32;
+        let first = on_a_client(handle, move |client| client.numbers(count)).await?;
+        for (id, version) in parents.into_iter().zip(first..) {
+            let Some(parent) = change.catalog.all().find(|known| known.id == id) else { continue };
+            let to = RecordText::new(&as_of(parent, version));
+            all.push(TableChange::Alter { from: parent.schema.version(), to });
+        }
+    }
+    Ok(all)
+}
+
+fn internal(why: String) -> Failure {
+    Failure::new(code::INTERNAL, why)
+}
+
+impl Change {
+    fn before(&self, table: TableId) -> Option<&Schema> {
+        self.catalog.all().find(|known| known.id == table).map(|known| &known.schema)
+    }
+
+    fn is_new(&self, table: TableId, one: &Constraint) -> bool {
+        let all = self.before(table).map(Schema::constraints).unwrap_or_default();
+        one.is_enforced() && !all.iter().any(|known| known.number == one.number)
+    }
+
+    /// Tables that rows of others refer to from now on, and that are not changed themselves. The error: they
+    /// refer by something else than keys.
+    fn new_parents(&self) -> Result<BTreeSet<TableId>, Failure> {
+        let own = |id: TableId| self.tables.iter().find(|table| table.id == id).map(|table| &table.schema);
+        let by_key = |reference: &Reference| {
+            let schema = own(reference.parent).or_else(|| self.before(reference.parent));
+            matches!(schema.and_then(|of| of.target(&reference.parent_columns)), Some(Target::Key(_)))
+        };
+        let mut parents = BTreeSet::new();
+        for table in &self.tables {
+            for one in table.schema.constraints().iter().filter(|one| self.is_new(table.id, one)) {
+                let Some(reference) = one.reference() else { continue };
+                if !by_key(reference) {
+                    let hint =
+                        "transactions of this database reach over all partitions: refer to a primary key";
+                    return Err(Failure::unsupported(format!("the constraint \"{}\"", one.name), hint));
+                }
+                parents.insert(reference.parent);
+            }
+        }
+        parents.retain(|id| own(*id).is_none());
+        Ok(parents)
+    }
+
+    /// The same change; what it adds to a table that is there was looked at by nobody.
+    fn unchecked(&self, change: TableChange) -> Result<TableChange, Failure> {
+        let TableChange::Alter { from, to } = change else { return Ok(change) };
+        let table: CatalogTable = to.read().map_err(internal)?;
+        let mut all = table.schema.constraints().to_vec();
+        let late = |one: &&mut Constraint| self.is_new(table.id, one) && !one.forbids_nothing();
+        all.iter_mut().filter(late).for_each(|one| one.unchecked = true);
+        let to = RecordText::new(&table.constrained(all).map_err(internal)?);
+        Ok(TableChange::Alter { from, to })
+    }
+}
