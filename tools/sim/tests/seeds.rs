@@ -226,6 +226,8 @@ const FOUND: &[(u64, &str)] = &[
     (9027459, "I9 (PR-283): a session went on with the numbers of lost writes, and who had these led again"),
     (9143114, "PR-343: who counted only because all were compared led alone before that term had served"),
     (9131808, "PR-342: what replicas keep that are left out held a full log back"),
+    (9150527, "PR-290: a checker: an operator's word that gives commits up is awaited"),
+    (9150727, "I13: a checker: a log that was torn before a clean stop is not whole"),
     (9142915, "PR-344: a primary beside a disk that hung for good let nobody in who would have led"),
     (1028276340080, "PR-343; PR-345: whose log began above what the primary had did not lead"),
     (9131276, "PR-341: a primary that was started again, on a disk that hung before it served"),

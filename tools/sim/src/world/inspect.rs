@@ -476,7 +476,7 @@ impl World {
         let replica = |member: &Member| {
             let process = self.machine(member.node.0).process.as_ref()?;
             let here = process.host.replica(record.id).filter(|_| process.member.same_store(member));
-            here.filter(|replica| !replica.is_damaged()).map(|replica| (process.clean_start, replica))
+            here.filter(|replica| !replica.is_damaged())
         };
         let lost = |member: &&Member| {
             let machine = self.machine(member.node.0);
@@ -485,9 +485,8 @@ impl World {
                 && machine.has_ended(member)
                 && replica(member).is_none()
         };
-        let torn = |member: &Member| {
-            replica(member).is_some_and(|(clean, replica)| !clean && replica.log().is_torn())
-        };
+        // A clean stop does not bring back what a crash before it tore off.
+        let torn = |member: &Member| replica(member).is_some_and(|replica| replica.log().is_torn());
         let (gone, there): (Vec<&Member>, Vec<&Member>) = record.in_sync.iter().partition(lost);
         !gone.is_empty() && !rests_on_primary(&record.policy) && there.into_iter().all(torn)
     }
