@@ -2,6 +2,7 @@
 //! average of numbers that are exact.
 
 use super::calls::arguments;
+use super::json::of_json;
 use super::{Binder, Typed, is_aggregate};
 use crate::ty::Ty;
 use pg::{Failure, code};
@@ -58,6 +59,24 @@ impl Binder<'_> {
             typed.push(if textual { self.becoming(one, Ty::Text)? } else { one });
         }
         let order = self.inner_order(function)?;
+        if let Some(engine) = json_aggregate(name, typed.len()) {
+            if !distinct.is_empty() {
+                return Err(Failure::unsupported(
+                    format!("{name} with DISTINCT"),
+                    "use a subquery with DISTINCT",
+                ));
+            }
+            let value = typed.pop().expect("one or two");
+            let named = match typed.pop() {
+                None => String::new(),
+                Some(name) => {
+                    let name = self.cast_to(name, Ty::Text)?;
+                    format!("{}, ", self.text(&name))
+                }
+            };
+            let text = format!("{engine}({named}{}{order}){filter}", self.valued(value)?);
+            return Ok(Typed::engine(text, Ty::Json));
+        }
         let types: Vec<Ty> = typed.iter().filter_map(|typed| typed.ty).collect();
         let (engine, result) = chosen(name, &types)?;
         if !distinct.is_empty() && (types.len() > 1 || !types[0].equates()) {
@@ -101,6 +120,15 @@ impl Binder<'_> {
                 Err(Failure::unsupported("an aggregate with DISTINCT and ORDER BY", "use a subquery"))
             }
         }
+    }
+}
+
+/// The engine's aggregate that makes JSON of a group; none: it is another one.
+fn json_aggregate(name: &str, arguments: usize) -> Option<&'static str> {
+    match (of_json(name)?, arguments) {
+        ("agg", 1) => Some("gather_list_"),
+        ("object_agg", 2) => Some("gather_object_"),
+        _ => None,
     }
 }
 

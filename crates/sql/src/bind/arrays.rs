@@ -1,10 +1,9 @@
 //! Arrays: constructors, subscripts, ANY and ALL, and functions that take arrays of any type.
 
-use super::{Binder, Form, Slot, Typed, folded};
+use super::{Binder, Typed, folded};
 use crate::ty::{Ty, common};
 use pg::{Failure, code};
 use sqlparser::ast::{AccessExpr, BinaryOperator, Expr, Ident, Query, Subscript};
-use types::data::Value;
 
 /// The functions of this module.
 const NAMES: [&str; 10] = [
@@ -269,26 +268,6 @@ impl Binder<'_> {
             ));
         };
         Ok(Typed::engine(format!("cat_({}, {}, {})", self.text(&one), self.text(&two), ty as u8), ty))
-    }
-
-    /// `json_build_object(name, value, ...)`.
-    pub(super) fn json_object(&mut self, given: Vec<Typed>) -> Result<Typed, Failure> {
-        if given.len() % 2 == 1 {
-            let message = "argument list must have even number of elements";
-            return Err(Failure::new("22023", message));
-        }
-        let mut texts = Vec::new();
-        let mut rest = given.into_iter();
-        while let (Some(name), Some(value)) = (rest.next(), rest.next()) {
-            let name = self.cast_to(name, Ty::Text)?;
-            let value = match &value.form {
-                Form::Slot(Slot::Const(Value::Null)) => self.becoming(value, Ty::Text)?,
-                _ => self.decided(value)?,
-            };
-            let ty = value.ty.expect("decided");
-            texts.push(format!("{}, {}, {}", self.text(&name), self.text(&value), ty as u8));
-        }
-        Ok(Typed::engine(format!("object_({})", texts.join(", ")), Ty::Json))
     }
 }
 

@@ -176,6 +176,9 @@ impl Binder<'_> {
         for argument in &arguments {
             typed.push(self.expr(argument)?);
         }
+        if let Some(made) = self.makes_json(&name, &typed) {
+            return made;
+        }
         match (name.as_str(), typed.len()) {
             ("coalesce", 1..) => self.chosen("coalesce", "COALESCE", typed),
             ("greatest", 1..) => self.extreme("max", "GREATEST", typed),
@@ -183,7 +186,6 @@ impl Binder<'_> {
             ("nullif", 2) => self.null_if(typed),
             ("concat", 1..) => self.concat(typed),
             (_, 0) => self.keyword(&name),
-            ("json_build_object", _) => self.json_object(typed),
             (name, _) if super::arrays::takes_arrays(name) => self.array_function(name, typed),
             (name, _) if super::sets::gives_rows(name) => self.set_in_list(name, typed),
             _ => self.function(&name, typed),

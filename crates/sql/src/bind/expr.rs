@@ -287,7 +287,17 @@ impl Binder<'_> {
             | Op::PGRegexMatch
             | Op::PGRegexIMatch
             | Op::PGRegexNotMatch
-            | Op::PGRegexNotIMatch => {
+            | Op::PGRegexNotIMatch
+            | Op::Arrow
+            | Op::LongArrow
+            | Op::HashArrow
+            | Op::HashLongArrow
+            | Op::HashMinus
+            | Op::AtArrow
+            | Op::ArrowAt
+            | Op::Question
+            | Op::QuestionAnd
+            | Op::QuestionPipe => {
                 let arguments = vec![self.expr(left)?, self.expr(right)?];
                 self.operator(&op.to_string(), arguments)
             }

@@ -10,6 +10,7 @@ mod arrays;
 mod calls;
 mod expr;
 mod from;
+mod json;
 mod modify;
 mod objects;
 mod operators;
@@ -34,8 +35,22 @@ use types::TableRecord;
 use types::data::Value;
 
 /// The names of aggregates.
-const AGGREGATES: [&str; 10] =
-    ["count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every", "string_agg", "array_agg"];
+const AGGREGATES: [&str; 14] = [
+    "count",
+    "sum",
+    "avg",
+    "min",
+    "max",
+    "bool_and",
+    "bool_or",
+    "every",
+    "string_agg",
+    "array_agg",
+    "json_agg",
+    "jsonb_agg",
+    "json_object_agg",
+    "jsonb_object_agg",
+];
 
 /// True for the names of aggregates.
 fn is_aggregate(name: &str) -> bool {

@@ -180,14 +180,16 @@ impl Binder<'_> {
         Ok(typed)
     }
 
-    /// An operator. `||` makes text of the other side.
+    /// An operator. `||` makes text of the other side, unless that is JSON and this one is only written so.
     pub(super) fn operator(&mut self, name: &str, mut arguments: Vec<Typed>) -> Result<Typed, Failure> {
         let text = |typed: &Typed| typed.ty.is_none_or(|ty| ty == Ty::Text);
         if name == "||" && arguments.iter().any(|typed| typed.ty.is_some_and(|ty| ty.element().is_some())) {
             let two = arguments.pop().expect("two sides");
             return self.concatenated(arguments.remove(0), two);
         }
-        if name == "||" && arguments.iter().any(text) {
+        let tree = arguments.iter().any(|typed| typed.ty == Some(Ty::Json));
+        let written = arguments.iter().any(|typed| typed.ty == Some(Ty::Text));
+        if name == "||" && arguments.iter().any(text) && (written || !tree) {
             let cast = |typed| self.cast_to(typed, Ty::Text);
             arguments = arguments.into_iter().map(cast).collect::<Result<_, _>>()?;
         }

@@ -4,7 +4,9 @@
 //! numbers from 1 are joined; in a list all such functions count together, and those that have fewer rows
 //! give null, as in PostgreSQL.
 
+use super::json::of_json;
 use super::{Binder, Relation, Typed, Visible, What, folded};
+use crate::eval::json::{LIST_SIZE, MEMBER, NAME, OBJECT_SIZE, TEXT};
 use crate::ty::Ty;
 use pg::Failure;
 use sqlparser::ast::{Expr, FunctionArg, FunctionArgExpr, TableAlias};
@@ -40,6 +42,10 @@ impl Sets {
 
 /// True for functions of this module.
 pub(super) fn gives_rows(name: &str) -> bool {
+    if let Some(of_json) = of_json(name) {
+        return ["array_elements", "array_elements_text", "each", "each_text", "object_keys"]
+            .contains(&of_json);
+    }
     [
         "unnest",
         "generate_series",
@@ -63,6 +69,9 @@ impl Binder<'_> {
                 columns.push(("unnest", element, ty));
             }
             return Ok(Call { count: format!("max({})", counts.join(", ")), columns, whole: None });
+        }
+        if let (Some(of_json), [tree]) = (of_json(name), given.as_slice()) {
+            return self.json_rows(of_json, tree.clone());
         }
         let mut given = given.into_iter();
         match (name, given.next(), given.next(), given.next(), given.next()) {
@@ -107,6 +116,31 @@ impl Binder<'_> {
             }
             _ => Err(wrong),
         }
+    }
+
+    /// Members of a list or of an object.
+    fn json_rows(&mut self, of_json: &str, tree: Typed) -> Result<Call, Failure> {
+        let tree = self.becoming(tree, Ty::Json)?;
+        let text = self.text(&tree);
+        let tree = || Typed::engine(text.clone(), Ty::Json);
+        let k = || Typed::engine("@k".into(), Ty::Int8);
+        let mut function = |name, arguments| {
+            let typed = self.function(name, arguments)?;
+            Ok::<String, Failure>(self.text(&typed))
+        };
+        let sized = if of_json.starts_with("array") { LIST_SIZE } else { OBJECT_SIZE };
+        let count = format!("coalesce({}, 0)", function(sized, vec![tree()])?);
+        let key = function(NAME, vec![tree(), k()])?;
+        let value = function(MEMBER, vec![tree(), k()])?;
+        let plain = function(TEXT, vec![Typed::engine(value.clone(), Ty::Json)])?;
+        let columns = match of_json {
+            "array_elements" => vec![("value", value, Ty::Json)],
+            "array_elements_text" => vec![("value", plain, Ty::Text)],
+            "each" => vec![("key", key, Ty::Text), ("value", value, Ty::Json)],
+            "each_text" => vec![("key", key, Ty::Text), ("value", plain, Ty::Text)],
+            _ => vec![("", key, Ty::Text)],
+        };
+        Ok(Call { count, columns, whole: None })
     }
 
     /// An array: how many members, the k-th, and their type.
@@ -193,9 +227,11 @@ impl Binder<'_> {
         if numbered {
             columns.push(Visible { name: "ordinality".into(), ty: Ty::Int8, what: What::Text(k) });
         }
-        // The only column of a function is called as the function is.
-        if let ([_], Some(alias)) = (call.columns.as_slice(), alias) {
-            columns[0].name = folded(&alias.name);
+        // The only column of a function is called as the function is, if it has no name of its own.
+        if let [(column, ..)] = call.columns.as_slice()
+            && (column.is_empty() || *column == name)
+        {
+            columns[0].name = alias.map_or_else(|| name.to_string(), |alias| folded(&alias.name));
         }
         let name = alias.map_or_else(|| name.to_string(), |alias| folded(&alias.name));
         let relation =

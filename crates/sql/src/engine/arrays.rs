@@ -1,4 +1,4 @@
-//! Arrays, numbers of rows and JSON objects, as functions of the engine: their arguments' types come as
+//! Arrays and numbers of rows, as functions of the engine: their arguments' types come as
 //! numbers beside them.
 
 use super::encode::{decode, encode};
@@ -8,7 +8,7 @@ use crate::ty::Ty;
 use pg::arrays::{elements, of_value, render};
 use pg::{Failure, code};
 use rusqlite::functions::{Aggregate, Context};
-use rusqlite::types::{Value as Kept, ValueRef};
+use rusqlite::types::Value as Kept;
 use rusqlite::{Connection, Error, Result};
 use std::cmp::Ordering;
 use types::data::Value;
@@ -25,7 +25,6 @@ pub fn register(connection: &Connection) -> Result<()> {
     connection.create_scalar_function("any_", 7, FLAGS, any)?;
     connection.create_scalar_function("steps_", 3, FLAGS, steps)?;
     connection.create_scalar_function("member_", 2, FLAGS, member)?;
-    connection.create_scalar_function("object_", -1, FLAGS, object)?;
     connection.create_aggregate_function("gather_", 2, FLAGS, Gather)
 }
 
@@ -159,35 +158,6 @@ fn member(context: &Context<'_>) -> Result<Option<i64>> {
     let Some(text) = context.get::<Option<String>>(0)? else { return Ok(None) };
     let fields = text.trim_matches(['(', ')']).split(',').nth(usize::from(context.get::<u8>(1)?));
     Ok(fields.and_then(|field| field.parse().ok()))
-}
-
-/// Names, values and the values' types: a JSON object.
-fn object(context: &Context<'_>) -> Result<Kept> {
-    let mut members = serde_json::Map::new();
-    for at in (0..context.len()).step_by(3) {
-        let Some(name) = context.get::<Option<String>>(at)? else {
-            return Err(failed(Failure::new("22004", "null value not allowed for object key")));
-        };
-        let of = ty(context, at + 2)?;
-        let value = match context.get_raw(at + 1) {
-            ValueRef::Null => serde_json::Value::Null,
-            kept => {
-                let value = decode(kept, of).map_err(failed)?;
-                let text = pg::text::to_text(&value);
-                match (&value, of) {
-                    (Value::Bool(truth), _) => serde_json::Value::Bool(*truth),
-                    (_, of) if of.is_number() || of == Ty::Json => {
-                        serde_json::from_str(&text).unwrap_or(serde_json::Value::String(text))
-                    }
-                    _ => serde_json::Value::String(text),
-                }
-            }
-        };
-        members.insert(name, value);
-    }
-    let tree = types::data::Json::from_json(serde_json::Value::Object(members));
-    let tree = tree.map_err(|_| failed(Failure::new(code::LIMIT, "a number in JSON cannot be kept")))?;
-    Ok(encode(&Value::Json(tree)))
 }
 
 /// The values of a group, and the type of their array, as an array.

@@ -5,6 +5,7 @@ mod arrays;
 mod counted;
 pub mod encode;
 mod functions;
+mod json;
 mod packed;
 mod scan;
 
@@ -76,6 +77,7 @@ impl Engine {
         connection.pragma_update(None, "trusted_schema", false).map_err(broken)?;
         functions::register(&connection).map_err(broken)?;
         arrays::register(&connection).map_err(broken)?;
+        json::register(&connection).map_err(broken)?;
         counted::register(&connection).map_err(broken)?;
         packed::register(&connection).map_err(broken)?;
         scan::register(&connection).map_err(broken)?;

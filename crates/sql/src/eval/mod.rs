@@ -3,6 +3,7 @@
 
 pub mod cast;
 mod dates;
+pub mod json;
 pub mod like;
 mod maths;
 pub mod numeric;
@@ -37,10 +38,9 @@ pub type FunctionId = usize;
 pub fn all() -> &'static [Function] {
     static ALL: OnceLock<Vec<Function>> = OnceLock::new();
     ALL.get_or_init(|| {
-        [maths::functions(), strings::functions(), dates::functions(), spans::functions(), regex::functions()]
-            .into_iter()
-            .flatten()
-            .collect()
+        let of_text = strings::functions().into_iter().chain(regex::functions()).chain(json::functions());
+        let of_time = dates::functions().into_iter().chain(spans::functions());
+        maths::functions().into_iter().chain(of_text).chain(of_time).collect()
     })
 }
 
@@ -180,6 +180,30 @@ mod tests {
         ("extract", &["t:week", "d:2021-01-01"], "0A000"),
         ("date_trunc", &["t:month", "z:2024-03-15 12:34:56+00"], "2024-03-01 00:00:00+00"),
         ("starts_with", &["t:hello", "t:he"], "t"),
+        ("->", &["j:{\"a\": {\"b\": [1, null, \"x\"]}}", "t:a"], "{\"b\":[1,null,\"x\"]}"),
+        ("->", &["j:[1, 2]", "i:-1"], "2"),
+        ("->>", &["j:[1, \"two\"]", "i:1"], "two"),
+        ("#>>", &["j:{\"a\": {\"b\": [1, null, \"x\"]}}", "a:{a,b,2}"], "x"),
+        ("#>", &["j:{\"a\": [1]}", "a:{a,-1}"], "1"),
+        ("@>", &["j:{\"a\": [1, 2.0], \"b\": 3}", "j:{\"a\": [2]}"], "t"),
+        ("@>", &["j:[1, [2]]", "j:[2]"], "f"),
+        ("@>", &["j:[1, [2]]", "j:1"], "t"),
+        ("<@", &["j:1", "j:1.0"], "t"),
+        ("||", &["j:{\"a\": 1}", "j:{\"a\": 2, \"b\": 3}"], "{\"a\":2,\"b\":3}"),
+        ("||", &["j:[1]", "j:2"], "[1,2]"),
+        ("?", &["j:[\"a\"]", "t:a"], "t"),
+        ("?&", &["j:{\"a\": 1}", "a:{a,b}"], "f"),
+        ("?|", &["j:{\"a\": 1}", "a:{a,b}"], "t"),
+        ("-", &["j:{\"a\": 1, \"b\": 2}", "t:a"], "{\"b\":2}"),
+        ("-", &["j:[1, 2, 3]", "i:-1"], "[1,2]"),
+        ("-", &["j:1", "t:a"], "22023"),
+        ("#-", &["j:{\"a\": [1, 2]}", "a:{a,0}"], "{\"a\":[2]}"),
+        ("jsonb_set", &["j:{\"a\": [1, 2]}", "a:{a,1}", "j:9"], "{\"a\":[1,9]}"),
+        ("jsonb_set", &["j:{\"a\": 1}", "a:{b}", "j:9"], "{\"a\":1,\"b\":9}"),
+        ("jsonb_array_length", &["j:[1, 2]"], "2"),
+        ("json_array_length", &["j:{}"], "22023"),
+        ("jsonb_typeof", &["j:1.5"], "number"),
+        ("jsonb_strip_nulls", &["j:{\"a\": null, \"b\": [null]}"], "{\"b\":[null]}"),
     ];
 
     fn argument(text: &str) -> (Ty, Value) {
@@ -192,6 +216,8 @@ mod tests {
             "t" => Ty::Text,
             "d" => Ty::Date,
             "z" => Ty::Timestamptz,
+            "j" => Ty::Json,
+            "a" => Ty::TextArray,
             other => panic!("{other}"),
         };
         (ty, pg::text::parse(ty.kind(), text).expect("a value"))

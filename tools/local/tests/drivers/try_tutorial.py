@@ -14,7 +14,6 @@ from sqlalchemy.orm import *
 
 REFUSED = [
     "within_group",
-    "json_cast",
     "for_update",
 ]
 
