@@ -318,13 +318,16 @@ impl Controller {
     /// A primary that does not serve says that a member has more than it can get: that one's log begins above
     /// the end of its own. That member leads, and compares as this term would have (PR-345).
     fn after_yielding(&self, now: Now, record: &PartitionRecord) -> Option<FailoverDecision> {
-        let to = self.failure_detector.yields_to(record)?;
+        // What it said long ago may be otherwise by now.
+        let heard = self.failure_detector.hears(&record.primary, now.mono, self.settings.alive);
+        let to = self.failure_detector.yields_to(record).filter(|_| heard)?;
+        let required = self.requirements(record);
         let mut candidates = self.candidates(now, record, false);
         candidates.retain(|candidate| candidate.recorded == to);
         (!candidates.is_empty()).then(|| FailoverDecision {
             cause: Cause::Restarted,
-            lossy: record.lossy,
-            compared: record.lossy && !self.requirements(record).survives,
+            lossy: record.lossy || required.rests,
+            compared: record.lossy && !required.survives,
             candidates,
         })
     }

@@ -160,6 +160,9 @@ pub async fn carry_out(
                 let name = declared.name.as_deref().filter(|_| *if_not_exists);
                 let known = name.filter(|name| has_index(&evaluator.handle.catalog(), name));
                 if let Some(name) = known {
+                    if let Some(number) = unchecked(&evaluator.handle.catalog(), &change.table, name) {
+                        validate(evaluator, (&change.table, number), false, values).await?;
+                    }
                     notes.push(format!("relation \"{name}\" already exists, skipping"));
                     continue;
                 }
@@ -189,6 +192,12 @@ pub async fn carry_out(
 fn has_index(catalog: &Option<Arc<Catalog>>, name: &str) -> bool {
     let named = |table: &Arc<TableRecord>| table.schema.constraint_named(name).is_some();
     catalog.as_ref().is_some_and(|catalog| catalog.table(name).is_some() || catalog.all().any(named))
+}
+
+/// The number of a constraint that rows may be against which were there before it.
+fn unchecked(catalog: &Option<Arc<Catalog>>, table: &str, name: &str) -> Option<u32> {
+    let table = catalog.as_ref()?.table(table)?;
+    table.schema.constraint_named(name).filter(|one| one.unchecked).map(|one| one.number)
 }
 
 fn table_of(catalog: &Catalog, name: &str) -> Result<Arc<TableRecord>, Failure> {
@@ -330,12 +339,13 @@ pub async fn look_at_rows(
     (name, number): (&str, u32),
     values: &Values,
 ) -> Result<Option<Failure>, Failure> {
+    let mut looked = 0;
     loop {
         let catalog = evaluator.handle.look().await?;
         let table = table_of(&catalog, name)?;
         let found = table.schema.constraints().iter().find(|one| one.number == number);
         let Some(constraint) = found else {
-            return Err(Failure::new(fault::SERIALIZATION, "the constraint was dropped meanwhile"));
+            return Err(dropped());
         };
         let standing = match (constraint.standing, constraint.indexed()) {
             (Standing::Valid, Some(_)) => several::standing(&evaluator.handle, table.id, number).await?,
@@ -347,11 +357,15 @@ pub async fn look_at_rows(
             standing => standing == Standing::Building && is_check && evaluator.handle.is_global(),
         };
         if looks {
-            let against = there::against(evaluator, (&table, constraint), values).await?;
-            if against.is_some() {
-                return Ok(against);
+            // Only once the transaction manager knows of it, whatever is committed keeps it (PR-346).
+            several::level(&evaluator.handle).await?;
+            match there::against(evaluator, (&table, constraint), values).await {
+                Ok(None) => set_valid(evaluator, number).await?,
+                Ok(against) => return Ok(against),
+                // The table has got other columns or constraints meanwhile.
+                Err(failure) if fault::is_stale(&failure) && looked < MAX_ATTEMPTS => looked += 1,
+                Err(failure) => return Err(failure),
             }
-            set_valid(evaluator, number).await?;
             continue;
         }
         match (standing, &constraint.demand) {
@@ -405,17 +419,24 @@ async fn scan(
     Ok(None)
 }
 
+fn dropped() -> Failure {
+    Failure::new(fault::SERIALIZATION, "the constraint was dropped meanwhile")
+}
+
 async fn set_valid(evaluator: &Evaluator, number: u32) -> Result<(), Failure> {
     change(evaluator, 1, |catalog, _| {
-        let turned = |one: &Constraint| match one.number == number {
+        let is = |one: &Constraint| one.number == number && one.is_enforced();
+        let turned = |one: &Constraint| match is(one) {
             true => Constraint { unchecked: false, ..one.clone().turned(Standing::Valid) },
             false => one.clone(),
         };
-        let has =
-            |table: &&Arc<TableRecord>| table.schema.constraints().iter().any(|one| one.number == number);
+        let has = |table: &&Arc<TableRecord>| table.schema.constraints().iter().any(is);
         let of =
             |table: &Arc<TableRecord>| (table.id, table.schema.constraints().iter().map(turned).collect());
-        Ok((catalog.all().filter(has).map(of).collect(), ()))
+        match catalog.all().find(has) {
+            Some(table) => Ok(([of(table)].into(), ())),
+            None => Err(dropped()),
+        }
     })
     .await
 }

@@ -25,6 +25,9 @@ const ROWS: u32 = 2_000;
 /// Before a page is looked at again whose state is gone.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// How often one page is looked at.
+const MAX_TRIES: u32 = 500;
+
 /// A page of rows, and where the next one begins.
 struct Page {
     rows: Vec<(Bytes, Row)>,
@@ -38,14 +41,16 @@ pub async fn against(
     values: &Values,
 ) -> Result<Option<Failure>, Failure> {
     let table = Table::new(record.clone());
+    let mut tries = 0;
     for partition in table.partitions() {
         let mut from = Some(Bytes::new());
         while let Some(begin) = from.clone() {
             match look(evaluator, (&table, constraint), (partition, begin), values).await {
-                Ok((None, next)) => from = next,
+                Ok((None, next)) => (from, tries) = (next, 0),
                 Ok((against, _)) => return Ok(against),
                 // A state is gone, or an index is not there at it.
-                Err(failure) if failure.code == fault::SERIALIZATION && !fault::is_stale(&failure) => {
+                Err(failure) if is_for_now(&failure) && tries < MAX_TRIES => {
+                    tries += 1;
                     tokio::time::sleep(PAUSE).await;
                 }
                 Err(failure) => return Err(failure),
@@ -56,6 +61,10 @@ pub async fn against(
         }
     }
     Ok(None)
+}
+
+fn is_for_now(failure: &Failure) -> bool {
+    failure.code == fault::SERIALIZATION && !fault::is_stale(failure)
 }
 
 /// Looks at a page: what is against the constraint, and where the next page begins.

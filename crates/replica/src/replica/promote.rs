@@ -51,7 +51,7 @@ impl Replica {
                     primary.promotion.decide_without(ctx.now.mono, from);
                     self.reconcile(ctx, false);
                 } else {
-                    // It must lead itself, or an operator must decide. Ask again later.
+                    // It must lead itself (PR-345), or an operator must decide. Ask again later.
                     primary.promotion.reconcile_later(ctx.now.mono, from);
                 }
             }

@@ -179,6 +179,9 @@ impl Binder<'_> {
             ));
         }
         let call = self.set_call(name, given)?;
+        if call.columns.len() > 1 && call.whole.is_none() {
+            return Err(Failure::unsupported(format!("{name} in the list of a SELECT"), "use it in FROM"));
+        }
         if self.scope().sets.is_none() {
             let alias = self.alias();
             self.scope().sets = Some(Sets { alias, counts: Vec::new() });

@@ -1,6 +1,7 @@
 //! Window functions. The engine has them with PostgreSQL's meaning; what it lacks is refused.
 
 use super::calls::arguments;
+use super::json::of_json;
 use super::{Binder, Form, Slot, Typed};
 use super::{folded, is_aggregate};
 use crate::ty::Ty;
@@ -126,7 +127,7 @@ impl Binder<'_> {
             let message = "DISTINCT is not implemented for window functions";
             return Err(Failure::new(code::UNSUPPORTED, message));
         }
-        if ["string_agg", "array_agg"].contains(&name) {
+        if ["string_agg", "array_agg"].contains(&name) || of_json(name).is_some() {
             return Err(Failure::unsupported(
                 format!("{name} as a window function"),
                 "the other aggregates are; use this one in a subquery",

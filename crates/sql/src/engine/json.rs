@@ -15,6 +15,9 @@ use types::data::{Json, Value};
 /// The most bytes of JSON that an aggregate makes of a group.
 const MAX_BYTES: usize = 8 << 20;
 
+/// What an element costs beside its text.
+const OVERHEAD: usize = 64;
+
 /// Makes them known to a connection.
 pub fn register(connection: &Connection) -> Result<()> {
     connection.create_scalar_function("object_", -1, FLAGS, object)?;
@@ -98,7 +101,7 @@ struct Gathered<T> {
 
 impl<T> Gathered<T> {
     fn count(&mut self, tree: &Tree, name: usize) -> Result<()> {
-        self.bytes += name + tree.to_string().len();
+        self.bytes += name + tree.to_string().len() + OVERHEAD;
         match self.bytes > MAX_BYTES {
             true => Err(failed(Failure::new(
                 code::LIMIT,
@@ -141,7 +144,10 @@ impl Aggregate<Option<Gathered<Members>>, Kept> for GatherObject {
     }
 
     fn step(&self, context: &mut Context<'_>, all: &mut Option<Gathered<Members>>) -> Result<()> {
-        let (name, value) = (name(context, 0)?, tree(context, 1)?);
+        let Some(name) = context.get::<Option<String>>(0)? else {
+            return Err(failed(Failure::new("22023", "field name must not be null")));
+        };
+        let value = tree(context, 1)?;
         let gathered = all.get_or_insert_default();
         gathered.count(&value, name.len())?;
         gathered.all.insert(name, value);

@@ -3,9 +3,12 @@
 
 use super::{Eval, Function, mistyped};
 use crate::ty::Ty::{self, *};
-use pg::Failure;
-use std::cmp::Ordering;
+use pg::{Failure, code};
+use types::data::json::MAX_DEPTH;
 use types::data::{Json as Tree, Value};
+
+/// The most that an operator or a function makes of others, in bytes.
+const MAX_BYTES: usize = 8 << 20;
 
 /// How many elements a list has. None of these names can be written in SQL.
 pub const LIST_SIZE: &str = "#list_size";
@@ -32,7 +35,7 @@ pub fn functions() -> Vec<Function> {
     add("#>>", &[Json, TextArray], Text, |a| by_path(a, shown));
     add("@>", &[Json, Json], Bool, |a| two(a, |one, other| Ok(Value::Bool(contains(one, other, true)))));
     add("<@", &[Json, Json], Bool, |a| two(a, |one, other| Ok(Value::Bool(contains(other, one, true)))));
-    add("||", &[Json, Json], Json, |a| two(a, |one, other| Ok(Value::Json(joined(one, other)))));
+    add("||", &[Json, Json], Json, |a| two(a, |one, other| kept(joined(one, other))));
     add("?", &[Json, Text], Bool, |a| with_text(a, |tree, name| Ok(Value::Bool(has(tree, name)))));
     add("?|", &[Json, TextArray], Bool, |a| {
         with_texts(a, |tree, names| Ok(Value::Bool(names.iter().any(|name| has(tree, name)))))
@@ -47,7 +50,10 @@ pub fn functions() -> Vec<Function> {
     });
     add("-", &[Json, TextArray], Json, |a| with_texts(a, |tree, names| without(tree, &names)));
     add("#-", &[Json, TextArray], Json, |a| {
-        with_texts(a, |tree, path| Ok(Value::Json(changed(tree.clone(), &path, &Change::Remove))))
+        with_text(a, |tree, at| match tree {
+            Tree::List(_) | Tree::Object(_) => kept(changed(tree.clone(), (&path(at)?, 1), &Change::Remove)?),
+            _ => Err(Failure::new("22023", "cannot delete path in scalar")),
+        })
     });
     for name in ["json_array_length", "jsonb_array_length"] {
         add(name, &[Json], Int4, |a| one(a, length));
@@ -108,6 +114,45 @@ fn texts(array: &str) -> Result<Vec<String>, Failure> {
     Ok(pg::arrays::elements(TextArray.kind(), array)?.into_iter().flatten().collect())
 }
 
+/// The elements of a path; none: one of them is null.
+fn optional(array: &str) -> Result<Option<Vec<String>>, Failure> {
+    Ok(pg::arrays::elements(TextArray.kind(), array)?.into_iter().collect())
+}
+
+/// The elements of a path, none of which may be null.
+fn path(array: &str) -> Result<Vec<String>, Failure> {
+    let all = pg::arrays::elements(TextArray.kind(), array)?.into_iter().enumerate();
+    all.map(|(at, one)| {
+        let message = || format!("path element at position {} is null", at + 1);
+        one.ok_or_else(|| Failure::new("22004", message()))
+    })
+    .collect()
+}
+
+/// A tree that was made of others, unless it is too much to be kept.
+fn kept(tree: Tree) -> Result<Value, Failure> {
+    match tree.depth() > MAX_DEPTH || weight(&tree) > MAX_BYTES {
+        true => {
+            let message = format!("JSON has at most {MAX_DEPTH} levels and about {MAX_BYTES} bytes");
+            Err(Failure::new(code::LIMIT, message))
+        }
+        false => Ok(Value::Json(tree)),
+    }
+}
+
+/// About how many bytes a tree takes.
+fn weight(tree: &Tree) -> usize {
+    match tree {
+        Tree::Null | Tree::Bool(_) | Tree::Int(_) | Tree::Float(_) => 8,
+        Tree::Text(text) => 8 + text.len(),
+        Tree::List(items) => 8 + items.iter().map(weight).sum::<usize>(),
+        Tree::Bag(bag) => 8 + bag.items().iter().map(weight).sum::<usize>(),
+        Tree::Object(fields) => {
+            8 + fields.iter().map(|(name, value)| 8 + name.len() + weight(value)).sum::<usize>()
+        }
+    }
+}
+
 fn with_texts(
     a: &[Value],
     eval: impl Fn(&Tree, Vec<String>) -> Result<Value, Failure>,
@@ -118,7 +163,7 @@ fn with_texts(
 fn nth(a: &[Value], eval: impl Fn(&Tree, usize) -> Option<Value>) -> Result<Value, Failure> {
     match a {
         [Value::Json(tree), Value::Int(k)] => {
-            let at = usize::try_from(*k - 1).ok();
+            let at = k.checked_sub(1).and_then(|at| usize::try_from(at).ok());
             Ok(at.and_then(|at| eval(tree, at)).unwrap_or_default())
         }
         other => Err(mistyped(other)),
@@ -147,7 +192,8 @@ fn by_place(a: &[Value], give: fn(Option<Tree>) -> Value) -> Result<Value, Failu
 }
 
 fn by_path(a: &[Value], give: fn(Option<Tree>) -> Value) -> Result<Value, Failure> {
-    with_texts(a, |tree, path| {
+    with_text(a, |tree, at| {
+        let Some(path) = optional(at)? else { return Ok(Value::Null) };
         let step = |tree: &Tree, name: &String| match tree {
             Tree::Object(fields) => fields.get(name).cloned(),
             Tree::List(items) => {
@@ -212,7 +258,9 @@ fn type_of(tree: &Tree) -> &'static str {
 fn alike(one: &Tree, other: &Tree) -> bool {
     match (one, other) {
         (Tree::Int(one), Tree::Float(two)) | (Tree::Float(two), Tree::Int(one)) => {
-            (*one as f64).partial_cmp(two) == Some(Ordering::Equal)
+            // Floats from here on are whole numbers, and none of 64 bits is as large as the last.
+            let fits = two.fract() == 0.0 && two.abs() < 9.3e18;
+            fits && *two as i128 == i128::from(*one)
         }
         (one, other) => one == other,
     }
@@ -306,13 +354,14 @@ fn set(a: &[Value], adds: bool) -> Result<Value, Failure> {
     if !matches!(tree, Tree::List(_) | Tree::Object(_)) {
         return Err(Failure::new("22023", "cannot set path in scalar"));
     }
-    Ok(Value::Json(changed(tree.clone(), &texts(path)?, &Change::Set(new, adds))))
+    kept(changed(tree.clone(), (&self::path(path)?, 1), &Change::Set(new, adds))?)
 }
 
-/// The tree with a change at the end of the path; where the path leads nowhere, as it is.
-fn changed(tree: Tree, path: &[String], change: &Change<'_>) -> Tree {
-    let Some((name, rest)) = path.split_first() else { return tree };
-    match (tree, change, rest.is_empty()) {
+/// The tree with a change at the end of the path, whose first element is at this position of the whole one;
+/// where the path leads nowhere, as it is.
+fn changed(tree: Tree, (path, at): (&[String], usize), change: &Change<'_>) -> Result<Tree, Failure> {
+    let Some((name, rest)) = path.split_first() else { return Ok(tree) };
+    Ok(match (tree, change, rest.is_empty()) {
         (Tree::Object(mut fields), Change::Remove, true) => {
             fields.remove(name);
             Tree::Object(fields)
@@ -325,32 +374,35 @@ fn changed(tree: Tree, path: &[String], change: &Change<'_>) -> Tree {
         }
         (Tree::Object(mut fields), change, false) => {
             if let Some(inner) = fields.get_mut(name) {
-                *inner = changed(std::mem::replace(inner, Tree::Null), rest, change);
+                *inner = changed(std::mem::replace(inner, Tree::Null), (rest, at + 1), change)?;
             }
             Tree::Object(fields)
         }
-        (Tree::List(items), change, last) => Tree::List(changed_list(items, (name, rest), change, last)),
+        (Tree::List(items), change, _) => Tree::List(changed_list(items, (path, at), change)?),
         (other, ..) => other,
-    }
+    })
 }
 
 fn changed_list(
     mut items: Vec<Tree>,
-    (name, rest): (&String, &[String]),
+    (path, at): (&[String], usize),
     change: &Change<'_>,
-    last: bool,
-) -> Vec<Tree> {
-    let Ok(wanted) = name.parse::<i64>() else { return items };
-    match (place(wanted, items.len()), change, last) {
+) -> Result<Vec<Tree>, Failure> {
+    let Some((name, rest)) = path.split_first() else { return Ok(items) };
+    let wanted = name.parse::<i64>().map_err(|_| {
+        let message = format!("path element at position {at} is not an integer: \"{name}\"");
+        Failure::new("22P02", message)
+    })?;
+    match (place(wanted, items.len()), change, rest.is_empty()) {
         (Some(at), Change::Remove, true) => drop(items.remove(at)),
         (Some(at), Change::Set(new, _), true) => items[at] = (*new).clone(),
         (None, Change::Set(new, true), true) if wanted < 0 => items.insert(0, (*new).clone()),
         (None, Change::Set(new, true), true) => items.push((*new).clone()),
-        (Some(at), change, false) => {
-            let inner = std::mem::replace(&mut items[at], Tree::Null);
-            items[at] = changed(inner, rest, change);
+        (Some(place), change, false) => {
+            let inner = std::mem::replace(&mut items[place], Tree::Null);
+            items[place] = changed(inner, (rest, at + 1), change)?;
         }
         _ => {}
     }
-    items
+    Ok(items)
 }
