@@ -324,7 +324,7 @@ impl Controller {
         let required = self.requirements(record);
         let mut candidates = self.candidates(now, record, false);
         candidates.retain(|candidate| candidate.recorded == to);
-        (!candidates.is_empty()).then(|| FailoverDecision {
+        (!candidates.is_empty()).then_some(FailoverDecision {
             cause: Cause::Restarted,
             lossy: record.lossy || required.rests,
             compared: record.lossy && !required.survives,
