@@ -107,6 +107,35 @@ fn what_is_not_valid_binds_what_is_written_and_is_looked_at_later() {
     two.good("INSERT INTO person VALUES (50, 60)");
 }
 
+/// Rows are looked at in pages, in each partition, and what is against a constraint may lie in the last one.
+#[test]
+fn rows_of_many_pages_are_looked_at_to_the_last() {
+    let (_cluster, services) = world();
+    let (mut one, mut two) = (within(&services[0]), within(&services[1]));
+    one.good("CREATE TABLE wide (id int PRIMARY KEY, a int, b text)");
+    one.good("INSERT INTO wide SELECT n, n, 'w' || n FROM generate_series(1, 30000) AS s(n)");
+    one.good("INSERT INTO wide SELECT n, NULL, NULL FROM generate_series(30001, 30100) AS s(n)");
+    two.good("UPDATE wide SET b = 'w1' WHERE id = 29999");
+    two.good("UPDATE wide SET a = 30000 WHERE id = 29998");
+    let against = [
+        ("ALTER TABLE wide ADD CONSTRAINT named UNIQUE (b)", "23505", "named"),
+        (
+            "ALTER TABLE wide ADD CONSTRAINT both_ UNIQUE (b, a); ALTER TABLE wide ADD UNIQUE (a)",
+            "23505",
+            "wide_a_key",
+        ),
+        ("ALTER TABLE wide ADD CONSTRAINT own FOREIGN KEY (a) REFERENCES person", "23503", "own"),
+        ("ALTER TABLE wide ADD CHECK (id <> 30100)", "23514", "is violated by some row"),
+    ];
+    refused(&mut one, &against);
+    two.good("UPDATE wide SET b = NULL WHERE id = 29999");
+    one.good("ALTER TABLE wide ADD CONSTRAINT named UNIQUE (b)");
+    one.good("ALTER TABLE wide ADD CONSTRAINT own FOREIGN KEY (a) REFERENCES wide");
+    refused(&mut two, &[("INSERT INTO wide VALUES (40000, 50000, 'x')", "23503", "own")]);
+    refused(&mut two, &[("INSERT INTO wide VALUES (40000, 1, 'w29000')", "23505", "named")]);
+    refused(&mut two, &[("DELETE FROM wide WHERE id = 30000", "23503", "own")]);
+}
+
 /// Writers on both ways while constraints come: what is against them is not there in the end.
 #[test]
 fn constraints_come_while_rows_are_written() {

@@ -57,3 +57,14 @@ CREATE TABLE events (id int PRIMARY KEY, body jsonb NOT NULL CHECK (body ? 'kind
 INSERT INTO events VALUES (1, '{"kind": "x"}');
 INSERT INTO events VALUES (2, '{"sort": "x"}');
 SELECT coalesce(body ->> 'none', body ->> 'kind') FROM events;
+PREPARE field AS SELECT doc ->> $1 FROM j WHERE id = 1;
+EXECUTE field('name');
+PREPARE has AS SELECT id FROM j WHERE doc @> $1 ORDER BY id;
+EXECUTE has('{"name": "bob"}');
+PREPARE at AS SELECT doc #>> $1 FROM j WHERE id = 1;
+EXECUTE at('{home,city}');
+EXECUTE at('{home,NULL}');
+SELECT jsonb_set(doc, '{home,NULL}', '1') FROM j WHERE id = 1;
+SELECT doc #- '{tags,x}' FROM j WHERE id = 1;
+SELECT '{"a": 1}'::jsonb #>> '{}' IS NULL, '[]'::jsonb -> 0 IS NULL, ('[1, 2]'::jsonb - 5) ->> 1, '"a"'::jsonb ? 'a';
+SELECT count(*), sum(v::int) FROM jsonb_array_elements_text((SELECT jsonb_agg(n) FROM generate_series(1, 2000) AS s(n))) AS t(v);
