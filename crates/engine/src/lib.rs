@@ -9,6 +9,7 @@ pub mod lsm;
 pub mod memory;
 pub mod overlay;
 mod replay_rate;
+mod rows;
 mod scan;
 
 pub use files::not_written;

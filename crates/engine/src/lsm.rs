@@ -27,6 +27,7 @@ mod refill;
 mod ship;
 mod staged;
 mod tree;
+mod written;
 
 pub use background::{Background, FileCall, Job, Running, Threads};
 pub use environment::{Environment, SharedFiles};
@@ -51,6 +52,10 @@ use std::path::{Path, PathBuf};
 use tree::Tree;
 use types::engine::{BackgroundCheckpoints, Checkpoint, ReadAt, Row, ShipsFiles, StagesLoads, Wake};
 use types::{Engine, EngineError, Lsn, Mutation, Position};
+use written::{Frozen, Written};
+
+/// Giving back the memory of so many bytes of rows takes longer than starting a thread for it.
+const MUCH_TO_FREE: u64 = 1 << 20;
 
 /// An engine on disk.
 pub struct LsmEngine {
@@ -65,6 +70,8 @@ pub struct LsmEngine {
     /// Waits for its flush and merge when dropped, so it stands before the tree.
     merger: Merger,
     tree: Tree,
+    /// Published rows that are in no file yet.
+    written: Written,
     /// Tentative entries, and the published and applied position.
     overlay: Overlay,
     /// Rows that were read before they are asked for.
@@ -73,8 +80,6 @@ pub struct LsmEngine {
     read_floor: Lsn,
     /// The position that a restart finds in the files.
     persisted: Position,
-    /// Bytes in the tree's memory.
-    unflushed: u64,
     /// The state that is being installed, if one is.
     installing: Option<Position>,
     /// Versions that others read.
@@ -137,12 +142,12 @@ impl LsmEngine {
             kept: None,
             merger: Merger::new(environment.background.clone()),
             tree,
+            written: Written::default(),
             overlay: Overlay::new(persisted),
             ahead: ReadAhead::default(),
             // Merges may have collected what only reads below needed.
             read_floor: persisted.lsn,
             persisted,
-            unflushed: 0,
             installing: None,
             pins: Pins::default(),
             incoming: None,
@@ -234,14 +239,36 @@ impl LsmEngine {
         }
     }
 
-    /// Writes what is in the tree's memory to disk, together with the position `at` that it is the state of.
+    /// The version of `key` at `at` in what is published.
+    fn published_row(&self, key: &[u8], at: Lsn) -> Result<Option<(Lsn, Bytes)>, EngineError> {
+        let at = self.seen_at(at);
+        match self.written.version(key, at) {
+            Some((lsn, value)) => Ok(value.map(|value| (lsn, value.clone()))),
+            None => self.tree.get(key, at),
+        }
+    }
+
+    /// What a read at `at` sees of what is published.
+    fn seen_at(&self, at: Lsn) -> Lsn {
+        match self.environment.rules.reads_see_nothing_newer() {
+            true => at,
+            false => Lsn(at.0.saturating_add(1)),
+        }
+    }
+
+    /// Writes what is in memory to disk, together with the position `at` that it is the state of.
     fn flush_at(&mut self, at: Position) -> Result<(), EngineError> {
         self.merger.wait()?;
         self.flush_kept()?;
-        self.tree.write_position(at);
-        let frozen = self.tree.freeze().expect("the position was just written");
-        self.kept = Some(Kept { frozen, at, bytes: self.unflushed, load: None });
+        self.kept = Some(self.set_apart(at));
         self.flush_kept()
+    }
+
+    /// Sets what is in memory apart, with the position `at` that it is the state of.
+    fn set_apart(&mut self, at: Position) -> Kept {
+        self.written.write_position(&self.tree, at);
+        let frozen = self.written.freeze().expect("the position was just written");
+        Kept { frozen, at, load: None }
     }
 
     /// Writes to disk what was set apart.
@@ -257,15 +284,24 @@ impl LsmEngine {
             Ok(()) => {
                 let own = self.environment.rules.persisted_is_what_was_flushed();
                 self.persisted = if own { kept.at } else { self.overlay.published() };
-                self.unflushed -= kept.bytes.min(self.unflushed);
+                self.written.flushed();
+                self.free(kept.frozen);
                 if kept.load.is_some() {
                     return self.load_installed(kept.at);
                 }
             }
             Err(EngineError::Full(_)) => self.kept = Some(kept),
-            Err(_) => {}
+            Err(_) => self.written.not_flushed(&self.tree),
         }
         outcome
+    }
+
+    /// Gives back the memory of rows that are in files now: beside other work if that takes long.
+    fn free(&self, rows: Frozen) {
+        if rows.bytes() >= MUCH_TO_FREE {
+            // Where none can be started, they are freed here.
+            let _ = self.environment.background.start("lsm free", Box::new(move || drop(rows)));
+        }
     }
 
     /// Begins the same beside other work.
@@ -274,11 +310,7 @@ impl LsmEngine {
         let kept = match self.next_load()? {
             Some(kept) => kept,
             None if at == self.persisted => return Ok(Checkpoint::Idle),
-            None => self.kept.take().unwrap_or_else(|| {
-                self.tree.write_position(at);
-                let frozen = self.tree.freeze().expect("the position was just written");
-                Kept { frozen, at, bytes: self.unflushed, load: None }
-            }),
+            None => self.kept.take().unwrap_or_else(|| self.set_apart(at)),
         };
         // No merge may hold up a load.
         let merges = self.pending.len() <= usize::from(kept.load.is_some());
@@ -313,15 +345,18 @@ impl Engine for LsmEngine {
 
     fn publish(&mut self, upto: Lsn) -> Result<(), EngineError> {
         let upto = self.publishable(upto);
-        let (tree, unflushed, ahead) = (&self.tree, &mut self.unflushed, &mut self.ahead);
+        let (tree, written, ahead) = (&self.tree, &mut self.written, &mut self.ahead);
         let (begun, before) = (self.environment.now(), self.overlay.published().lsn);
         let forgets = self.environment.rules.what_is_written_is_not_read_ahead();
+        let (read_floor, mut rows) = (self.read_floor, 0);
         self.overlay.drain(upto, |key, lsn, value| {
-            *unflushed += tree.write(key, lsn, value.map(|value| &value[..]));
+            written.write(tree, key, (lsn, read_floor), value.map(|value| &value[..]));
+            rows += 1;
             if forgets {
                 ahead.written(key);
             }
         });
+        self.written.collect(read_floor, rows);
         self.replay_rate.published(begun, self.overlay.published().lsn.0 - before.0);
         Ok(())
     }
@@ -357,13 +392,13 @@ impl Engine for LsmEngine {
         if let Some(known) = self.ahead.get(self.number, key).filter(|_| newest) {
             return Ok(known.clone());
         }
-        if key < FIRST_KEY { Ok(None) } else { self.tree.get(key, at) }
+        if key < FIRST_KEY { Ok(None) } else { self.published_row(key, at) }
     }
 
     fn read_ahead(&mut self, keys: &[Bytes]) -> Result<(), EngineError> {
         self.readable()?;
         for key in keys.iter().filter(|key| &key[..] >= FIRST_KEY) {
-            let newest = self.tree.get(key, Lsn::MAX)?;
+            let newest = self.published_row(key, Lsn::MAX)?;
             self.ahead.keep(self.number, key, newest);
         }
         Ok(())
@@ -384,12 +419,14 @@ impl Engine for LsmEngine {
         self.readable()?;
         let at = resolve(at, self.read_floor)?;
         let from = from.max(FIRST_KEY);
-        scan::merge(self.overlay.range(from, to, at), self.tree.range(from, to, at), limit, max_bytes)
+        let published = self.seen_at(at);
+        let memory = scan::layered(self.overlay.range(from, to, at), self.written.range(from, to, published));
+        scan::merge(memory, self.tree.range(from, to, published), limit, max_bytes)
     }
 
     fn deletions(&self, from: &[u8], to: &[u8], above: Lsn) -> Result<Vec<(Bytes, Lsn)>, EngineError> {
         self.readable()?;
-        self.tree.deletions(from.max(FIRST_KEY), to, above)
+        self.tree.deletions(from.max(FIRST_KEY), to, above, &self.written)
     }
 
     fn raise_read_floor(&mut self, read_floor: Lsn) {
@@ -401,7 +438,7 @@ impl Engine for LsmEngine {
     }
 
     fn memory_bytes(&self) -> u64 {
-        self.overlay.bytes() + self.unflushed
+        self.overlay.bytes() + self.written.bytes()
     }
 
     fn replay_ns(&self) -> u64 {
@@ -438,7 +475,7 @@ impl Engine for LsmEngine {
         let base = self.installing.expect("rows are installed between reset and finish_install");
         for row in rows {
             check_installed(row, base)?;
-            self.unflushed += self.tree.write(&row.key, row.lsn, Some(&row.value));
+            self.written.write(&self.tree, &row.key, (row.lsn, base.lsn), Some(&row.value));
         }
         let outcome = self.flush_install();
         self.note(outcome)

@@ -5,8 +5,6 @@
 //! position inside (PR-40) and the sessions among the rows (PR-45). After a restart, versions below that
 //! position cannot be read.
 
-mod key;
-mod rows;
 mod saving;
 pub mod snapshot;
 mod store;
@@ -15,9 +13,9 @@ pub use store::{SnapshotStore, SnapshotWriter};
 
 use crate::files::not_written;
 use crate::overlay::Overlay;
+use crate::rows::Rows;
 use crate::scan::{self, FIRST_KEY, resolve};
 use bytes::Bytes;
-use rows::Rows;
 use saving::Saving;
 use snapshot::Header;
 use std::io::{self, Read, Write};

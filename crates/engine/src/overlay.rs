@@ -41,11 +41,11 @@ impl Versions {
     }
 }
 
-/// A tentative version as a read sees it; the value of a deletion is `None`.
+/// A version in memory as a read sees it; the value of a deletion is `None`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Tentative<'a> {
+pub struct InMemory<'a> {
     /// The key.
-    pub key: &'a Bytes,
+    pub key: &'a [u8],
     /// The entry that wrote this version.
     pub lsn: Lsn,
     /// The value, or none if the entry deleted the key.
@@ -253,11 +253,11 @@ impl Overlay {
         from: &[u8],
         to: &[u8],
         at: Lsn,
-    ) -> impl Iterator<Item = Tentative<'a>> + use<'a> {
+    ) -> impl Iterator<Item = InMemory<'a>> + use<'a> {
         let bounds = key_bounds(from, to);
         self.rows.range::<[u8], _>(bounds).filter_map(move |(key, versions)| {
             let version = versions.at(at)?;
-            Some(Tentative { key, lsn: version.lsn, value: version.value.as_ref() })
+            Some(InMemory { key: &key[..], lsn: version.lsn, value: version.value.as_ref() })
         })
     }
 }

@@ -1,7 +1,9 @@
-//! A range read over an engine and the tentative versions above it.
+//! A range read over an engine's rows and the versions in memory above them.
 
-use crate::overlay::Tentative;
+use crate::overlay::InMemory;
+use bytes::Bytes;
 use std::cmp::Ordering;
+use std::iter::from_fn;
 use types::engine::{MAX_KEY_BYTES, ReadAt, Row, space};
 use types::{EngineError, Lsn};
 
@@ -23,31 +25,48 @@ pub(crate) fn bound(key: &[u8]) -> &[u8] {
     &key[..key.len().min(MAX_KEY_BYTES + 1)]
 }
 
-/// Merges the two in key order. A tentative version hides the engine's row, and hides it altogether if it is
+/// Merges the versions of two layers in key order. One of the upper layer hides that of the lower one.
+pub(crate) fn layered<'a>(
+    upper: impl Iterator<Item = InMemory<'a>>,
+    lower: impl Iterator<Item = InMemory<'a>>,
+) -> impl Iterator<Item = InMemory<'a>> {
+    let (mut upper, mut lower) = (upper.peekable(), lower.peekable());
+    from_fn(move || {
+        let order = match (upper.peek(), lower.peek()) {
+            (None, _) => Ordering::Greater,
+            (_, None) => Ordering::Less,
+            (Some(above), Some(below)) => above.key.cmp(below.key),
+        };
+        let below = if order.is_ge() { lower.next() } else { None };
+        if order.is_le() { upper.next() } else { below }
+    })
+}
+
+/// Merges the two in key order. A version in memory hides the engine's row, and hides it altogether if it is
 /// a deletion.
 pub(crate) fn merge<'a>(
-    overlay: impl Iterator<Item = Tentative<'a>>,
+    memory: impl Iterator<Item = InMemory<'a>>,
     base: impl Iterator<Item = Result<Row, EngineError>>,
     limit: usize,
     max_bytes: usize,
 ) -> Result<Vec<Row>, EngineError> {
-    let mut overlay = overlay.peekable();
+    let mut memory = memory.peekable();
     let mut base = base.peekable();
     let (mut rows, mut bytes) = (Vec::new(), 0);
     // At least one row must come, or the caller could not go on after it.
     while rows.is_empty() || (rows.len() < limit && bytes < max_bytes) {
-        let order = match (overlay.peek(), base.peek()) {
+        let order = match (memory.peek(), base.peek()) {
             (None, None) => break,
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) | (Some(_), Some(Err(_))) => Ordering::Greater,
-            (Some(tentative), Some(Ok(row))) => tentative.key.cmp(&row.key),
+            (Some(above), Some(Ok(row))) => above.key.cmp(&row.key),
         };
         let below = if order.is_ge() { base.next().transpose()? } else { None };
-        let above = if order.is_le() { overlay.next() } else { None };
+        let above = if order.is_le() { memory.next() } else { None };
         let row = match above {
             None => below,
-            Some(Tentative { key, lsn, value }) => {
-                value.map(|value| Row { key: key.clone(), lsn, value: value.clone() })
+            Some(InMemory { key, lsn, value }) => {
+                value.map(|value| Row { key: Bytes::copy_from_slice(key), lsn, value: value.clone() })
             }
         };
         if let Some(row) = row {
@@ -56,4 +75,25 @@ pub(crate) fn merge<'a>(
         }
     }
     Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(key: &'static [u8], lsn: u64, value: Option<&'static Bytes>) -> InMemory<'static> {
+        InMemory { key, lsn: Lsn(lsn), value }
+    }
+
+    #[test]
+    fn the_upper_layer_hides_the_lower_one_key_by_key() {
+        static V: Bytes = Bytes::from_static(b"v");
+        let upper = [row(b"b", 9, None), row(b"d", 8, Some(&V))];
+        let lower =
+            [row(b"a", 1, Some(&V)), row(b"b", 2, Some(&V)), row(b"c", 3, None), row(b"e", 4, Some(&V))];
+        let both: Vec<_> = layered(upper.into_iter(), lower.into_iter()).map(|row| row.lsn.0).collect();
+        assert_eq!(both, [1, 9, 3, 8, 4]);
+        assert_eq!(layered(upper.into_iter(), [].into_iter()).count(), 2);
+        assert_eq!(layered([].into_iter(), lower.into_iter()).count(), 4);
+    }
 }

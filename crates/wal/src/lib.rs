@@ -17,6 +17,7 @@ pub mod faulty;
 pub mod file;
 pub mod frame;
 mod group;
+mod group_wait;
 mod index;
 mod log;
 mod memory;

@@ -1,12 +1,13 @@
 //! The thread that a node wraps around its log: group commit.
 //!
-//! While one fsync runs, everything that is submitted queues up; then all of it is one frame, one write and
-//! one fsync. Nothing sleeps to make batches larger: the disk's own time does that. After [`IDLE`] without
-//! work the thread writes the sync mark (PR-18), which nobody waits for.
+//! While one fsync runs, everything that is submitted queues up; then all of it, and what is expected to come
+//! at once ([`GroupWait`]), is one frame, one write and one fsync. After [`IDLE`] without work the thread
+//! writes the sync mark (PR-18), which nobody waits for.
 
 use crate::apart::ApartMade;
 use crate::error::LogError;
 use crate::group::{Appended, GroupCommit, Refused, Submission, Ticket};
+use crate::group_wait::GroupWait;
 use crate::log::{Log, Stats};
 use crate::reader::Reader;
 use crate::segments::Spare;
@@ -20,6 +21,9 @@ use wire::log::Record;
 
 /// How long the log is idle before its mark is written.
 pub const IDLE: Duration = Duration::from_millis(5);
+/// So much is written without waiting for more: writing it takes longer than its fsync.
+const ENOUGH_BYTES: usize = 256 << 10;
+
 /// What one sync made durable.
 #[derive(Clone, Debug, Default)]
 pub struct SyncedBatch {
@@ -41,12 +45,47 @@ pub struct SyncedBatch {
 #[derive(Default)]
 struct Queue {
     waiting: Vec<Submission>,
+    /// Entries in what waits, and their bytes.
+    entries: usize,
+    bytes: usize,
+    /// Something among it is not to wait for entries to come.
+    urgent: bool,
+    /// The thread sleeps until so many entries wait.
+    wanted: Option<usize>,
     last: Ticket,
     /// Partitions whose entries are to be put apart.
     to_put_apart: BTreeSet<PartitionId>,
     /// Such as were written to files.
     apart: Vec<ApartMade>,
     stop: Option<Stop>,
+}
+
+impl Queue {
+    fn add(&mut self, submission: Submission) {
+        for record in &submission.records {
+            match record {
+                Record::Entry(entry) => {
+                    self.entries += 1;
+                    self.bytes += entry.bytes().len();
+                }
+                // It does not hurry, but is not to wait for others for ever.
+                Record::Trim { .. } => self.entries = self.entries.max(1),
+                _ => self.urgent = true,
+            }
+        }
+        self.urgent |= self.bytes >= ENOUGH_BYTES || submission.records.is_empty();
+        self.waiting.push(submission);
+    }
+
+    /// True if the thread should write what waits.
+    fn is_enough(&self, entries: usize) -> bool {
+        self.urgent || self.entries >= entries
+    }
+
+    fn take(&mut self) -> Vec<Submission> {
+        (self.entries, self.bytes, self.urgent) = (0, 0, false);
+        std::mem::take(&mut self.waiting)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -85,7 +124,8 @@ impl Writer {
         let reader = log.reader();
         let (made, spares) = mpsc::channel();
         let log = GroupCommit::new(log);
-        let thread = Thread { log, inbox: inbox.clone(), on_synced, made, spares };
+        let group_wait = GroupWait::default();
+        let thread = Thread { log, inbox: inbox.clone(), on_synced, made, spares, group_wait };
         let spawned = std::thread::Builder::new().name("log".to_owned()).spawn(move || thread.run());
         Writer { inbox, reader, thread: Some(spawned.expect("the system starts threads")) }
     }
@@ -105,9 +145,15 @@ impl Writer {
         let mut queue = self.inbox.queue();
         queue.last += 1;
         let ticket = queue.last;
-        queue.waiting.push(Submission { ticket, records, again });
+        queue.add(Submission { ticket, records, again });
+        let wakes = queue.wanted.is_some_and(|wanted| queue.is_enough(wanted));
+        if wakes {
+            queue.wanted = None;
+        }
         drop(queue);
-        self.inbox.filled.notify_one();
+        if wakes {
+            self.inbox.filled.notify_one();
+        }
         ticket
     }
 
@@ -166,6 +212,7 @@ struct Thread {
     on_synced: Box<dyn FnMut(SyncedBatch) + Send>,
     made: mpsc::Sender<Spare>,
     spares: mpsc::Receiver<Spare>,
+    group_wait: GroupWait,
 }
 
 /// What the thread finds to do.
@@ -212,11 +259,16 @@ impl Thread {
         let inbox = self.inbox.clone();
         let mut queue = inbox.queue();
         loop {
+            queue.wanted = None;
             if queue.stop == Some(Stop::Now) {
                 return Work::Stop(Stop::Now);
             }
             if !queue.waiting.is_empty() {
-                return Work::Write(std::mem::take(&mut queue.waiting));
+                queue = self.wait_for_more(&inbox, queue);
+                if queue.stop != Some(Stop::Now) {
+                    return Work::Write(queue.take());
+                }
+                continue;
             }
             if let Some(stop) = queue.stop {
                 return Work::Stop(stop);
@@ -227,6 +279,7 @@ impl Thread {
             if !queue.to_put_apart.is_empty() {
                 return Work::PutApart(std::mem::take(&mut queue.to_put_apart));
             }
+            queue.wanted = Some(1);
             if !self.log.log().wants_mark() {
                 queue = inbox.filled.wait(queue).expect("a thread panicked while it held the log's queue");
                 continue;
@@ -242,16 +295,36 @@ impl Thread {
         }
     }
 
+    /// Waits until as many entries are there as are expected.
+    fn wait_for_more<'q>(&self, inbox: &'q Inbox, mut queue: MutexGuard<'q, Queue>) -> MutexGuard<'q, Queue> {
+        let (target, window) = (self.group_wait.target(), self.group_wait.window());
+        let is_done = |queue: &Queue| queue.is_enough(target) || queue.stop.is_some();
+        if is_done(&queue) || window.is_zero() {
+            return queue;
+        }
+        let begun = Instant::now();
+        while let Some(rest) = window.checked_sub(begun.elapsed()).filter(|_| !is_done(&queue)) {
+            queue.wanted = Some(target);
+            let waited = inbox.filled.wait_timeout(queue, rest);
+            (queue, _) = waited.expect("a thread panicked while it held the log's queue");
+        }
+        queue.wanted = None;
+        queue
+    }
+
     /// Writes all that waited, in as few batches as its size allows.
     fn write(&mut self, waiting: Vec<Submission>) -> Result<(), LogError> {
         GroupCommit::batches(waiting).into_iter().try_for_each(|batch| self.batch(batch))
     }
 
     fn batch(&mut self, batch: Vec<Submission>) -> Result<(), LogError> {
+        let entries = batch.iter().flat_map(|submission| &submission.records);
+        let entries = entries.filter(|record| matches!(record, Record::Entry(_))).count();
         let Appended { through, refused } = self.log.append(batch)?;
         let start = Instant::now();
         let durable = self.log.log_mut().sync()?;
         let (sync_took, stats) = (start.elapsed(), self.log.log().stats());
+        self.group_wait.synced(entries, sync_took, self.inbox.queue().entries);
         (self.on_synced)(SyncedBatch { through, durable, refused, fatal: None, stats, sync_took });
         self.housekeeping()
     }

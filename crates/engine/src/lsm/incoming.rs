@@ -14,7 +14,8 @@
 use super::background::{FileCall, NoOutcome, Task};
 use super::digest::{Watch, has_digest, order_files};
 use super::environment::Environment;
-use super::tree::{Frozen, Tree};
+use super::tree::Tree;
+use super::written::{Frozen, Written};
 use crate::files::{self, not_written, remove_if_there, sync_dir};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -197,8 +198,8 @@ struct Arrived {
 
 /// What came of a set that was received.
 pub(super) enum Made {
-    /// A tree, and the memory that it takes.
-    Tree(Tree, u64),
+    /// A tree, and what is above its files.
+    Tree(Tree, Written),
     /// These files are tainted; the others stay.
     Tainted(Vec<usize>),
     /// It is not what it was said to be. Nothing is left of it.
@@ -262,9 +263,11 @@ impl Work {
             }
             Err(error) => return Err(error),
         };
-        let above = |frozen: &Frozen| tree.take_above(frozen, self.set.at.lsn);
-        let bytes = self.above.as_ref().map_or(0, above);
-        Ok(Made::Tree(tree, bytes))
+        let mut written = Written::default();
+        if let Some(above) = &self.above {
+            written.take_above(&tree, above, self.set.at.lsn);
+        }
+        Ok(Made::Tree(tree, written))
     }
 
     /// Gives the tainted files.

@@ -63,11 +63,9 @@ impl LsmEngine {
         }
         for mutation in &next.mutations {
             let value = mutation.value.as_ref().map(|value| &value[..]);
-            self.unflushed += self.tree.write(&mutation.key, next.at.lsn, value);
+            self.written.write(&self.tree, &mutation.key, (next.at.lsn, self.read_floor), value);
         }
-        self.tree.write_position(next.at);
-        let frozen = self.tree.freeze().expect("the position was just written");
-        Ok(Some(Kept { frozen, at: next.at, bytes: self.unflushed, load: Some(files) }))
+        Ok(Some(Kept { load: Some(files), ..self.set_apart(next.at) }))
     }
 
     /// Installs what may be installed at once, as part of a checkpoint that is waited for.
@@ -124,7 +122,7 @@ impl LsmEngine {
 
     /// True if no merge runs and little is in memory.
     pub(super) fn may_load_soon(&self) -> bool {
-        !self.merger.is_busy() && self.flush.is_none() && self.unflushed < MUCH
+        !self.merger.is_busy() && self.flush.is_none() && self.written.bytes() < MUCH
     }
 }
 

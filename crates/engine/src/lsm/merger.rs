@@ -1,7 +1,8 @@
 //! Flushes and merges beside the partition's work: they may take seconds, in which reads and writes go on.
 
 use super::background::{Background, Task};
-use super::tree::{Frozen, Tree};
+use super::tree::Tree;
+use super::written::Frozen;
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -30,8 +31,6 @@ pub(super) struct Kept {
     pub(super) frozen: Frozen,
     /// The state that the files will hold.
     pub(super) at: Position,
-    /// Bytes that leave the memory with it.
-    pub(super) bytes: u64,
     /// The files of the load that becomes part of the state with it.
     pub(super) load: Option<Vec<(Component, PathBuf)>>,
 }

@@ -5,6 +5,7 @@ use super::environment::Environment;
 use super::merger::Kept;
 use super::pointer::{Pointer, remove_others, tree_dir, tree_numbers};
 use super::tree::Tree;
+use super::written::Written;
 use crate::files::{not_made, not_written, sync_dir};
 use crate::overlay::Overlay;
 use std::path::Path;
@@ -22,16 +23,16 @@ impl LsmEngine {
     pub(super) fn begin_install(&mut self, base: Position) -> Result<(), EngineError> {
         self.end_all()?;
         self.pins.clear();
-        let (number, tree) = match self.environment.rules.copies_begin_with_an_empty_tree() {
-            true => self.begin_tree()?,
-            false => (self.number, self.tree.clone()),
-        };
-        (self.number, self.tree, self.kept) = (number, tree, None);
+        if self.environment.rules.copies_begin_with_an_empty_tree() {
+            (self.number, self.tree) = self.begin_tree()?;
+            self.written = Written::default();
+        }
+        self.kept = None;
         (self.allowed, _) = (Lsn::ZERO, self.pending.clear());
         remove_others(&self.dir, Some(self.number))?;
         self.environment.made_durable();
         (self.overlay, self.read_floor) = (Overlay::new(base), base.lsn);
-        (self.persisted, self.unflushed, self.installing) = (Position::ZERO, 0, Some(base));
+        (self.persisted, self.installing) = (Position::ZERO, Some(base));
         self.corrupt = false;
         Ok(())
     }
@@ -56,19 +57,18 @@ impl LsmEngine {
 
     /// Bounds the memory and the number of files of an installation.
     pub(super) fn flush_install(&mut self) -> Result<(), EngineError> {
-        if self.unflushed < INSTALL_FLUSH_BYTES {
+        if self.written.bytes() < INSTALL_FLUSH_BYTES {
             return Ok(());
         }
-        if self.merger.is_busy() && self.unflushed < INSTALL_WAIT_BYTES {
+        if self.merger.is_busy() && self.written.bytes() < INSTALL_WAIT_BYTES {
             return Ok(());
         }
         self.end_flush()?;
         self.merger.wait()?;
         self.flush_kept()?;
-        let frozen = self.tree.freeze().expect("there is something in memory");
-        self.unflushed = 0;
+        let frozen = self.written.freeze().expect("there is something in memory");
         // Nothing counts as persisted before the whole is, and nothing is collected.
-        let kept = Kept { frozen, at: Position::ZERO, bytes: 0, load: None };
+        let kept = Kept { frozen, at: Position::ZERO, load: None };
         let unasked: Wake = Arc::new(|| {});
         self.flush = Some(self.merger.start_flush(&self.tree, kept, Lsn::ZERO, true, &unasked)?);
         Ok(())

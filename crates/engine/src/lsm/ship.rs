@@ -9,9 +9,9 @@ use super::LsmEngine;
 use super::background::FileCall;
 use super::digest::order_files;
 use super::incoming::{Incoming, Made, Sealing};
-use super::merger::Kept;
 use super::pointer::{Pointer, remove_others, tree_dir, tree_number, tree_numbers};
 use super::tree::Tree;
+use super::written::Written;
 use crate::files::{not_made, not_read, not_written};
 use bytes::Bytes;
 use std::fs;
@@ -62,9 +62,7 @@ impl LsmEngine {
         self.end_all()?;
         let published = self.overlay.published();
         if self.kept.is_none() && published != self.persisted {
-            self.tree.write_position(published);
-            let frozen = self.tree.freeze().expect("the position was just written");
-            self.kept = Some(Kept { frozen, at: published, bytes: self.unflushed, load: None });
+            self.kept = Some(self.set_apart(published));
         }
         let above = self.kept.as_ref().map(|kept| kept.frozen.clone());
         let highest = tree_numbers(&self.dir)?.into_iter().max().unwrap_or(self.number);
@@ -98,12 +96,12 @@ impl LsmEngine {
                 Ok(Installation::Tainted(files))
             }
             Made::Refused(why) => self.refuse(&why),
-            Made::Tree(tree, bytes) => self.exchange(tree, bytes),
+            Made::Tree(tree, written) => self.exchange(tree, written),
         }
     }
 
     /// Makes the tree of the set the current one.
-    fn exchange(&mut self, tree: Tree, bytes: u64) -> Result<Installation, EngineError> {
+    fn exchange(&mut self, tree: Tree, mut written: Written) -> Result<Installation, EngineError> {
         // What found no room is in the new tree's memory too.
         self.end_all()?;
         let incoming = self.incoming.take().expect("sealed");
@@ -128,14 +126,15 @@ impl LsmEngine {
         self.environment.made_durable();
         // From here on this tree is given up. What was published since the sealing began:
         let takes = self.environment.rules.exchanges_take_what_came_since();
-        let since = self.tree.seal_more().filter(|_| takes);
-        let bytes = bytes + since.map_or(0, |since| tree.take_above(&since, at.lsn));
-        (self.tree, self.number, self.kept) = (tree, number, None);
+        if let Some(since) = self.written.seal_more().filter(|_| takes) {
+            written.take_above(&tree, &since, at.lsn);
+        }
+        (self.tree, self.written, self.number, self.kept) = (tree, written, number, None);
         if at.lsn >= self.overlay.published().lsn {
             self.overlay.rise(at);
         }
         self.read_floor = self.read_floor.max(at.lsn);
-        (self.persisted, self.unflushed) = (at, bytes);
+        self.persisted = at;
         self.corrupt = false;
         self.pins.clear();
         self.settle_loads()?;

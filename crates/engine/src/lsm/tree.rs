@@ -5,7 +5,8 @@
 //!   always chosen (PR-68).
 //! - Its collector drops an older version below the threshold even if a reader between the two needs it. The
 //!   threshold is 0 unless no reader is below the highest persisted entry (PR-69).
-//! - Its flush merges and collects. Ours writes one sealed memtable as it is (section 10 of the protocol).
+//! - Its flush merges and collects. Ours writes the rows of [`Written`] as they are (section 10 of the
+//!   protocol); the crate's own memory stays empty.
 //! - Opening deletes files that the version does not name, makes an empty tree where the version is missing,
 //!   does not check the version's checksum and panics on some damage. All that is looked at before, behind a
 //!   barrier (PR-72).
@@ -24,11 +25,13 @@ use super::background::FileCall;
 use super::digest::{digest_file, missing_is_damage, order_files, read_whole, verify_version};
 use super::environment::{Environment, Resources};
 use super::merge_pacing::{MergePacing, Shape};
+use super::written::{Frozen, POSITION_KEY};
 use crate::files::{is_for_now, keep_spare, not_read, not_written, patiently, remove_if_there, sync_dir};
 use crate::scan::{FIRST_KEY, bound};
 use bytes::Bytes;
 use lsm_tree::compaction::{CompactionStrategy, MoveDown};
-use lsm_tree::{AbstractTree, AnyTree, Checksum, Config, Guard, SequenceNumberCounter, Slice, Table};
+use lsm_tree::{AbstractTree, AnyTree, Checksum, Config, Guard, InternalValue, SequenceNumberCounter, Slice};
+use lsm_tree::{Table, ValueType};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
@@ -36,7 +39,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use types::bulk::{load_of, load_range};
-use types::engine::{MAX_KEY_BYTES, Row, space};
+use types::engine::{MAX_KEY_BYTES, Row};
 use types::{Component, ComponentSet, EngineError, LoadId, Lsn, Position, Term};
 
 /// Lies above every stamp that the crate draws and below every sequence number.
@@ -45,8 +48,6 @@ pub(super) const SEQUENCE_BASE: u64 = 1 << 40;
 const PRUNE_BELOW: u64 = 1 << 39;
 /// The crate's sequence numbers have 63 bits.
 const MAX_SEQUENCE: u64 = (1 << 63) - 1;
-/// The row of the applied position (PR-40).
-const POSITION_KEY: &[u8] = &[space::POSITION];
 /// In front of a value: the rest is the number of a load, not an LSN.
 const LOADED: u64 = 1 << 63;
 
@@ -88,10 +89,6 @@ impl Loads {
     }
 }
 
-/// Rows that were set apart to be flushed.
-#[derive(Clone)]
-pub(super) struct Frozen(Arc<lsm_tree::Memtable>);
-
 /// A version whose files stay as long as this does.
 pub(super) struct Pinned {
     /// The set that the version is.
@@ -125,27 +122,16 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Writes a version of a row, or a tombstone. Gives the memory it takes.
-    pub(super) fn write(&self, key: &[u8], lsn: Lsn, value: Option<&[u8]>) -> u64 {
-        assert!((1..=MAX_KEY_BYTES).contains(&key.len()), "PR-72: a key of {} bytes", key.len());
-        if let (Some(load), Some(_)) = (load_of(key), value) {
+    /// A row was written: one that says that a load is part of the state is remembered.
+    pub(super) fn note_row(&self, key: &[u8], lsn: Lsn) {
+        if let Some(load) = load_of(key) {
             self.loads.note(load, lsn);
         }
-        let (bytes, _) = match value {
-            Some(value) => self.tree.insert(key, with_lsn(lsn, value), sequence(lsn)),
-            None => self.tree.remove(key, sequence(lsn)),
-        };
-        bytes
     }
 
-    /// Writes the row of the applied position. It must be the last write before a flush (PR-40).
-    pub(super) fn write_position(&self, at: Position) {
-        let lsn =
-            if self.environment.rules.flushes_name_their_own_position() { at.lsn } else { at.lsn.next() };
-        let mut value = [0; 16];
-        value[..8].copy_from_slice(&at.term.0.to_le_bytes());
-        value[8..].copy_from_slice(&lsn.0.to_le_bytes());
-        self.write(POSITION_KEY, lsn, Some(&value));
+    /// False in a mutant (PR-40).
+    pub(super) fn flushes_name_their_own_position(&self) -> bool {
+        self.environment.rules.flushes_name_their_own_position()
     }
 
     /// The position of the newest flush, from the rows themselves, or zero if there was none.
@@ -168,27 +154,19 @@ impl Tree {
         Ok(at)
     }
 
-    /// The version of `key` at `at`.
+    /// The version of `key` at `at` in the files.
     pub(super) fn get(&self, key: &[u8], at: Lsn) -> Result<Option<(Lsn, Bytes)>, EngineError> {
         // The crate asserts its own limit on look-ups too (PR-72).
         if key.len() > MAX_KEY_BYTES {
             return Ok(None);
         }
-        match self.tree.get(key, self.seen_at(at)).map_err(read_error)? {
+        match self.tree.get(key, read_sequence(at)).map_err(read_error)? {
             Some(stored) => self.loads.split(&stored).map(Some),
             None => Ok(None),
         }
     }
 
-    /// The sequence number with which the crate shows the versions of `at` and below.
-    fn seen_at(&self, at: Lsn) -> u64 {
-        match self.environment.rules.reads_see_nothing_newer() {
-            true => read_sequence(at),
-            false => read_sequence(Lsn(at.0.saturating_add(1))),
-        }
-    }
-
-    /// The rows at `at` with `from <= key < to` (`to` empty: no end).
+    /// The rows at `at` with `from <= key < to` (`to` empty: no end) in the files.
     pub(super) fn range(
         &self,
         from: &[u8],
@@ -199,46 +177,13 @@ impl Tree {
         let bounds = crate::overlay::key_bounds(from, to);
         // The crate does not say what it makes of an empty range.
         let empty = !to.is_empty() && from >= to;
-        let rows = (!empty).then(|| self.tree.range::<&[u8], _>(bounds, self.seen_at(at), None));
+        let rows = (!empty).then(|| self.tree.range::<&[u8], _>(bounds, read_sequence(at), None));
         let loads = self.loads.clone();
         rows.into_iter().flatten().map(move |item| {
             let (key, stored) = item.into_inner().map_err(read_error)?;
             let (lsn, value) = loads.split(&stored)?;
             Ok(Row { key: Bytes::copy_from_slice(&key), lsn, value })
         })
-    }
-
-    /// Sets what is in memory apart from what is written from now on; none if there is nothing. Reads see
-    /// both.
-    pub(super) fn freeze(&self) -> Option<Frozen> {
-        let memtable = self.tree.rotate_memtable()?;
-        assert_eq!(self.tree.sealed_memtable_count(), 1, "a memtable of a failed flush is still there");
-        Some(Frozen(memtable))
-    }
-
-    /// Sets what came since the last [`Tree::freeze`] apart too; only for a tree that is given up.
-    pub(super) fn seal_more(&self) -> Option<Frozen> {
-        self.tree.rotate_memtable().map(Frozen)
-    }
-
-    /// Writes what `frozen` has from above `at` into this tree's memory, the applied position excepted. Gives
-    /// the memory it takes.
-    pub(super) fn take_above(&self, Frozen(memtable): &Frozen, at: Lsn) -> u64 {
-        let mut bytes = 0;
-        for row in memtable.iter().filter(|row| row.key.seqno >= read_sequence(at)) {
-            let key = row.key.user_key.clone();
-            if *key == *POSITION_KEY {
-                continue;
-            }
-            if let Some(load) = load_of(&key) {
-                self.loads.note(load, Lsn(row.key.seqno - SEQUENCE_BASE));
-            }
-            bytes += match row.is_tombstone() {
-                false => self.tree.insert(key, row.value.clone(), row.key.seqno).0,
-                true => self.tree.remove(key, row.key.seqno).0,
-            };
-        }
-        bytes
     }
 
     /// Its directory.
@@ -250,25 +195,23 @@ impl Tree {
     /// on.
     ///
     /// The caller keeps merges away meanwhile (PR-69).
-    pub(super) fn flush_frozen(&self, Frozen(memtable): &Frozen) -> Result<(), EngineError> {
+    pub(super) fn flush_frozen(&self, frozen: &Frozen) -> Result<(), EngineError> {
         let keeps_deletions = self.environment.rules.flushes_keep_deletions();
-        let rows = memtable.iter().filter(|row| keeps_deletions || !row.is_tombstone()).map(Ok);
+        let rows = stored(frozen).filter(|row| keeps_deletions || !row.is_tombstone()).map(Ok);
         self.writing(|| {
             // The crate syncs each table, then its directory, then the version that names it.
-            let (tables, blobs) = self.tree.flush_to_tables(rows)?.expect("no memtable is empty");
+            let (tables, blobs) = self.tree.flush_to_tables(rows)?.expect("what is set apart has rows");
             assert!(blobs.is_none(), "PR-72: key-value separation is off");
             self.pacing.flushed(tables.iter().map(|table| table.metadata.file_size).sum());
-            self.tree.register_tables(&tables, None, None, &[memtable.id()], PRUNE_BELOW)
-        })?;
-        assert_eq!(self.tree.sealed_memtable_count(), 0, "the flushed memtable has left the tree");
-        Ok(())
+            self.tree.register_tables(&tables, None, None, &[], PRUNE_BELOW)
+        })
     }
 
     /// The same for the flush of the entry that makes a load part of the state: its files go in with it, all
     /// or none.
     pub(super) fn flush_load(
         &self,
-        Frozen(memtable): &Frozen,
+        frozen: &Frozen,
         at: Lsn,
         files: &[(Component, PathBuf)],
     ) -> Result<(), EngineError> {
@@ -294,13 +237,13 @@ impl Tree {
                 Table::recover(name, digest, sequence(at), tree.id(), cache, descriptors, false, false)
             });
             let loaded = loaded.collect::<lsm_tree::Result<Vec<_>>>()?;
-            let rows = memtable.iter().map(Ok);
-            let (mut all, blobs) = self.tree.flush_to_tables(rows)?.expect("no memtable is empty");
+            let rows = stored(frozen).map(Ok);
+            let (mut all, blobs) = self.tree.flush_to_tables(rows)?.expect("what is set apart has rows");
             assert!(blobs.is_none(), "PR-72: key-value separation is off");
             // The entry's own rows are reserved ones: their keys are below those of all users' rows, so
             // together they are one run.
             all.extend(loaded);
-            self.tree.register_tables(&all, None, None, &[memtable.id()], PRUNE_BELOW)
+            self.tree.register_tables(&all, None, None, &[], PRUNE_BELOW)
         };
         let written = linked.and_then(|()| self.writing(work));
         if let Err(EngineError::Full(_)) = &written {
@@ -314,7 +257,6 @@ impl Tree {
             reason = "this counter numbers files, it stamps nothing (PR-68)"
         )]
         tree.table_id_counter.fetch_max(last + 1);
-        assert_eq!(self.tree.sealed_memtable_count(), 0, "the flushed memtable has left the tree");
         Ok(())
     }
 
@@ -498,6 +440,17 @@ fn sequence(lsn: Lsn) -> u64 {
 /// The sequence number that sees what was written at `at` and below: the crate's reads are exclusive.
 pub(super) fn read_sequence(at: Lsn) -> u64 {
     SEQUENCE_BASE.saturating_add(at.0).min(MAX_SEQUENCE - 1) + 1
+}
+
+/// What was set apart as the crate has it.
+fn stored(frozen: &Frozen) -> impl Iterator<Item = InternalValue> {
+    frozen.versions().map(|row| match row.value {
+        Some(value) => {
+            let value = with_lsn(row.lsn, value);
+            InternalValue::from_components(row.key, value, sequence(row.lsn), ValueType::Value)
+        }
+        None => InternalValue::new_tombstone(row.key, sequence(row.lsn)),
+    })
 }
 
 /// The LSN and then the value, as it is stored.

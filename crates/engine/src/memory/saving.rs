@@ -1,10 +1,10 @@
 //! A snapshot that is written beside the engine's work: the executor hands over rows at one position in small
 //! pieces, a thread encodes, writes and syncs them.
 
-use super::rows::Rows;
 use super::snapshot::{self, Header};
 use super::store::SnapshotStore;
 use crate::files::not_written;
+use crate::rows::Rows;
 use crate::scan::FIRST_KEY;
 use bytes::Bytes;
 use std::io;

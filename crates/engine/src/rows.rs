@@ -1,5 +1,5 @@
-//! The published rows of a memory engine: an ordered map, with old versions only where a read may still need
-//! them.
+//! Published rows in memory: an ordered map, with old versions only where a read may still need them. They
+//! are all that a memory engine has, and what an LSM engine has written to no file yet.
 //!
 //! A version written at LSN 9 hides the one below it from reads at 9 and above. The hidden version is needed
 //! until the collection floor reaches 9. If the floor is there already when the version is written, which is
@@ -7,9 +7,11 @@
 //! ordered by LSN that is worked off in small portions as the floor rises, so that no single call pays for a
 //! long-lived snapshot.
 
-use super::key::CompactKey;
-use crate::overlay::key_bounds;
+mod key;
+
+use crate::overlay::{InMemory, key_bounds};
 use bytes::Bytes;
+use key::CompactKey;
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, VecDeque};
 use types::Lsn;
@@ -30,7 +32,7 @@ struct Old {
 #[derive(Debug)]
 struct Cell {
     lsn: Lsn,
-    /// None is a tombstone. One stays only while a read below it needs an older version.
+    /// None is a tombstone.
     value: Option<Bytes>,
     /// Oldest first.
     #[expect(
@@ -42,26 +44,34 @@ struct Cell {
 
 /// An ordered multi-version map.
 #[derive(Debug, Default)]
-pub(super) struct Rows {
+pub(crate) struct Rows {
     map: BTreeMap<CompactKey, Cell>,
+    /// Files below may have versions of any key, which its tombstones hide: they all stay. Without files one
+    /// stays only while a read below it needs an older version.
+    over_files: bool,
     /// Keys with a version that is no longer needed once the floor reaches the LSN.
     hidden: VecDeque<(Lsn, CompactKey)>,
     bytes: u64,
 }
 
 impl Rows {
+    /// No rows yet, above files that may have some.
+    pub(crate) fn over_files() -> Rows {
+        Rows { over_files: true, ..Rows::default() }
+    }
+
     /// Memory held.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Keys held, tombstones included.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.map.len()
     }
 
     /// Old versions and tombstones that wait for the floor to rise.
-    pub(super) fn hidden(&self) -> usize {
+    pub(crate) fn hidden(&self) -> usize {
         self.hidden.len()
     }
 
@@ -70,15 +80,15 @@ impl Rows {
     ///
     /// False if the row had this version or a newer one, which it has then replaced. That only happens to an
     /// engine whose position lags behind its data (PR-40).
-    pub(super) fn write(&mut self, key: &[u8], lsn: Lsn, value: Option<&[u8]>, read_floor: Lsn) -> bool {
+    pub(crate) fn write(&mut self, key: &[u8], lsn: Lsn, value: Option<&[u8]>, read_floor: Lsn) -> bool {
         let value = value.map(Bytes::copy_from_slice);
         let mut slot = match self.map.entry(CompactKey::new(key)) {
             Slot::Occupied(slot) => slot,
             Slot::Vacant(slot) => {
                 // Deleting what is not there changes no read.
-                if let Some(value) = value {
-                    self.bytes += key.len() as u64 + value.len() as u64 + ROW_OVERHEAD;
-                    slot.insert(Cell { lsn, value: Some(value), older: None });
+                if value.is_some() || self.over_files {
+                    self.bytes += key.len() as u64 + length(&value) + ROW_OVERHEAD;
+                    slot.insert(Cell { lsn, value, older: None });
                 }
                 return true;
             }
@@ -98,7 +108,7 @@ impl Rows {
         for old in cell.older.take().into_iter().flat_map(|older| *older) {
             self.bytes -= length(&old.value) + OLD_OVERHEAD;
         }
-        if cell.value.is_none() {
+        if cell.value.is_none() && !self.over_files {
             self.bytes -= key.len() as u64 + ROW_OVERHEAD;
             slot.remove();
         }
@@ -106,7 +116,7 @@ impl Rows {
     }
 
     /// Drops versions that no read at or above `read_floor` needs, of at most `portion` keys.
-    pub(super) fn collect(&mut self, read_floor: Lsn, portion: usize) {
+    pub(crate) fn collect(&mut self, read_floor: Lsn, portion: usize) {
         for _ in 0..portion {
             match self.hidden.front() {
                 Some((lsn, _)) if *lsn <= read_floor => {}
@@ -128,8 +138,8 @@ impl Rows {
             } else {
                 let below = older.partition_point(|old| old.lsn <= read_floor);
                 let mut keep = below.saturating_sub(1);
-                // A tombstone at the bottom says no more than its absence.
-                while older.get(keep).is_some_and(|old| old.value.is_none()) {
+                // Without files a tombstone at the bottom says no more than its absence.
+                while !self.over_files && older.get(keep).is_some_and(|old| old.value.is_none()) {
                     keep += 1;
                 }
                 keep
@@ -141,34 +151,59 @@ impl Rows {
                 cell.older = None;
             }
         }
-        if cell.value.is_none() && cell.lsn <= read_floor {
+        if cell.value.is_none() && cell.lsn <= read_floor && !self.over_files {
             self.bytes -= slot.key().as_slice().len() as u64 + ROW_OVERHEAD;
             slot.remove();
         }
     }
 
-    /// The newest version of `key` at or below `at`.
-    pub(super) fn get(&self, key: &[u8], at: Lsn) -> Option<(Lsn, &Bytes)> {
+    /// The value of `key` at `at`, and which LSN wrote it.
+    pub(crate) fn get(&self, key: &[u8], at: Lsn) -> Option<(Lsn, &Bytes)> {
+        let (lsn, value) = self.version(key, at)?;
+        value.map(|value| (lsn, value))
+    }
+
+    /// The newest version of `key` at or below `at`, which may be a deletion.
+    pub(crate) fn version(&self, key: &[u8], at: Lsn) -> Option<(Lsn, Option<&Bytes>)> {
         self.map.get(key)?.at(at)
     }
 
     /// The rows at `at` with `from <= key < to` (`to` empty: no end).
-    pub(super) fn range<'a>(
+    pub(crate) fn range<'a>(
         &'a self,
         from: &[u8],
         to: &[u8],
         at: Lsn,
     ) -> impl Iterator<Item = (&'a [u8], Lsn, &'a Bytes)> + use<'a> {
-        let bounds = key_bounds(from, to);
-        self.map.range::<[u8], _>(bounds).filter_map(move |(key, cell)| {
+        self.versions_at(from, to, at).filter_map(|row| Some((row.key, row.lsn, row.value?)))
+    }
+
+    /// The same with deletions.
+    pub(crate) fn versions_at<'a>(
+        &'a self,
+        from: &[u8],
+        to: &[u8],
+        at: Lsn,
+    ) -> impl Iterator<Item = InMemory<'a>> + use<'a> {
+        self.map.range::<[u8], _>(key_bounds(from, to)).filter_map(move |(key, cell)| {
             let (lsn, value) = cell.at(at)?;
-            Some((key.as_slice(), lsn, value))
+            Some(InMemory { key: key.as_slice(), lsn, value })
+        })
+    }
+
+    /// Every version of every key that is held, in the order of keys, of each the newest first.
+    pub(crate) fn versions(&self) -> impl Iterator<Item = InMemory<'_>> {
+        self.map.iter().flat_map(|(key, cell)| {
+            let older = cell.older.iter().flat_map(|older| older.iter().rev());
+            let older = older.map(|old| (old.lsn, old.value.as_ref()));
+            let versions = [(cell.lsn, cell.value.as_ref())].into_iter().chain(older);
+            versions.map(|(lsn, value)| InMemory { key: key.as_slice(), lsn, value })
         })
     }
 
     /// Keys with `from <= key < to` (`to` empty: no end) that are deleted, where that is still remembered,
     /// and by which LSN.
-    pub(super) fn deleted<'a>(
+    pub(crate) fn deleted<'a>(
         &'a self,
         from: &[u8],
         to: &[u8],
@@ -179,15 +214,15 @@ impl Rows {
 }
 
 impl Cell {
-    /// The value at `at`, if the key had one.
-    fn at(&self, at: Lsn) -> Option<(Lsn, &Bytes)> {
+    /// The newest version at or below `at`.
+    fn at(&self, at: Lsn) -> Option<(Lsn, Option<&Bytes>)> {
         if self.lsn <= at {
-            return self.value.as_ref().map(|value| (self.lsn, value));
+            return Some((self.lsn, self.value.as_ref()));
         }
         let older = self.older.as_ref()?;
         let below = older.partition_point(|old| old.lsn <= at);
         let old = &older[below.checked_sub(1)?];
-        old.value.as_ref().map(|value| (old.lsn, value))
+        Some((old.lsn, old.value.as_ref()))
     }
 }
 
@@ -263,5 +298,24 @@ mod tests {
         rows.write(K, Lsn(5), Some(b"v"), Lsn(5));
         assert!(!rows.write(K, Lsn(4), Some(b"w"), Lsn(4)));
         assert_eq!(rows.get(K, Lsn(9)).unwrap().0, Lsn(4));
+    }
+
+    #[test]
+    fn above_files_every_deletion_stays_and_hidden_versions_go() {
+        let mut rows = Rows::over_files();
+        assert!(rows.write(K, Lsn(1), None, Lsn(1)), "the files may have it");
+        assert_eq!(rows.version(K, Lsn(9)), Some((Lsn(1), None)));
+        assert_eq!(rows.version(K, Lsn(0)), None, "what the files have is not known here");
+        rows.write(K, Lsn(2), Some(b"v"), Lsn(1));
+        rows.write(K, Lsn(3), None, Lsn(1));
+        let versions = |rows: &Rows| rows.versions().map(|row| row.lsn.0).collect::<Vec<_>>();
+        assert_eq!(versions(&rows), [3, 2, 1]);
+        rows.collect(Lsn(2), 100);
+        assert_eq!(
+            (versions(&rows), rows.version(K, Lsn(2))),
+            (vec![3, 2], Some((Lsn(2), Some(&b"v"[..].into()))))
+        );
+        rows.collect(Lsn(3), 100);
+        assert_eq!((versions(&rows), rows.len(), rows.bytes()), (vec![3], 1, 2 + ROW_OVERHEAD));
     }
 }
