@@ -274,3 +274,32 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{Finding, Lsn, Position, Term};
+
+    #[test]
+    fn pr283_a_loss_ends_a_session_and_without_the_rule_its_numbers_are_given_again() {
+        let mutant = Rules::without(Finding::Pr283).expect("this build has mutants");
+        for (rules, goes_on) in [(Rules::ALL, false), (mutant, true)] {
+            let mut session = Session::default();
+            session.open(SessionId(Position::new(Term(1), Lsn(1))));
+            for ticket in 1..=3 {
+                let seq = session.assign(Ticket(ticket));
+                session.sent();
+                session.acknowledge(seq);
+            }
+            let lost = SessionRecovery::Lost {
+                from_seq: 3,
+                to_seq: 3,
+                acknowledged: vec![Ticket(3)],
+                unanswered: Vec::new(),
+            };
+            assert_eq!(session.expected(3, rules), lost);
+            let next = matches!(session.phase, Phase::Open(_)).then(|| session.next_seq());
+            assert_eq!(next, goes_on.then_some(3));
+        }
+    }
+}

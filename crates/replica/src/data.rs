@@ -213,9 +213,7 @@ impl Data {
             Some(mark) => Entry::encode_call(header, mark, &effects.encode()),
             None => Entry::encode(header, &effects.encode()),
         };
-        let session = session::mutations_of(self.engine.as_ref(), &entry, &effects)?;
-        let mut mutations = effects.mutations;
-        mutations.extend(session);
+        let mutations = session::mutations_of(self.engine.as_ref(), &entry, effects)?;
         self.append_known(entry, &mutations, out);
         Ok(at)
     }

@@ -75,8 +75,8 @@ impl Session {
         }
     }
 
-    /// Notes an applied request. Gives what is forgotten by it.
-    pub fn apply(&mut self, kept: Kept, confirmed: u64, wall_ms: u64) -> Vec<Kept> {
+    /// Notes an applied request. What is forgotten by it is given to `forgets`, the oldest first.
+    pub fn apply(&mut self, kept: Kept, confirmed: u64, wall_ms: u64, mut forgets: impl FnMut(&Kept)) {
         assert!(
             self.kept.last().is_none_or(|last| last.at < kept.at),
             "R11: an outcome is older than one before it: {} of {:?}",
@@ -85,14 +85,17 @@ impl Session {
         );
         self.last = self.last.max(kept.seq);
         self.touched_ms = self.touched_ms.max(wall_ms);
-        let (mut gone, left) =
-            std::mem::take(&mut self.kept).into_iter().partition(|old| old.seq <= confirmed);
-        self.kept = left;
+        self.kept.retain(|old| {
+            let goes = old.seq <= confirmed;
+            if goes {
+                forgets(old);
+            }
+            !goes
+        });
         self.kept.push(kept);
         if self.kept.len() > MAX_OUTCOMES {
-            gone.push(self.kept.remove(0));
+            forgets(&self.kept.remove(0));
         }
-        gone
     }
 
     /// How many bytes of results are kept of requests above this number.
@@ -129,7 +132,8 @@ impl Session {
         if bytes.len() != count * 37 {
             return Err(format!("a session row names {count} outcomes in {} bytes", bytes.len()));
         }
-        let mut kept = Vec::with_capacity(count);
+        // Who reads it usually adds one.
+        let mut kept = Vec::with_capacity(count + 1);
         for _ in 0..count {
             kept.push(Kept {
                 seq: bytes.get_u64_le(),
@@ -146,11 +150,14 @@ impl Session {
 
 /// The stored key of a session.
 pub fn session_key(id: SessionId) -> Bytes {
-    let mut key = BytesMut::with_capacity(17);
-    key.put_u8(space::SESSION);
-    key.put_u64(id.0.term.0);
-    key.put_u64(id.0.lsn.0);
-    key.freeze()
+    Bytes::copy_from_slice(&key_bytes(id))
+}
+
+fn key_bytes(id: SessionId) -> [u8; 17] {
+    let mut key = [space::SESSION; 17];
+    key[1..9].copy_from_slice(&id.0.term.0.to_be_bytes());
+    key[9..].copy_from_slice(&id.0.lsn.0.to_be_bytes());
+    key
 }
 
 /// The session of a stored key, if it is one.
@@ -172,7 +179,7 @@ pub fn row_key(key: &[u8]) -> Bytes {
 
 /// A session as executed so far.
 pub(crate) fn read(engine: &dyn Engine, id: SessionId) -> Result<Option<Session>, EngineError> {
-    let row = engine.get(&session_key(id), ReadAt::Applied)?;
+    let row = engine.get(&key_bytes(id), ReadAt::Applied)?;
     row.map(|(_, value)| Session::decode(&value).map_err(EngineError::Corrupt)).transpose()
 }
 
@@ -184,17 +191,17 @@ pub(crate) fn fill(header: &mut Header, request: &Request) {
     header.schema = request.schema;
 }
 
-/// The row of an entry's session after it; and the results go that the client has confirmed (PR-192).
+/// What an entry changes with these effects: beside what they name the row of its session, and the results go
+/// that the client has confirmed (PR-192).
 pub(crate) fn mutations_of(
     engine: &dyn Engine,
     entry: &Entry,
-    effects: &Effects,
+    effects: Effects,
 ) -> Result<Vec<Mutation>, EngineError> {
     let header = entry.header();
     if !header.session.is_some() {
-        return Ok(Vec::new());
+        return Ok(effects.mutations);
     }
-    let key = session_key(header.session);
     let mut session = read(engine, header.session)?.unwrap_or_default();
     let outcome = Outcome::from_number(effects.outcome).ok_or_else(|| {
         let (at, number) = (entry.at(), effects.outcome);
@@ -207,9 +214,11 @@ pub(crate) fn mutations_of(
         affected: effects.affected,
         at: entry.at(),
     };
-    let gone = session.apply(kept, effects.confirmed, header.wall_ms);
-    let mut mutations = without_results(header.session, &gone);
-    mutations.push(Mutation { key, value: Some(session.encode()) });
+    let mut mutations = effects.mutations;
+    session.apply(kept, effects.confirmed, header.wall_ms, |gone| {
+        mutations.extend(without_result(header.session, gone));
+    });
+    mutations.push(Mutation { key: session_key(header.session), value: Some(session.encode()) });
     Ok(mutations)
 }
 
@@ -227,10 +236,9 @@ pub(crate) fn result_of(
     Effects { request_hash, confirmed, outcome: Outcome::Returned as u8, affected, mutations }
 }
 
-/// Removes what calls gave of which nobody asks any more.
-fn without_results(session: SessionId, gone: &[Kept]) -> Vec<Mutation> {
-    let results = gone.iter().filter(|kept| kept.outcome.has_result());
-    results.map(|kept| Mutation { key: result_key(session, kept.seq), value: None }).collect()
+/// Removes what a call gave of which nobody asks any more.
+fn without_result(session: SessionId, gone: &Kept) -> Option<Mutation> {
+    gone.outcome.has_result().then(|| Mutation { key: result_key(session, gone.seq), value: None })
 }
 
 /// A request that is not to be done: what is said of it, and the entry that did it before.
@@ -318,7 +326,7 @@ pub(crate) fn expire(engine: &dyn Engine, sessions: Vec<SessionId>) -> Result<Ve
     let mut mutations = Vec::with_capacity(sessions.len());
     for id in sessions {
         let kept = read(engine, id)?.map(|session| session.kept).unwrap_or_default();
-        mutations.extend(without_results(id, &kept));
+        mutations.extend(kept.iter().filter_map(|kept| without_result(id, kept)));
         mutations.push(Mutation { key: session_key(id), value: None });
     }
     Ok(mutations)
@@ -337,14 +345,15 @@ mod tests {
     fn pr47_a_gap_is_named_and_another_request_under_an_old_number_is_wrong() {
         let mut session = Session::default();
         for seq in 1..=5 {
-            assert!(session.apply(kept(seq, seq * 100), 0, 7).is_empty());
+            session.apply(kept(seq, seq * 100), 0, 7, |gone| panic!("{gone:?}"));
         }
         assert_eq!(session.standing(6, 1, true), Standing::Next);
         assert_eq!(session.standing(7, 1, true), Standing::Gap(6));
         assert_eq!(session.standing(5, 500, true), Standing::Repeated(kept(5, 500)));
         assert_eq!(session.standing(5, 501, true), Standing::Wrong);
-        let gone = session.apply(kept(6, 600), 4, 8);
-        assert_eq!(gone.iter().map(|kept| kept.seq).collect::<Vec<_>>(), [1, 2, 3, 4]);
+        let mut gone = Vec::new();
+        session.apply(kept(6, 600), 4, 8, |kept| gone.push(kept.seq));
+        assert_eq!(gone, [1, 2, 3, 4]);
         assert_eq!(session.standing(4, 400, true), Standing::Wrong, "it was confirmed and forgotten");
         assert_eq!(session.kept.len(), 2);
     }
@@ -353,8 +362,8 @@ mod tests {
     #[should_panic(expected = "older than one before it")]
     fn r11_outcomes_are_kept_in_the_order_of_the_log() {
         let mut session = Session::default();
-        session.apply(kept(2, 1), 0, 7);
-        session.apply(kept(1, 1), 0, 7);
+        session.apply(kept(2, 1), 0, 7, |_| {});
+        session.apply(kept(1, 1), 0, 7, |_| {});
     }
 
     #[test]
@@ -369,7 +378,7 @@ mod tests {
         };
         assert!(matches!(seen(&engine, &asked, 500), Some((Status::Unknown(_), None))));
         let mut session = Session { last: 4, ..Session::default() };
-        session.apply(kept(5, 500), 0, 7);
+        session.apply(kept(5, 500), 0, 7, |_| {});
         let mutation = Mutation { key: session_key(id), value: Some(session.encode()) };
         engine.execute(at(15), &[mutation]);
         assert_eq!(seen(&engine, &asked, 500), Some((Status::Ok, Some(at(15)))));
@@ -385,7 +394,7 @@ mod tests {
     #[test]
     fn a_session_reads_back_and_cuts_are_noticed() {
         let mut session = Session::default();
-        session.apply(kept(1, 2), 0, 3);
+        session.apply(kept(1, 2), 0, 3, |_| {});
         let bytes = session.encode();
         assert_eq!(Session::decode(&bytes), Ok(session));
         for length in 0..bytes.len() {

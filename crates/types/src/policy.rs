@@ -25,6 +25,7 @@
 use crate::engine::EngineKind;
 use crate::position::{Lsn, Watermarks};
 use serde::{Deserialize, Serialize};
+use std::borrow::Borrow;
 use std::fmt;
 
 /// The most copies a partition may have.
@@ -301,11 +302,9 @@ impl Policy {
 
     /// The highest LSN that may commit with these watermarks, the primary's first (R4). Every member of the
     /// set is given; those without a demand do not hold it back. An empty set commits nothing.
-    pub fn commit(&self, marks: &[Watermarks]) -> Lsn {
-        if marks.is_empty() {
-            return Lsn::ZERO;
-        }
-        marks.iter().enumerate().map(|(rank, marks)| self.need(rank).met(marks)).min().unwrap_or(Lsn::ZERO)
+    pub fn commit<M: Borrow<Watermarks>>(&self, marks: impl IntoIterator<Item = M>) -> Lsn {
+        let ranked = marks.into_iter().enumerate();
+        ranked.map(|(rank, marks)| self.need(rank).met(marks.borrow())).min().unwrap_or(Lsn::ZERO)
     }
 
     /// How far commits may go for the sake of a member with these watermarks that is about to join, behind

@@ -72,7 +72,8 @@ impl Effects {
         if count > MAX_MUTATIONS {
             return Err(format!("{count} mutations are over the limit of {MAX_MUTATIONS}"));
         }
-        let mut mutations = Vec::with_capacity(count.min(payload.len() / 8));
+        // A replica adds the row of the session.
+        let mut mutations = Vec::with_capacity(count.min(payload.len() / 8) + 1);
         for _ in 0..count {
             let key = take(&mut payload, MAX_KEY_BYTES)?.ok_or("a key is missing")?;
             if key.is_empty() {

@@ -3,7 +3,7 @@
 use types::Finding;
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::of_mutant`].
-pub const FOUND: [(Finding, u64); 96] = [
+pub const FOUND: [(Finding, u64); 95] = [
     (Finding::F01, 1),
     (Finding::F02, 5),
     (Finding::F03, 0),
@@ -81,7 +81,6 @@ pub const FOUND: [(Finding, u64); 96] = [
     (Finding::Pr257, 0),
     (Finding::Pr280, 8_031_951),
     (Finding::Pr282, 9_022_409),
-    (Finding::Pr283, 9_027_459),
     (Finding::Pr290, 0),
     (Finding::Pr300, 1),
     (Finding::Pr301, 0),
@@ -95,15 +94,17 @@ pub const FOUND: [(Finding, u64); 96] = [
     (Finding::Le04, 0),
     (Finding::Le05, 1),
     (Finding::Le07, 0),
-    (Finding::Le08, 3),
+    (Finding::Le08, 5),
     (Finding::Le09, 0),
-    (Finding::Le11, 3),
+    (Finding::Le11, 8),
     (Finding::Le12, 41),
     (Finding::Le13, 10),
 ];
 
 /// Findings that the worlds do not show. `tools/crash` shows a copy by rows over an old tree, which hardly
 /// any world has, and files that nobody synced, of which a world keeps all or nothing. A full log that is
-/// kept for who is away, and a lead that was handed to a disk that hangs just then, came up once in 20,000
-/// worlds, which have changed since: tests of `replica` and `controller` take these rules out.
-pub const ELSEWHERE: [Finding; 4] = [Finding::Pr281, Finding::Pr284, Finding::Le06, Finding::Le10];
+/// kept for who is away, a session that goes on after a loss, and a lead that was handed to a disk that hangs
+/// just then, came up once in 20,000 worlds, which have changed since: tests of `replica`, `client` and
+/// `controller` take these rules out.
+pub const ELSEWHERE: [Finding; 5] =
+    [Finding::Pr281, Finding::Pr283, Finding::Pr284, Finding::Le06, Finding::Le10];

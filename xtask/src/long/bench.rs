@@ -29,6 +29,14 @@ pub(super) fn postgres(root: &Path) -> Result<Measured, String> {
     measure(root, &["bench", "compare", "--peer", "postgres", "--json"])
 }
 
+/// The same with one client and with 64.
+pub(super) fn clients(root: &Path) -> Result<Measured, String> {
+    let with = |clients: u32| {
+        format!("bench compare --peer postgres --only durable-vs-postgres-on --clients {clients} --json")
+    };
+    several(root, &[&with(1), &with(64)])
+}
+
 pub(super) fn sql(root: &Path) -> Result<Measured, String> {
     measure(root, &["bench", "sql", "--json"])
 }
@@ -137,5 +145,20 @@ fn remark(name: &str, line: &Value) -> String {
     let side = |side: &str| line[side]["label"].as_str().unwrap_or("").to_string();
     let beside = if line["base"].is_null() { String::new() } else { format!(" / {}", side("base")) };
     let reason = line["reason"].as_str().map_or(String::new(), |reason| format!(". Missed: {reason}"));
-    format!("- `{name}`: {}{beside}{reason}", side("ours"))
+    format!("- `{name}`: {}{beside}{}{reason}", side("ours"), costs(&line["ours"]))
+}
+
+/// What an operation costs on our side, as far as the system tells.
+fn costs(side: &Value) -> String {
+    let of = |name: &str| figure(side, &format!("/cost_per_op/{name}"));
+    let cost = || {
+        let (user, kernel) = (of("servers_user_us")?, of("servers_kernel_us")?);
+        let generator = of("generator_user_us")? + of("generator_kernel_us")?;
+        let (wakeups, packets) = (of("wakeups")?, of("packets")?);
+        Some(format!(
+            ". An operation costs the nodes {user:.0} us of user and {kernel:.0} us of kernel time and the \
+             generator {generator:.0} us; {wakeups:.1} wake-ups, {packets:.1} packets"
+        ))
+    };
+    cost().unwrap_or_default()
 }

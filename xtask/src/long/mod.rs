@@ -18,7 +18,7 @@ use std::process::{Command, Stdio};
 /// missed.
 type Part = (&'static str, &'static str, fn(&Path) -> Result<Measured, String>);
 
-const PARTS: [Part; 18] = [
+const PARTS: [Part; 19] = [
     ("sim", "Simulator", sim::seeds),
     ("plants", "Planted bugs", sim::plants),
     ("crash", "Power losses and failing calls", crash::all),
@@ -31,6 +31,7 @@ const PARTS: [Part; 18] = [
     ("sweep", "The H-Store document's figures", bench::sweep),
     ("redis", "Beside Redis", bench::redis),
     ("postgres", "Beside PostgreSQL", bench::postgres),
+    ("clients", "Beside PostgreSQL, with one client and with 64", bench::clients),
     ("sql", "SQL beside PostgreSQL", bench::sql),
     ("tpcc", "TPC-C beside PostgreSQL", bench::tpcc),
     ("databases", "Databases, and pgbench beside PostgreSQL", bench::databases),

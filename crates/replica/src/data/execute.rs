@@ -56,17 +56,11 @@ fn mutations(engine: &dyn Engine, rules: Rules, entry: &Entry) -> Result<Vec<Mut
             if let Some(fault) = effects.mutations.iter().find_map(mutation_fault) {
                 return Err(Unfit::Entry(format!("PR-72: the entry at {}: {fault}", entry.at())));
             }
-            let session = session::mutations_of(engine, entry, &effects)?;
-            let mut mutations = effects.mutations;
-            mutations.extend(session);
-            Ok(mutations)
+            Ok(session::mutations_of(engine, entry, effects)?)
         }
         Kind::Bulk => {
             let effects = staged_load(engine, rules, entry)?.effects;
-            let session = session::mutations_of(engine, entry, &effects)?;
-            let mut mutations = effects.mutations;
-            mutations.extend(session);
-            Ok(mutations)
+            Ok(session::mutations_of(engine, entry, effects)?)
         }
         Kind::SessionOpen => {
             let session = Session { touched_ms: entry.header().wall_ms, ..Session::default() };

@@ -3,28 +3,31 @@
 use crate::context::Ctx;
 use crate::primary::{Primary, View};
 use std::collections::BTreeSet;
+use std::ops::Bound::{Excluded, Unbounded};
 use types::{Lsn, Member, Micros, Policy, Watermarks};
 
 impl Primary {
     /// The sets, each with its policy, that commits must satisfy now (N3, PR-16).
-    fn demands<'a>(&'a self, view: &View<'a>) -> Vec<(&'a [Member], &'a Policy)> {
+    fn demands<'a>(&'a self, view: &View<'a>) -> impl Iterator<Item = (&'a [Member], &'a Policy)> + use<'a> {
         let every = view.rules.every_possible_set_counts();
-        let records = [view.record].into_iter().chain(self.membership.possible().filter(|_| every));
-        let policies = |record: &'a types::PartitionRecord| {
+        let records = [view.record].into_iter().chain(self.membership.possible().filter(move |_| every));
+        records.flat_map(|record| {
             let policies = [&record.policy].into_iter().chain(&record.next_policy);
             policies.map(|policy| (&record.in_sync[..], policy))
-        };
-        records.flat_map(policies).collect()
+        })
     }
 
     /// Every other member that must have promised before this replica serves reads (PR-04, PR-06).
     pub fn lease_members(&self, view: &View) -> BTreeSet<Member> {
-        let mut members = match view.rules.promises_are_waited_for() {
-            true => self.membership.counted(view.record),
-            false => view.record.in_sync.iter().copied().collect(),
-        };
-        members.remove(&view.me);
-        members
+        self.promising(view).collect()
+    }
+
+    /// The same, some of them more than once.
+    fn promising<'a>(&'a self, view: &View<'a>) -> impl Iterator<Item = Member> + use<'a> {
+        let (me, all) = (view.me, view.rules.promises_are_waited_for());
+        let current = view.record.in_sync.iter().copied().filter(move |_| !all);
+        let counted = self.membership.counted(view.record).filter(move |_| all);
+        current.chain(counted).filter(move |member| *member != me)
     }
 
     /// Until when this primary's lease runs; `None`: nobody else could be promoted, so no end (PR-08).
@@ -32,8 +35,13 @@ impl Primary {
         if !view.rules.leases_bound_replies() {
             return None;
         }
-        let held_until = |member: &Member| ctx.leases.held_until(view.id, self.term, *member);
-        self.lease_members(view).iter().map(held_until).min()
+        self.promising(view).map(|member| ctx.leases.held_until(view.id, self.term, member)).min()
+    }
+
+    /// The first member above one, in their order.
+    pub fn member_above(&self, member: Option<Member>) -> Option<Member> {
+        let from = member.map_or(Unbounded, Excluded);
+        self.members.range((from, Unbounded)).next().map(|(member, _)| *member)
     }
 
     /// How far this member has got, as is known here.
@@ -51,7 +59,7 @@ impl Primary {
 
     /// A set that counts now has fewer members than its policy allows (PR-21).
     fn is_short(&self, view: &View) -> bool {
-        self.demands(view).iter().any(|(set, policy)| !policy.allows(set.len()))
+        self.demands(view).any(|(set, policy)| !policy.allows(set.len()))
     }
 
     /// Where `committed` may go now (design section 2).
@@ -64,9 +72,8 @@ impl Primary {
             }
             let counted =
                 |member: &&Member| view.rules.silent_members_count() || !self.is_silent(view, ctx, **member);
-            let marks: Vec<Watermarks> =
-                set.iter().filter(counted).map(|member| self.marks_of(view, member)).collect();
-            point = point.min(policy.commit(&marks));
+            let marks = set.iter().filter(counted).map(|member| self.marks_of(view, member));
+            point = point.min(policy.commit(marks));
         }
         if let (Some(member), true) = (self.membership.joining(), view.rules.joiners_have_what_is_committed())
         {
@@ -87,7 +94,7 @@ impl Primary {
         // It never falls, so it waits for who joins: else that one would never reach it under load.
         let members = self.membership.counted(view.record);
         let met = |member: &Member| self.met(view, member);
-        let secured = members.iter().map(met).min().unwrap_or(Lsn::ZERO);
+        let secured = members.map(|member| met(&member)).min().unwrap_or(Lsn::ZERO);
         let behind = |member: &Member| match self.members.get(member) {
             Some(progress) if progress.is_given_state() => progress.needs,
             _ => met(member),

@@ -48,10 +48,11 @@ impl Replica {
     pub(crate) fn ship(&mut self, ctx: &mut Ctx) {
         let Role::Leader(leader) = &self.role else { return };
         let begun = leader.promotion.marker().is_some();
-        let members: Vec<Member> = leader.members.keys().copied().collect();
-        let mut cached = None;
-        for member in members {
+        let (mut cached, mut next) = (None, leader.member_above(None));
+        while let Some(member) = next {
             self.send(ctx, member, |sender| sender.go_on(begun, &mut cached));
+            let Role::Leader(leader) = &self.role else { return };
+            next = leader.member_above(Some(member));
         }
     }
 
