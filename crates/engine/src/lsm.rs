@@ -291,6 +291,8 @@ impl LsmEngine {
                 }
             }
             Err(EngineError::Full(_)) => self.kept = Some(kept),
+            // What the entry of a load changes is tentative until the load is installed.
+            Err(_) if kept.load.is_some() => self.written.flushed(),
             Err(_) => self.written.not_flushed(&self.tree),
         }
         outcome

@@ -57,7 +57,7 @@ impl LsmEngine {
 
     /// Bounds the memory and the number of files of an installation.
     pub(super) fn flush_install(&mut self) -> Result<(), EngineError> {
-        if self.written.bytes() < INSTALL_FLUSH_BYTES {
+        if self.written.bytes_to_freeze() < INSTALL_FLUSH_BYTES {
             return Ok(());
         }
         if self.merger.is_busy() && self.written.bytes() < INSTALL_WAIT_BYTES {

@@ -124,9 +124,10 @@ impl LsmEngine {
             named => named?,
         }
         self.environment.made_durable();
-        // From here on this tree is given up. What was published since the sealing began:
+        // From here on this tree is given up. What was published since the sealing began, some of which a
+        // flush may have found no room for:
         let takes = self.environment.rules.exchanges_take_what_came_since();
-        if let Some(since) = self.written.seal_more().filter(|_| takes) {
+        if let Some(since) = self.written.seal_all(&self.tree).filter(|_| takes) {
             written.take_above(&tree, &since, at.lsn);
         }
         (self.tree, self.written, self.number, self.kept) = (tree, written, number, None);

@@ -86,8 +86,13 @@ impl Written {
         self.frozen.clone()
     }
 
-    /// Takes what came since the last [`Written::freeze`] out; only where this is given up.
-    pub(super) fn seal_more(&mut self) -> Option<Frozen> {
+    /// Takes out all that is here, set apart or not; only where this is given up.
+    pub(super) fn seal_all(&mut self, tree: &Tree) -> Option<Frozen> {
+        self.not_flushed(tree);
+        self.seal_more()
+    }
+
+    fn seal_more(&mut self) -> Option<Frozen> {
         let rows = std::mem::replace(&mut self.rows, Rows::over_files());
         (rows.len() > 0).then(|| Frozen(Arc::new(rows)))
     }
@@ -97,7 +102,7 @@ impl Written {
         self.frozen = None;
     }
 
-    /// The flush failed for good: what was set apart is with the rest again.
+    /// It will be in none: what was set apart is with the rest again.
     pub(super) fn not_flushed(&mut self, tree: &Tree) {
         let Some(frozen) = self.frozen.take() else { return };
         let since = self.seal_more();
@@ -118,6 +123,11 @@ impl Written {
     /// Memory held, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.rows.bytes() + self.frozen.as_ref().map_or(0, Frozen::bytes)
+    }
+
+    /// The same of what is not set apart.
+    pub(super) fn bytes_to_freeze(&self) -> u64 {
+        self.rows.bytes()
     }
 
     /// The newest version of `key` at or below `at`, which may be a deletion.
