@@ -72,9 +72,11 @@ impl Drop for Stops<'_> {
 }
 
 /// Writes rows again for as long as it is not known what became of them.
+///
+/// The rows are so long that each partition is written to disk meanwhile, however many share an entry.
 fn put_until_told(client: &mut Client, table: &Table, from: i64, to: i64) {
     loop {
-        let calls = (from..to).map(|id| table.put(&row(id, "y")).expect("encodes")).collect();
+        let calls = (from..to).map(|id| table.put(&row(id, &"y".repeat(100))).expect("encodes")).collect();
         match client.all(calls) {
             Ok(_) => return,
             Err(ClientError::OutcomeUnknown(_)) => {}
