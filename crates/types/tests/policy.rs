@@ -57,14 +57,14 @@ fn the_truth_table_of_every_policy() {
             .expect("text");
         for (primary, p) in &STATES[1..] {
             if policy.factor == 1 {
-                let ack = policy.commit(&[marks(*p)]) >= Lsn(1);
+                let ack = policy.commit([marks(*p)]) >= Lsn(1);
                 writeln!(text, "{primary:<8}{:<8}{:<8}{:<14}-", "", "", if ack { "yes" } else { "no" })
                     .expect("text");
                 continue;
             }
             for (i, (one, a)) in STATES.iter().enumerate() {
                 for (two, b) in &STATES[i..] {
-                    let ack = policy.commit(&[marks(*p), marks(*a), marks(*b)]) >= Lsn(1);
+                    let ack = policy.commit([marks(*p), marks(*a), marks(*b)]) >= Lsn(1);
                     let left = after_crash(&policy, ack, &[*a, *b]);
                     let ack = if ack { "yes" } else { "no" };
                     writeln!(text, "{primary:<8}{one:<8}{two:<8}{ack:<14}{left}").expect("text");
@@ -187,7 +187,7 @@ fn the_ladders_ascend() {
             let every: Vec<Watermarks> = STATES.iter().map(|(_, state)| marks(*state)).collect();
             for (a, b, c) in every.iter().flat_map(|a| every.iter().map(move |b| (a, b, b))) {
                 let set = [*a, *b, *c];
-                assert!(low.commit(&set) >= high.commit(&set), "{pair:?} with {set:?}");
+                assert!(low.commit(set) >= high.commit(set), "{pair:?} with {set:?}");
             }
         }
     }
