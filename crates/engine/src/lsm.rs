@@ -18,6 +18,7 @@ mod digest;
 mod environment;
 mod incoming;
 mod loads;
+mod memtable;
 mod merge_pacing;
 mod merger;
 mod pins;
@@ -27,7 +28,6 @@ mod refill;
 mod ship;
 mod staged;
 mod tree;
-mod written;
 
 pub use background::{Background, FileCall, Job, Running, Threads};
 pub use environment::{Environment, SharedFiles};
@@ -41,6 +41,7 @@ use crate::scan::{self, FIRST_KEY, resolve};
 use bytes::Bytes;
 use incoming::{Incoming, Sealing};
 use loads::PendingLoad;
+use memtable::{Frozen, Memtable};
 use merger::{Flush, Kept, Merger};
 use pins::Pins;
 use pointer::{Pointer, has_tables, remove_others, tree_dir};
@@ -52,7 +53,6 @@ use std::path::{Path, PathBuf};
 use tree::Tree;
 use types::engine::{BackgroundCheckpoints, Checkpoint, ReadAt, Row, ShipsFiles, StagesLoads, Wake};
 use types::{Engine, EngineError, Lsn, Mutation, Position};
-use written::{Frozen, Written};
 
 /// Giving back the memory of so many bytes of rows takes longer than starting a thread for it.
 const MUCH_TO_FREE: u64 = 1 << 20;
@@ -71,7 +71,7 @@ pub struct LsmEngine {
     merger: Merger,
     tree: Tree,
     /// Published rows that are in no file yet.
-    written: Written,
+    memtable: Memtable,
     /// Tentative entries, and the published and applied position.
     overlay: Overlay,
     /// Rows that were read before they are asked for.
@@ -142,7 +142,7 @@ impl LsmEngine {
             kept: None,
             merger: Merger::new(environment.background.clone()),
             tree,
-            written: Written::default(),
+            memtable: Memtable::default(),
             overlay: Overlay::new(persisted),
             ahead: ReadAhead::default(),
             // Merges may have collected what only reads below needed.
@@ -242,7 +242,7 @@ impl LsmEngine {
     /// The version of `key` at `at` in what is published.
     fn published_row(&self, key: &[u8], at: Lsn) -> Result<Option<(Lsn, Bytes)>, EngineError> {
         let at = self.seen_at(at);
-        match self.written.version(key, at) {
+        match self.memtable.version(key, at) {
             Some((lsn, value)) => Ok(value.map(|value| (lsn, value.clone()))),
             None => self.tree.get(key, at),
         }
@@ -266,8 +266,8 @@ impl LsmEngine {
 
     /// Sets what is in memory apart, with the position `at` that it is the state of.
     fn set_apart(&mut self, at: Position) -> Kept {
-        self.written.write_position(&self.tree, at);
-        let frozen = self.written.freeze().expect("the position was just written");
+        self.memtable.write_position(&self.tree, at);
+        let frozen = self.memtable.freeze().expect("the position was just written");
         Kept { frozen, at, load: None }
     }
 
@@ -284,7 +284,7 @@ impl LsmEngine {
             Ok(()) => {
                 let own = self.environment.rules.persisted_is_what_was_flushed();
                 self.persisted = if own { kept.at } else { self.overlay.published() };
-                self.written.flushed();
+                self.memtable.flushed();
                 self.free(kept.frozen);
                 if kept.load.is_some() {
                     return self.load_installed(kept.at);
@@ -292,8 +292,8 @@ impl LsmEngine {
             }
             Err(EngineError::Full(_)) => self.kept = Some(kept),
             // What the entry of a load changes is tentative until the load is installed.
-            Err(_) if kept.load.is_some() => self.written.flushed(),
-            Err(_) => self.written.not_flushed(&self.tree),
+            Err(_) if kept.load.is_some() => self.memtable.flushed(),
+            Err(_) => self.memtable.not_flushed(&self.tree),
         }
         outcome
     }
@@ -347,18 +347,18 @@ impl Engine for LsmEngine {
 
     fn publish(&mut self, upto: Lsn) -> Result<(), EngineError> {
         let upto = self.publishable(upto);
-        let (tree, written, ahead) = (&self.tree, &mut self.written, &mut self.ahead);
+        let (tree, memtable, ahead) = (&self.tree, &mut self.memtable, &mut self.ahead);
         let (begun, before) = (self.environment.now(), self.overlay.published().lsn);
         let forgets = self.environment.rules.what_is_written_is_not_read_ahead();
         let (read_floor, mut rows) = (self.read_floor, 0);
         self.overlay.drain(upto, |key, lsn, value| {
-            written.write(tree, key, (lsn, read_floor), value.map(|value| &value[..]));
+            memtable.write(tree, key, (lsn, read_floor), value.map(|value| &value[..]));
             rows += 1;
             if forgets {
                 ahead.written(key);
             }
         });
-        self.written.collect(read_floor, rows);
+        self.memtable.collect(read_floor, rows);
         self.replay_rate.published(begun, self.overlay.published().lsn.0 - before.0);
         Ok(())
     }
@@ -422,13 +422,14 @@ impl Engine for LsmEngine {
         let at = resolve(at, self.read_floor)?;
         let from = from.max(FIRST_KEY);
         let published = self.seen_at(at);
-        let memory = scan::layered(self.overlay.range(from, to, at), self.written.range(from, to, published));
+        let memory =
+            scan::layered(self.overlay.range(from, to, at), self.memtable.range(from, to, published));
         scan::merge(memory, self.tree.range(from, to, published), limit, max_bytes)
     }
 
     fn deletions(&self, from: &[u8], to: &[u8], above: Lsn) -> Result<Vec<(Bytes, Lsn)>, EngineError> {
         self.readable()?;
-        self.tree.deletions(from.max(FIRST_KEY), to, above, &self.written)
+        self.tree.deletions(from.max(FIRST_KEY), to, above, &self.memtable)
     }
 
     fn raise_read_floor(&mut self, read_floor: Lsn) {
@@ -440,7 +441,7 @@ impl Engine for LsmEngine {
     }
 
     fn memory_bytes(&self) -> u64 {
-        self.overlay.bytes() + self.written.bytes()
+        self.overlay.bytes() + self.memtable.bytes()
     }
 
     fn replay_ns(&self) -> u64 {
@@ -477,7 +478,7 @@ impl Engine for LsmEngine {
         let base = self.installing.expect("rows are installed between reset and finish_install");
         for row in rows {
             check_installed(row, base)?;
-            self.written.write(&self.tree, &row.key, (row.lsn, base.lsn), Some(&row.value));
+            self.memtable.write(&self.tree, &row.key, (row.lsn, base.lsn), Some(&row.value));
         }
         let outcome = self.flush_install();
         self.note(outcome)

@@ -18,7 +18,7 @@ use types::Lsn;
 
 /// Memory that a row costs beside its key and value: its place in the map and the allocation of the value.
 const ROW_OVERHEAD: u64 = 112;
-/// Memory that an old version costs beside its value: itself, and its place in the queue.
+/// Memory that an old version costs beside its value and its key: itself, and its place in the queue.
 const OLD_OVERHEAD: u64 = 96;
 
 /// A version that newer ones hide.
@@ -99,14 +99,14 @@ impl Rows {
         let hidden = Old { lsn: cell.lsn, value: std::mem::replace(&mut cell.value, value) };
         cell.lsn = lsn;
         if grows && read_floor < lsn {
-            self.bytes += OLD_OVERHEAD;
+            self.bytes += OLD_OVERHEAD + key.len() as u64;
             cell.older.get_or_insert_default().push(hidden);
             self.hidden.push_back((lsn, slot.key().clone()));
             return true;
         }
         self.bytes -= length(&hidden.value);
         for old in cell.older.take().into_iter().flat_map(|older| *older) {
-            self.bytes -= length(&old.value) + OLD_OVERHEAD;
+            self.bytes -= length(&old.value) + OLD_OVERHEAD + key.len() as u64;
         }
         if cell.value.is_none() && !self.over_files {
             self.bytes -= key.len() as u64 + ROW_OVERHEAD;
@@ -131,6 +131,7 @@ impl Rows {
     fn collect_key(&mut self, key: CompactKey, read_floor: Lsn) {
         // The row may be gone: a later deletion that was collected at once took it along.
         let Slot::Occupied(mut slot) = self.map.entry(key) else { return };
+        let key_bytes = slot.key().as_slice().len() as u64;
         let cell = slot.get_mut();
         if let Some(older) = &mut cell.older {
             let readable = if cell.lsn <= read_floor {
@@ -145,14 +146,14 @@ impl Rows {
                 keep
             };
             for old in older.drain(..readable) {
-                self.bytes -= length(&old.value) + OLD_OVERHEAD;
+                self.bytes -= length(&old.value) + OLD_OVERHEAD + key_bytes;
             }
             if older.is_empty() {
                 cell.older = None;
             }
         }
         if cell.value.is_none() && cell.lsn <= read_floor && !self.over_files {
-            self.bytes -= slot.key().as_slice().len() as u64 + ROW_OVERHEAD;
+            self.bytes -= key_bytes + ROW_OVERHEAD;
             slot.remove();
         }
     }

@@ -7,7 +7,8 @@
 //!
 //! Whether it pays is seen from what comes while fsyncs run. Where all writers wait for their answers, that
 //! is next to nothing, as everybody is in the batch. Where entries keep coming, they would have come anyway,
-//! and waiting for them only delays those that are there: then it is given up for a while.
+//! and waiting for them only delays those that are there: then it is given up for a while. So it is where
+//! what was expected often does not come, as from one source whose submissions differ in size.
 
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ const SYNCS: u32 = 3;
 const MAX_WINDOW: Duration = Duration::from_millis(2);
 /// It pays while at most this share of the entries comes during fsyncs.
 const LATE: f64 = 0.15;
+/// And while at most this share of the batches waits in vain.
+const IN_VAIN: f64 = 0.4;
 /// It is tried over so many batches before that is looked at.
 const TRIAL: u32 = 64;
 /// Where it did not pay, it is tried again after so many batches, then after twice as many, and so on.
@@ -40,12 +43,14 @@ pub(crate) struct GroupWait {
     batch: f64,
     /// The mean number of entries that came during an fsync.
     late: f64,
+    /// The mean share of batches that waited, and for which less came than was expected.
+    in_vain: f64,
 }
 
 impl Default for GroupWait {
     fn default() -> GroupWait {
-        let (sync, batch, late) = (Duration::ZERO, 0.0, 0.0);
-        GroupWait { target: 1, waits: true, rest: TRIAL, patience: SOON, sync, batch, late }
+        let (sync, batch, late, in_vain) = (Duration::ZERO, 0.0, 0.0, 0.0);
+        GroupWait { target: 1, waits: true, rest: TRIAL, patience: SOON, sync, batch, late, in_vain }
     }
 }
 
@@ -58,6 +63,11 @@ impl GroupWait {
     /// How long a smaller one waits for more.
     pub(crate) fn window(&self) -> Duration {
         (self.sync * SYNCS).min(MAX_WINDOW)
+    }
+
+    /// A batch is written: as many entries are there as were expected, or it waited in vain.
+    pub(crate) fn begins(&mut self, is_enough: bool) {
+        self.in_vain = mean(self.in_vain, usize::from(!is_enough));
     }
 
     /// The fsync of a batch with so many entries took so long, and `late` ones came meanwhile.
@@ -74,7 +84,7 @@ impl GroupWait {
     fn look(&mut self) {
         if !self.waits {
             (self.waits, self.rest) = (true, TRIAL);
-        } else if self.late <= self.batch * LATE {
+        } else if self.late <= self.batch * LATE && self.in_vain <= IN_VAIN {
             (self.patience, self.rest) = (SOON, TRIAL);
         } else {
             (self.waits, self.rest) = (false, self.patience);
@@ -101,6 +111,7 @@ mod tests {
         for _ in 0..batches {
             let waits = in_time < wait.target();
             let batch = if waits { wait.target().min(writers) } else { in_time };
+            wait.begins(batch >= wait.target());
             wait.synced(batch, SYNC, (writers - batch).min(in_time));
             waited += usize::from(waits);
             entries += batch;
@@ -131,6 +142,18 @@ mod tests {
             let waits = 2 < wait.target();
             wait.synced(if waits { wait.target().min(6) } else { 2 }, SYNC, 2);
             waited += usize::from(waits);
+        }
+        assert!(waited < 1000, "{waited} of 100,000 batches");
+    }
+
+    #[test]
+    fn one_source_whose_submissions_differ_in_size_is_not_waited_for() {
+        let (mut wait, mut waited) = (GroupWait::default(), 0);
+        for batch in [10, 1].into_iter().cycle().take(100_000) {
+            let is_enough = batch >= wait.target();
+            wait.begins(is_enough);
+            wait.synced(batch, SYNC, 0);
+            waited += usize::from(!is_enough);
         }
         assert!(waited < 1000, "{waited} of 100,000 batches");
     }

@@ -265,10 +265,11 @@ impl Thread {
             }
             if !queue.waiting.is_empty() {
                 queue = self.wait_for_more(&inbox, queue);
-                if queue.stop != Some(Stop::Now) {
-                    return Work::Write(queue.take());
+                if queue.stop == Some(Stop::Now) {
+                    continue;
                 }
-                continue;
+                self.group_wait.begins(queue.is_enough(self.group_wait.target()));
+                return Work::Write(queue.take());
             }
             if let Some(stop) = queue.stop {
                 return Work::Stop(stop);

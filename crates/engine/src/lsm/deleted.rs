@@ -1,7 +1,7 @@
 //! Deletions that the files still have: merges drop them once nothing older lies below.
 
+use super::memtable::Memtable;
 use super::tree::{SEQUENCE_BASE, Tree, error, read_sequence};
-use super::written::Written;
 use bytes::Bytes;
 use lsm_tree::{AbstractTree, UserKey};
 use std::ops::Bound;
@@ -9,13 +9,13 @@ use types::{EngineError, Lsn};
 
 impl Tree {
     /// Keys with `from <= key < to` (`to` empty: no end) that are deleted by an entry above `above`, and
-    /// which: as far as the files know. `written` is what is above them.
+    /// which: as far as the files know. `memtable` is what is above them.
     pub(super) fn deletions(
         &self,
         from: &[u8],
         to: &[u8],
         above: Lsn,
-        written: &Written,
+        memtable: &Memtable,
     ) -> Result<Vec<(Bytes, Lsn)>, EngineError> {
         let first = read_sequence(above);
         let end = if to.is_empty() { Bound::Unbounded } else { Bound::Excluded(UserKey::from(to)) };
@@ -33,7 +33,7 @@ impl Tree {
                 if !row.is_tombstone() || seqno < first {
                     continue;
                 }
-                let is_there = match written.version(key, Lsn::MAX) {
+                let is_there = match memtable.version(key, Lsn::MAX) {
                     Some((_, value)) => value.is_some(),
                     None => self.get(key, Lsn::MAX)?.is_some(),
                 };

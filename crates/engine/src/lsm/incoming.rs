@@ -14,8 +14,8 @@
 use super::background::{FileCall, NoOutcome, Task};
 use super::digest::{Watch, has_digest, order_files};
 use super::environment::Environment;
+use super::memtable::{Frozen, Memtable};
 use super::tree::Tree;
-use super::written::{Frozen, Written};
 use crate::files::{self, not_written, remove_if_there, sync_dir};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -28,7 +28,7 @@ use types::engine::Wake;
 use types::{Component, ComponentSet, EngineError, Missing};
 
 const DIR: &str = "incoming";
-/// Written before any file of it, so that no file is taken for one of another set.
+/// Memtable before any file of it, so that no file is taken for one of another set.
 const SET: &str = "set";
 
 /// A set on its way.
@@ -199,7 +199,7 @@ struct Arrived {
 /// What came of a set that was received.
 pub(super) enum Made {
     /// A tree, and what is above its files.
-    Tree(Tree, Written),
+    Tree(Tree, Memtable),
     /// These files are tainted; the others stay.
     Tainted(Vec<usize>),
     /// It is not what it was said to be. Nothing is left of it.
@@ -263,11 +263,11 @@ impl Work {
             }
             Err(error) => return Err(error),
         };
-        let mut written = Written::default();
+        let mut memtable = Memtable::default();
         if let Some(above) = &self.above {
-            written.take_above(&tree, above, self.set.at.lsn);
+            memtable.take_above(&tree, above, self.set.at.lsn);
         }
-        Ok(Made::Tree(tree, written))
+        Ok(Made::Tree(tree, memtable))
     }
 
     /// Gives the tainted files.

@@ -63,7 +63,7 @@ impl LsmEngine {
         }
         for mutation in &next.mutations {
             let value = mutation.value.as_ref().map(|value| &value[..]);
-            self.written.write(&self.tree, &mutation.key, (next.at.lsn, self.read_floor), value);
+            self.memtable.write(&self.tree, &mutation.key, (next.at.lsn, self.read_floor), value);
         }
         Ok(Some(Kept { load: Some(files), ..self.set_apart(next.at) }))
     }
@@ -122,7 +122,7 @@ impl LsmEngine {
 
     /// True if no merge runs and little is in memory.
     pub(super) fn may_load_soon(&self) -> bool {
-        !self.merger.is_busy() && self.flush.is_none() && self.written.bytes() < MUCH
+        !self.merger.is_busy() && self.flush.is_none() && self.memtable.bytes() < MUCH
     }
 }
 

@@ -1,8 +1,8 @@
 //! Flushes and merges beside the partition's work: they may take seconds, in which reads and writes go on.
 
 use super::background::{Background, Task};
+use super::memtable::Frozen;
 use super::tree::Tree;
-use super::written::Frozen;
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};

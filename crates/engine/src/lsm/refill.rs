@@ -2,10 +2,10 @@
 
 use super::LsmEngine;
 use super::environment::Environment;
+use super::memtable::Memtable;
 use super::merger::Kept;
 use super::pointer::{Pointer, remove_others, tree_dir, tree_numbers};
 use super::tree::Tree;
-use super::written::Written;
 use crate::files::{not_made, not_written, sync_dir};
 use crate::overlay::Overlay;
 use std::path::Path;
@@ -25,7 +25,7 @@ impl LsmEngine {
         self.pins.clear();
         if self.environment.rules.copies_begin_with_an_empty_tree() {
             (self.number, self.tree) = self.begin_tree()?;
-            self.written = Written::default();
+            self.memtable = Memtable::default();
         }
         self.kept = None;
         (self.allowed, _) = (Lsn::ZERO, self.pending.clear());
@@ -57,16 +57,16 @@ impl LsmEngine {
 
     /// Bounds the memory and the number of files of an installation.
     pub(super) fn flush_install(&mut self) -> Result<(), EngineError> {
-        if self.written.bytes_to_freeze() < INSTALL_FLUSH_BYTES {
+        if self.memtable.bytes_to_freeze() < INSTALL_FLUSH_BYTES {
             return Ok(());
         }
-        if self.merger.is_busy() && self.written.bytes() < INSTALL_WAIT_BYTES {
+        if self.merger.is_busy() && self.memtable.bytes() < INSTALL_WAIT_BYTES {
             return Ok(());
         }
         self.end_flush()?;
         self.merger.wait()?;
         self.flush_kept()?;
-        let frozen = self.written.freeze().expect("there is something in memory");
+        let frozen = self.memtable.freeze().expect("there is something in memory");
         // Nothing counts as persisted before the whole is, and nothing is collected.
         let kept = Kept { frozen, at: Position::ZERO, load: None };
         let unasked: Wake = Arc::new(|| {});

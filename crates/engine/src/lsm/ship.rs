@@ -9,9 +9,9 @@ use super::LsmEngine;
 use super::background::FileCall;
 use super::digest::order_files;
 use super::incoming::{Incoming, Made, Sealing};
+use super::memtable::Memtable;
 use super::pointer::{Pointer, remove_others, tree_dir, tree_number, tree_numbers};
 use super::tree::Tree;
-use super::written::Written;
 use crate::files::{not_made, not_read, not_written};
 use bytes::Bytes;
 use std::fs;
@@ -96,12 +96,12 @@ impl LsmEngine {
                 Ok(Installation::Tainted(files))
             }
             Made::Refused(why) => self.refuse(&why),
-            Made::Tree(tree, written) => self.exchange(tree, written),
+            Made::Tree(tree, memtable) => self.exchange(tree, memtable),
         }
     }
 
     /// Makes the tree of the set the current one.
-    fn exchange(&mut self, tree: Tree, mut written: Written) -> Result<Installation, EngineError> {
+    fn exchange(&mut self, tree: Tree, mut memtable: Memtable) -> Result<Installation, EngineError> {
         // What found no room is in the new tree's memory too.
         self.end_all()?;
         let incoming = self.incoming.take().expect("sealed");
@@ -127,10 +127,10 @@ impl LsmEngine {
         // From here on this tree is given up. What was published since the sealing began, some of which a
         // flush may have found no room for:
         let takes = self.environment.rules.exchanges_take_what_came_since();
-        if let Some(since) = self.written.seal_all(&self.tree).filter(|_| takes) {
-            written.take_above(&tree, &since, at.lsn);
+        if let Some(since) = self.memtable.take_all(&self.tree).filter(|_| takes) {
+            memtable.take_above(&tree, &since, at.lsn);
         }
-        (self.tree, self.written, self.number, self.kept) = (tree, written, number, None);
+        (self.tree, self.memtable, self.number, self.kept) = (tree, memtable, number, None);
         if at.lsn >= self.overlay.published().lsn {
             self.overlay.rise(at);
         }

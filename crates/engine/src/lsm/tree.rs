@@ -5,7 +5,7 @@
 //!   always chosen (PR-68).
 //! - Its collector drops an older version below the threshold even if a reader between the two needs it. The
 //!   threshold is 0 unless no reader is below the highest persisted entry (PR-69).
-//! - Its flush merges and collects. Ours writes the rows of [`Written`] as they are (section 10 of the
+//! - Its flush merges and collects. Ours writes the rows of [`Memtable`] as they are (section 10 of the
 //!   protocol); the crate's own memory stays empty.
 //! - Opening deletes files that the version does not name, makes an empty tree where the version is missing,
 //!   does not check the version's checksum and panics on some damage. All that is looked at before, behind a
@@ -24,8 +24,8 @@ pub(super) use load_files::check_load;
 use super::background::FileCall;
 use super::digest::{digest_file, missing_is_damage, order_files, read_whole, verify_version};
 use super::environment::{Environment, Resources};
+use super::memtable::{Frozen, POSITION_KEY};
 use super::merge_pacing::{MergePacing, Shape};
-use super::written::{Frozen, POSITION_KEY};
 use crate::files::{is_for_now, keep_spare, not_read, not_written, patiently, remove_if_there, sync_dir};
 use crate::scan::{FIRST_KEY, bound};
 use bytes::Bytes;

@@ -1,8 +1,8 @@
 //! Published rows that are in no file yet.
 //!
-//! They are kept apart from the crate `lsm-tree`: its own memory searches a skip list for each version and
-//! keeps every one of them, while here a version that no read can want any more makes room for the next one,
-//! and what is flushed is the rest.
+//! The memtable of the crate `lsm-tree` searches a skip list for each version and keeps every one of them.
+//! Here a version that no read can want any more makes room for the next one, and what is flushed is the
+//! rest.
 
 use super::tree::Tree;
 use crate::overlay::InMemory;
@@ -35,18 +35,18 @@ impl Frozen {
 }
 
 /// The rows above a tree's files: what is written now, and below it what is being flushed.
-pub(super) struct Written {
+pub(super) struct Memtable {
     rows: Rows,
     frozen: Option<Frozen>,
 }
 
-impl Default for Written {
-    fn default() -> Written {
-        Written { rows: Rows::over_files(), frozen: None }
+impl Default for Memtable {
+    fn default() -> Memtable {
+        Memtable { rows: Rows::over_files(), frozen: None }
     }
 }
 
-impl Written {
+impl Memtable {
     /// Writes a version of a row, or a deletion. No read looks below `read_floor`.
     ///
     /// Panics if the key is none that the crate takes (PR-72).
@@ -79,20 +79,20 @@ impl Written {
     }
 
     /// Sets what is here apart from what is written from now on; none if there is nothing. Reads see both,
-    /// until [`Written::flushed`].
+    /// until [`Memtable::flushed`].
     pub(super) fn freeze(&mut self) -> Option<Frozen> {
         assert!(self.frozen.is_none(), "PR-69: flushes of one tree run one after the other");
-        self.frozen = self.seal_more();
+        self.frozen = self.take_rows();
         self.frozen.clone()
     }
 
-    /// Takes out all that is here, set apart or not; only where this is given up.
-    pub(super) fn seal_all(&mut self, tree: &Tree) -> Option<Frozen> {
+    /// Takes out all that is here, set apart or not (PR-347); only where this is given up.
+    pub(super) fn take_all(&mut self, tree: &Tree) -> Option<Frozen> {
         self.not_flushed(tree);
-        self.seal_more()
+        self.take_rows()
     }
 
-    fn seal_more(&mut self) -> Option<Frozen> {
+    fn take_rows(&mut self) -> Option<Frozen> {
         let rows = std::mem::replace(&mut self.rows, Rows::over_files());
         (rows.len() > 0).then(|| Frozen(Arc::new(rows)))
     }
@@ -105,7 +105,7 @@ impl Written {
     /// It will be in none: what was set apart is with the rest again.
     pub(super) fn not_flushed(&mut self, tree: &Tree) {
         let Some(frozen) = self.frozen.take() else { return };
-        let since = self.seal_more();
+        let since = self.take_rows();
         for rows in [Some(frozen), since].into_iter().flatten() {
             self.take_above(tree, &rows, Lsn::ZERO);
         }
@@ -113,9 +113,10 @@ impl Written {
 
     /// Writes what `frozen` has from above `at`, the applied position excepted.
     pub(super) fn take_above(&mut self, tree: &Tree, frozen: &Frozen, at: Lsn) {
-        let rows: Vec<InMemory> = frozen.versions().filter(|row| row.lsn > at).collect();
-        // Of each key the oldest first.
-        for row in rows.iter().rev().filter(|row| row.key != POSITION_KEY) {
+        let above = frozen.versions().filter(|row| row.lsn > at && row.key != POSITION_KEY);
+        let mut rows: Vec<InMemory> = above.collect();
+        rows.sort_unstable_by_key(|row| row.lsn);
+        for row in rows {
             self.write(tree, row.key, (row.lsn, Lsn::ZERO), row.value.map(|value| &value[..]));
         }
     }
