@@ -83,8 +83,8 @@ fn run(engine: &mut LsmEngine, model: &mut Model, lsns: std::ops::RangeInclusive
     }
 }
 
-/// Writes, deletes, publishes, raises the floor and flushes as drawn; every read that is allowed sees what the
-/// log says.
+/// Writes, deletes, publishes, raises the floor and flushes as drawn; every read that is allowed sees what
+/// the log says.
 fn a_history(seed: u64) {
     let dir = tempfile::tempdir().unwrap();
     let disk = Disk { holds: true, ..Disk::default() };
