@@ -15,6 +15,10 @@ use wire::control::{ClusterStatus, Role};
 
 /// Tables of this test have so many partitions.
 const PARTITIONS: u32 = 6;
+/// What `put_until_told` writes: so long that each partition is written to disk meanwhile, however many rows share
+/// an entry of the log.
+const WRITTEN: &str =
+    "yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy";
 
 fn cluster(nodes: u32) -> Cluster {
     Cluster::with_second(nodes, &[("log.checkpoint_bytes", "65536")])
@@ -72,11 +76,9 @@ impl Drop for Stops<'_> {
 }
 
 /// Writes rows again for as long as it is not known what became of them.
-///
-/// The rows are so long that each partition is written to disk meanwhile, however many share an entry.
 fn put_until_told(client: &mut Client, table: &Table, from: i64, to: i64) {
     loop {
-        let calls = (from..to).map(|id| table.put(&row(id, &"y".repeat(100))).expect("encodes")).collect();
+        let calls = (from..to).map(|id| table.put(&row(id, WRITTEN)).expect("encodes")).collect();
         match client.all(calls) {
             Ok(_) => return,
             Err(ClientError::OutcomeUnknown(_)) => {}
@@ -140,7 +142,11 @@ fn losing_a_directory_fails_over_only_what_is_in_it() {
     for table in &tables {
         is_whole(&mut client, table, 600, &"x".repeat(300));
         for id in 1000..lossless {
-            assert_eq!(client.get(table, &[Value::Int(id)]).expect("reads"), Some(row(id, "y")), "row {id}");
+            assert_eq!(
+                client.get(table, &[Value::Int(id)]).expect("reads"),
+                Some(row(id, WRITTEN)),
+                "row {id}"
+            );
         }
     }
     // It starts without it, and says so; back again, what is left in it is removed.
