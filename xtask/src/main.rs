@@ -11,7 +11,7 @@ const HELP: &str = "cargo xtask <command>
 
   ci      format, clippy, tidy, tests (what .ci/run calls)
   tidy    only the project's own rules: floors, sizes, documents
-  long    2,000 simulator seeds, every plant, every figure, or only the parts named; writes docs/evidence.md";
+  long    20,000 simulator seeds, every plant, every figure, or only the parts named; writes docs/evidence.md";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -6,6 +6,7 @@ use client::{Client, ClientError, Table};
 use common::{Cluster, create, in_sync, of_node, put_all, row, wait_for};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -15,8 +16,8 @@ use wire::control::{ClusterStatus, Role};
 
 /// Tables of this test have so many partitions.
 const PARTITIONS: u32 = 6;
-/// What `put_until_told` writes: so long that each partition is written to disk meanwhile, however many rows share
-/// an entry of the log.
+/// What `put_until_told` writes: so long that each partition is written to disk meanwhile, however many rows
+/// share an entry of the log.
 const WRITTEN: &str =
     "yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy";
 
@@ -60,7 +61,11 @@ fn bring_back(cluster: &Cluster, number: u32) {
 }
 
 fn is_whole(client: &mut Client, table: &Table, rows: i64, value: &str) {
-    for id in 0..rows {
+    holds(client, table, 0..rows, value);
+}
+
+fn holds(client: &mut Client, table: &Table, ids: Range<i64>, value: &str) {
+    for id in ids {
         let found = client.get(table, &[Value::Int(id)]).expect("reads");
         assert_eq!(found, Some(row(id, value)), "row {id} of {}", table.name());
     }
@@ -141,13 +146,7 @@ fn losing_a_directory_fails_over_only_what_is_in_it() {
     }
     for table in &tables {
         is_whole(&mut client, table, 600, &"x".repeat(300));
-        for id in 1000..lossless {
-            assert_eq!(
-                client.get(table, &[Value::Int(id)]).expect("reads"),
-                Some(row(id, WRITTEN)),
-                "row {id}"
-            );
-        }
+        holds(&mut client, table, 1000..lossless, WRITTEN);
     }
     // It starts without it, and says so; back again, what is left in it is removed.
     cluster.stop(1);
