@@ -10,11 +10,11 @@ use crate::driver::Handle;
 use client::{Client, ClientError};
 use pg::Failure;
 use sqlparser::ast::{
-    AlterTable, AlterTableOperation, ColumnDef, Expr, IndexColumn, SqlOption, TableConstraint,
+    AlterTable, AlterTableOperation, ColumnDef, DropBehavior, Expr, IndexColumn, SqlOption, TableConstraint,
 };
 use std::time::{Duration, Instant};
 use types::PartitionRecord;
-use types::data::Column;
+use types::data::{Column, Schema};
 use wire::RecordText;
 use wire::control::{AdminCommand, AlterTable as Request};
 
@@ -66,30 +66,57 @@ pub fn plan(catalog: &Catalog, alter: &AlterTable) -> Result<Option<Request>, Fa
     Ok((request != nothing).then_some(request))
 }
 
-/// A key that a table is to get, which has none.
+/// Another primary key for a table.
 #[derive(Clone, Debug)]
-pub struct AddKey {
+pub struct Rekey {
     /// The table's name.
     pub table: String,
     /// A table that there is not is skipped.
     pub if_exists: bool,
-    /// The key's columns.
-    pub columns: Vec<String>,
+    /// It has one now, which goes.
+    pub drops: bool,
+    /// The key's columns; `None`: none that anybody sees.
+    pub columns: Option<Vec<String>>,
 }
 
-/// The key that an ALTER TABLE gives, if that is all it does.
-pub fn added_key(alter: &AlterTable) -> Result<Option<AddKey>, Failure> {
-    let [AlterTableOperation::AddConstraint { constraint: TableConstraint::PrimaryKey(key), .. }] =
-        alter.operations.as_slice()
-    else {
-        return Ok(None);
+impl Rekey {
+    /// Why a table with or without a key cannot get this one, if so.
+    pub fn fault(&self, schema: &Schema) -> Option<Failure> {
+        (!self.drops && !schema.has_hidden_key()).then(|| {
+            let message = format!("multiple primary keys for table \"{}\" are not allowed", self.table);
+            Failure::new("42P16", message)
+        })
+    }
+}
+
+/// The key that an ALTER TABLE gives or takes, if that is all it does.
+pub fn rekeyed(catalog: &Catalog, alter: &AlterTable) -> Result<Option<Rekey>, Failure> {
+    use AlterTableOperation::{AddConstraint, DropConstraint};
+    let table = table_name(&alter.name)?;
+    let (drop, add) = match alter.operations.as_slice() {
+        [AddConstraint { constraint: TableConstraint::PrimaryKey(key), .. }] => (None, Some(key)),
+        [DropConstraint { name, drop_behavior: None | Some(DropBehavior::Restrict), .. }] => {
+            (Some(name), None)
+        }
+        [
+            DropConstraint { name, drop_behavior: None | Some(DropBehavior::Restrict), .. },
+            AddConstraint { constraint: TableConstraint::PrimaryKey(key), .. },
+        ] => (Some(name), Some(key)),
+        _ => return Ok(None),
     };
+    if let Some(name) = drop {
+        let known = catalog.table(&table).filter(|table| !table.schema.has_hidden_key());
+        let named = format!("{}_pkey", catalog.placed(&table).1);
+        if known.is_none() || !catalog.is_within(&table) || folded(name) != named {
+            return Ok(None);
+        }
+    }
     let column = |column: &IndexColumn| match &column.column.expr {
         Expr::Identifier(column) => Ok(folded(column)),
         other => Err(Failure::unsupported(format!("{other} in a primary key"), "name columns")),
     };
-    let columns = key.columns.iter().map(column).collect::<Result<_, _>>()?;
-    Ok(Some(AddKey { table: table_name(&alter.name)?, if_exists: alter.if_exists, columns }))
+    let columns = add.map(|key| key.columns.iter().map(column).collect::<Result<_, _>>()).transpose()?;
+    Ok(Some(Rekey { table, if_exists: alter.if_exists, drops: drop.is_some(), columns }))
 }
 
 /// The change of constraints that an ALTER TABLE is, if it is one.

@@ -41,7 +41,7 @@ pub fn check(create: &CreateTable, within: bool) -> Result<(), Failure> {
 }
 
 /// The key of a table that has none: its rows are numbered, and nobody sees that.
-fn hidden_key() -> Column {
+pub(crate) fn hidden_key() -> Column {
     let rules = Rules { identity: Some(Identity::Always), hidden: true, ..Rules::default() };
     Column::new(columns::HIDDEN, ColumnType::Int).with(rules).not_null()
 }

@@ -410,8 +410,8 @@ fn cursor(
 fn altering(catalog: &Catalog, statement: &Statement) -> Result<Option<Work>, Failure> {
     Ok(Some(match statement {
         Statement::AlterTable(change) => {
-            if let Some(key) = alter::added_key(change)? {
-                return Ok(Some(Work::AddKey(key)));
+            if let Some(key) = alter::rekeyed(catalog, change)? {
+                return Ok(Some(Work::Rekey(key)));
             }
             if altering::is_ownership(catalog, change)? {
                 return Ok(Some(Work::AlterTable(None)));

@@ -1,14 +1,15 @@
-//! A table's rows under another key: ALTER TABLE ... ADD PRIMARY KEY.
+//! A table's rows under another definition, where no definition alone can say what becomes of them: another
+//! primary key, or columns of other types ([`crate::altering::rewrite`] says which).
 //!
 //! One entry holds the table and makes another one, which nobody sees by its name. From there on nobody
 //! writes the rows (PR-124), and they are copied in slices, each a write like any other. One last entry
-//! drops the table and gives its name to the other one. It names the version under which the table is
-//! held, and so it is refused if anybody has lifted the hold meanwhile. Each entry rests on the
-//! one before it: if that is lost with a primary, all rows are copied again, under another id. Whoever
-//! copies says again and again that it does.
+//! drops the table, gives its name to the other one, and has foreign keys refer to that. It names the version
+//! under which the table is held, and so it is refused if anybody has lifted the hold meanwhile. Each entry
+//! rests on the one before it: if that is lost with a primary, all rows are copied again, under another id.
+//! Whoever copies says again and again that it does.
 
-use crate::alter::AddKey;
 use crate::catalog::as_of;
+use crate::constraints::violation;
 use crate::fault;
 use bytes::Bytes;
 use client::{Client, ClientError, Database, Table, created, wall_ms};
@@ -16,8 +17,9 @@ use pg::Failure;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use types::data::{Constraint, Demand, Row, Schema, SchemaError, Standing};
-use types::{CatalogTable, Position, TableId};
+use types::data::constraint::{Constraint, Demand, Reference};
+use types::data::{Row, Schema};
+use types::{CatalogTable, Position, TableId, TableRecord};
 use wire::request::ReadSnapshot;
 use wire::{Body, Op, RecordText, RowOp, TableChange};
 
@@ -26,44 +28,22 @@ const ROWS: u32 = 2_000;
 /// How often a hold is renewed.
 const RENEW: Duration = Duration::from_secs(10);
 
-/// The columns of a table with another key, for another id. Numbers go on.
-pub fn keyed(table: &Table, key: &[String]) -> Result<Schema, Failure> {
-    let (schema, name) = (table.schema(), table.name());
-    if !schema.has_hidden_key() {
-        let message = format!("multiple primary keys for table \"{name}\" are not allowed");
-        return Err(Failure::new("42P16", message));
-    }
-    let (mut columns, mut places) = (Vec::new(), vec![0; schema.columns().len()]);
-    for at in schema.visible() {
-        places[at] = columns.len();
-        let mut column = schema.columns()[at].clone();
-        column.rules.missing = None;
-        if column.rules.identity.is_some() && column.rules.sequence.is_none() {
-            column.rules.counter = column.rules.counter.or(Some((table.id().0, at as u32)));
-        }
-        column.nullable &= !key.contains(&column.name);
-        columns.push(column);
-    }
-    let keyed = Schema::new(columns, key, key.len(), false);
-    let constraints = schema.constraints().iter().filter(|one| one.is_enforced());
-    let moved = constraints.map(|one| moved(one.clone(), &places)).collect();
-    keyed.and_then(|keyed| keyed.with_constraints(moved)).map_err(|error| match error {
-        SchemaError::UnknownKeyColumn(column) => {
-            Failure::new("42703", format!("column \"{column}\" of relation \"{name}\" does not exist"))
-        }
-        other => Failure::new("42P16", other.to_string()),
-    })
+/// What a table becomes.
+pub struct Target {
+    /// Its name from then on.
+    pub name: String,
+    /// Its columns and constraints.
+    pub schema: Schema,
+    /// Where each column of the table is from then on; a column that goes is nowhere.
+    pub places: Vec<Option<usize>>,
+    /// Tables whose foreign keys refer to it.
+    pub children: Vec<Arc<TableRecord>>,
 }
 
-/// A constraint of the same columns, which are in other places. Each row is looked at as it is copied.
-fn moved(mut constraint: Constraint, places: &[usize]) -> Constraint {
-    let columns = match &mut constraint.demand {
-        Demand::Check(_) => return constraint,
-        Demand::Unique(columns) | Demand::Index(columns) => columns,
-        Demand::Foreign(reference) => &mut reference.columns,
-    };
-    columns.iter_mut().for_each(|at| *at = places[*at]);
-    constraint.turned(Standing::Valid)
+/// Makes rows of the one table to rows of the other one, which fit its columns and keep its checks.
+pub trait Convert {
+    /// Some rows, in the order of their keys; as many come back, in the same order.
+    fn rows(&mut self, rows: Vec<Row>) -> Result<Vec<Row>, Failure>;
 }
 
 /// A table that is held, and the one that gets its rows.
@@ -78,13 +58,18 @@ struct Refill<'a> {
     last: Position,
 }
 
-/// Gives a table a key. `Stale`: it has changed meanwhile, and nothing was done. `Changed`: rows that were
-/// copied are lost, and nothing was done.
-pub fn add_key(client: &mut Client, database: &Database, table: &Table, key: &AddKey) -> Result<(), Failure> {
-    let schema = keyed(table, &key.columns)?;
+/// Copies a table's rows into what it becomes, and has that take its place. `Stale`: it has changed
+/// meanwhile, and nothing was done. `Changed`: rows that were copied are lost, and nothing was done.
+pub fn refill(
+    client: &mut Client,
+    database: &Database,
+    (table, target): (&Table, &Target),
+    convert: &mut dyn Convert,
+) -> Result<(), Failure> {
     let numbers = client.numbers(2).map_err(fault::of_client)?;
     let held = CatalogTable { held_ms: Some(wall_ms()), ..as_of(table.record(), numbers + 1) };
-    let new = CatalogTable::new(TableId(numbers), table.name(), schema, table.record().created_ms);
+    let new =
+        CatalogTable::new(TableId(numbers), &target.name, target.schema.clone(), table.record().created_ms);
     let filling = CatalogTable { fills: Some(table.id()), created_ms: wall_ms(), ..new.clone() };
     let from = table.schema().version();
     let changes = vec![TableChange::Alter { from, to: RecordText::new(&held) }, created(&filling)];
@@ -97,7 +82,7 @@ pub fn add_key(client: &mut Client, database: &Database, table: &Table, key: &Ad
         last: begun.position(),
         client,
     };
-    let done = refill.copy().and_then(|()| refill.switch(new));
+    let done = refill.copy(convert).and_then(|()| refill.switch(new, target));
     if done.is_err() {
         refill.give_up();
     }
@@ -105,7 +90,7 @@ pub fn add_key(client: &mut Client, database: &Database, table: &Table, key: &Ad
 }
 
 impl Refill<'_> {
-    fn copy(&mut self) -> Result<(), Failure> {
+    fn copy(&mut self, convert: &mut dyn Convert) -> Result<(), Failure> {
         let mut next = Some(Bytes::new());
         while let Some(from) = next {
             if self.renewed.elapsed() >= RENEW {
@@ -117,26 +102,27 @@ impl Refill<'_> {
                 return Err(Failure::new(pg::code::INTERNAL, "a table without rows"));
             };
             let last = rows.last().map(|(last, ..)| Bytes::from([last, &[0u8][..]].concat()));
-            let ops = rows.iter().map(|(key, _, stored)| self.moved(key, stored));
-            let ops = ops.collect::<Result<Vec<_>, _>>()?;
+            let decoded = rows.iter().map(|(key, _, stored)| self.from.decode(key, stored));
+            let decoded = decoded.collect::<Result<Vec<_>, _>>().map_err(fault::of_client)?;
+            let rows = convert.rows(decoded)?;
+            let ops = rows.iter().map(|row| self.inserted(row)).collect::<Result<Vec<_>, _>>()?;
             self.write(ops)?;
             next = last.filter(|_| more);
         }
         Ok(())
     }
 
-    /// A row as the other table has it.
-    fn moved(&self, key: &Bytes, stored: &Bytes) -> Result<RowOp, Failure> {
-        let row = self.from.decode(key, stored).map_err(fault::of_client)?;
-        let values = self.from.schema().visible().map(|at| row.values[at].clone()).collect();
-        let row = Row::new(values);
-        let lacks = self.to.schema().key().iter().find(|at| row.values[**at].is_null());
+    /// A row of the other table.
+    fn inserted(&self, row: &Row) -> Result<RowOp, Failure> {
+        let schema = self.to.schema();
+        let must = |at: &usize| !schema.columns()[*at].nullable || schema.key().contains(at);
+        let lacks = (0..schema.columns().len()).find(|at| must(at) && row.values[*at].is_null());
         if let Some(at) = lacks {
-            let (column, table) = (&self.to.schema().columns()[*at].name, self.to.name());
+            let (column, table) = (&schema.columns()[at].name, self.to.name());
             let message = format!("column \"{column}\" of relation \"{table}\" contains null values");
             return Err(Failure::new("23502", message));
         }
-        let (key, row) = self.to.encode(&row).map_err(fault::of_client)?;
+        let (key, row) = self.to.encode(row).map_err(fault::of_client)?;
         Ok(RowOp::Insert { key, row })
     }
 
@@ -154,7 +140,17 @@ impl Refill<'_> {
                 Ok(())
             }
             Err(ClientError::Exists) => Err(self.duplicate(None)),
+            Err(ClientError::Violates(number)) => Err(self.not_kept(number)),
             Err(error) => Err(fault::of_client(error)),
+        }
+    }
+
+    /// Rows are against a constraint, as they are now.
+    fn not_kept(&self, number: u32) -> Failure {
+        let mut all = self.to.schema().constraints().iter();
+        match all.find(|one| one.number == number) {
+            Some(constraint) => violation::not_kept(self.to.record(), constraint, |_| None),
+            None => fault::of_client(ClientError::Violates(number)),
         }
     }
 
@@ -180,14 +176,33 @@ impl Refill<'_> {
     }
 
     /// All rows are there: they get the name.
-    fn switch(&mut self, new: CatalogTable) -> Result<(), Failure> {
-        let version = self.client.numbers(1).map_err(fault::of_client)?;
-        let to = as_of(&Arc::new(self.database.table(new).record().clone()), version);
-        let changes = vec![
+    fn switch(&mut self, new: CatalogTable, target: &Target) -> Result<(), Failure> {
+        let versions = self.client.numbers(1 + target.children.len() as u32).map_err(fault::of_client)?;
+        let to = as_of(&Arc::new(self.database.table(new).record().clone()), versions);
+        let mut changes = vec![
             TableChange::Drop { table: self.from.id(), schema: self.from.schema().version() },
             TableChange::Alter { from: self.to.schema().version(), to: RecordText::new(&to) },
         ];
+        for (child, version) in target.children.iter().zip(versions + 1..) {
+            let referring = child.schema.constraints().iter().cloned();
+            let referring = referring.map(|one| self.redirected(one, target)).collect();
+            let to = as_of(child, version).constrained(referring);
+            let to = to.map_err(|why| Failure::new("42P16", why))?;
+            changes.push(TableChange::Alter { from: child.schema.version(), to: RecordText::new(&to) });
+        }
         self.transact(changes)
+    }
+
+    /// A constraint of another table, which refers to the table that gets the name.
+    fn redirected(&self, mut constraint: Constraint, target: &Target) -> Constraint {
+        let from = self.from.id();
+        if let Demand::Foreign(Reference { parent, parent_columns, .. }) = &mut constraint.demand
+            && *parent == from
+            && let Some(columns) = parent_columns.iter().map(|at| target.places[*at]).collect()
+        {
+            (*parent, *parent_columns) = (self.to.id(), columns);
+        }
+        constraint
     }
 
     /// Changes tables, where all that was copied until now is.

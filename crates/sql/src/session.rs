@@ -11,7 +11,7 @@ mod utility;
 mod waiting;
 mod within;
 
-use crate::bind::Bound;
+use crate::bind::{Bound, Locks};
 use crate::calls::{Procedures, Programs};
 use crate::copy::{self, CopyInput};
 use crate::database;
@@ -467,17 +467,23 @@ impl SqlSession {
     async fn lock(
         &mut self,
         bound: &Arc<Bound>,
-        table: &Arc<TableRecord>,
+        (table, skips): (&Arc<TableRecord>, bool),
         values: &Values,
     ) -> Result<Outcome, Failure> {
         let until = turns::deadline();
+        self.evaluator.asker.held = self.held_rows(table).filter(|_| skips);
+        let mut tried = Vec::new();
         let mut edits = loop {
             let view = self.view().await?;
             let edits = tokio::select! {
                 edits = edits::of_locking(&self.evaluator, bound, table, values, &view) => edits?,
                 () = self.evaluator.cancel.wait() => return Err(canceled()),
             };
-            if !self.all_in_turn(&edits, until).await? {
+            let again = match skips {
+                true => self.those_that_are_free(&edits, &mut tried),
+                false => self.all_in_turn(&edits, until).await?,
+            };
+            if !again {
                 break edits;
             }
         };
@@ -489,8 +495,8 @@ impl SqlSession {
     }
 
     async fn query(&mut self, bound: &Arc<Bound>, values: Values) -> Result<Outcome, Failure> {
-        if let Some(table) = &bound.locks {
-            return self.lock(bound, table, &values).await;
+        if let Some(Locks { table, skips }) = &bound.locks {
+            return self.lock(bound, (table, *skips), &values).await;
         }
         let view = self.view().await?;
         let evaluator = &self.evaluator;
@@ -545,7 +551,7 @@ impl SqlSession {
         let (pid, settings) = (self.listed.pid(), self.settings.clone());
         let runtime = tokio::runtime::Handle::try_current().ok();
         let numbers = runtime.map(|runtime| (self.evaluator.sequences.clone(), runtime));
-        Asker { pid, settings, sessions, told: self.evaluator.asker.told.clone(), numbers }
+        Asker { pid, settings, sessions, told: self.evaluator.asker.told.clone(), numbers, held: None }
     }
 
     /// A count of a range of keys, which the partitions know themselves.

@@ -1,6 +1,6 @@
 //! What a statement comes to, and what is asked about it before it is carried out.
 
-use crate::alter::AddKey;
+use crate::alter::Rekey;
 use crate::altering::Altering;
 use crate::bind::{Bound, Change, Insertion, Rows};
 use crate::constraining::Constraining;
@@ -69,7 +69,7 @@ pub enum Work {
         restart: bool,
     },
     /// Give a table a key.
-    AddKey(AddKey),
+    Rekey(Rekey),
     /// Change constraints of a table, if there is something to change.
     Constrain(Option<Constraining>, &'static str),
     /// Upkeep that PostgreSQL needs, and locks on tables.
@@ -198,7 +198,7 @@ impl Work {
     pub fn defines(&self) -> bool {
         let tables = matches!(self, Work::CreateTable(_) | Work::AlterTable(_) | Work::DropTables { .. });
         let tables = tables || matches!(self, Work::Alter(_));
-        let tables = tables || matches!(self, Work::Truncate { .. } | Work::AddKey(_) | Work::Constrain(..));
+        let tables = tables || matches!(self, Work::Truncate { .. } | Work::Rekey(_) | Work::Constrain(..));
         tables
             || matches!(self, Work::Sequence(_) | Work::View(_) | Work::Procedure(_) | Work::AddIdentity(..))
             || matches!(self, Work::Schema(_))
@@ -233,7 +233,7 @@ impl Work {
             Work::Change(_) => "UPDATE",
             Work::CopyIn(_) => "COPY FROM",
             Work::CreateTable(_) => "CREATE TABLE",
-            Work::AlterTable(_) | Work::Alter(_) | Work::AddIdentity(..) | Work::AddKey(_) => "ALTER TABLE",
+            Work::AlterTable(_) | Work::Alter(_) | Work::AddIdentity(..) | Work::Rekey(_) => "ALTER TABLE",
             Work::Truncate { .. } => "TRUNCATE TABLE",
             Work::Indexes(change) => change.tag,
             Work::Constrain(_, tag) => tag,

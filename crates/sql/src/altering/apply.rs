@@ -1,16 +1,17 @@
 //! What the steps of an ALTER TABLE make of a table's definition.
 
-use super::{Added, Altering, Step};
+use super::{Added, Altering, Retyped, Step, is_plain_cast};
 use crate::bind::folded;
 use crate::catalog::Catalog;
 use crate::columns;
-use crate::constraints::define::{Place, invalid};
+use crate::constraints::define::{Place, ident, invalid};
 use crate::constraints::{check, children, violation};
+use crate::eval::cast;
 use crate::numbering;
 use crate::ty::Ty;
 use pg::Failure;
 use sqlparser::ast::{Expr, visit_expressions_mut};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use types::TableRecord;
 use types::data::constraint::Demand;
@@ -27,9 +28,20 @@ pub struct Applied {
     /// Constraints that came with new columns, by their numbers.
     pub added: Vec<u32>,
     /// New columns that are to be never null, once rows have been looked at.
-    never_null: BTreeSet<String>,
+    pub never_null: BTreeSet<String>,
+    /// Columns of which rows that are there get other values, by their places, with these.
+    pub values: BTreeMap<usize, RowValue>,
     /// What the client may want to know.
     pub notes: Vec<String>,
+}
+
+/// What rows that are there get.
+#[derive(Clone, PartialEq, Debug)]
+pub enum RowValue {
+    /// What is computed of the row as it was, for this type, and whether the statement says how.
+    Computed(Box<Expr>, Ty, bool),
+    /// Something random.
+    Random,
 }
 
 impl Applied {
@@ -51,7 +63,7 @@ impl Applied {
             let chars = |column: &Column| column.rules.max_chars.unwrap_or(u32::MAX);
             old.nullable && !new.nullable || bits(new) < bits(old) || chars(new) < chars(old)
         };
-        !self.never_null.is_empty() || pairs.into_iter().any(narrower)
+        !self.never_null.is_empty() || !self.values.is_empty() || pairs.into_iter().any(narrower)
     }
 }
 
@@ -64,6 +76,7 @@ pub struct Bench<'a> {
     gone: BTreeSet<u32>,
     added: Vec<u32>,
     never_null: BTreeSet<String>,
+    values: BTreeMap<usize, RowValue>,
     notes: Vec<String>,
     /// Numbers for constraints: the next one.
     next: u32,
@@ -95,6 +108,7 @@ pub fn apply(
         gone: BTreeSet::new(),
         added: Vec::new(),
         never_null: BTreeSet::new(),
+        values: BTreeMap::new(),
         notes: Vec::new(),
         next: first,
         now,
@@ -102,9 +116,9 @@ pub fn apply(
     for step in &altering.steps {
         bench.step(step)?;
     }
-    let Bench { name, parts, gone, added, never_null, notes, .. } = bench;
+    let Bench { name, parts, gone, added, never_null, values, notes, .. } = bench;
     let schema = Schema::from_parts(parts).map_err(invalid)?;
-    Ok(Applied { name, schema, gone, added, never_null, notes })
+    Ok(Applied { name, schema, gone, added, never_null, values, notes })
 }
 
 impl Bench<'_> {
@@ -125,7 +139,7 @@ impl Bench<'_> {
                 Ok(())
             }
             Step::Default(name, value) => self.default(name, value.as_deref()),
-            Step::Type(name, to) => self.retype(name, (to.0, &to.1)),
+            Step::Type(name, to) => self.retype(name, to),
             Step::Number(name, identity, skip) => {
                 let of = self.table.name.clone();
                 let (_, column) = self.column(name)?;
@@ -188,10 +202,8 @@ impl Bench<'_> {
             }
             (Some(Fallback::Now), _) => Some(Value::Timestamp(self.now).to_string()),
             (Some(Fallback::Random), _) => {
-                let what =
-                    format!("random values of the new column \"{}\" in rows that are there", column.name);
-                let hint = "add it without a default, UPDATE it, and then SET DEFAULT gen_random_uuid()";
-                return Err(Failure::unsupported(what, hint));
+                self.values.insert(self.parts.columns.len(), RowValue::Random);
+                None
             }
             (Some(Fallback::Next(_)), _) => {
                 let what = format!("numbering of the new column \"{}\"", column.name);
@@ -199,7 +211,8 @@ impl Bench<'_> {
             }
         };
         // Rows that are there are looked at before it is never null.
-        if !column.nullable && column.rules.missing.is_none() {
+        let is_filled = self.values.contains_key(&self.parts.columns.len());
+        if !column.nullable && column.rules.missing.is_none() && !is_filled {
             column.nullable = true;
             self.never_null.insert(column.name.clone());
         }
@@ -351,53 +364,110 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn retype(&mut self, name: &str, (ty, rules): (Ty, &Rules)) -> Result<(), Failure> {
+    fn retype(&mut self, name: &str, Retyped { ty, rules, using }: &Retyped) -> Result<(), Failure> {
         let of = self.table.name.clone();
+        let known = self.table.schema.columns().len();
         let (at, column) = self.column(name)?;
+        if at >= known {
+            // PostgreSQL adds columns when it has changed types.
+            let message = format!("column \"{name}\" of relation \"{of}\" does not exist");
+            return Err(Failure::new("42703", message));
+        }
+        if rules.identity.is_some() {
+            let hint = "int and bigint are numbered by ADD GENERATED ... AS IDENTITY";
+            return Err(Failure::unsupported(format!("ALTER TYPE of \"{name}\" to a serial type"), hint));
+        }
+        if column.rules.identity.is_some() && ty.column() != ColumnType::Int {
+            let message = "identity column type must be smallint, integer, or bigint";
+            return Err(Failure::new("22023", message));
+        }
         let before = Ty::of_column(column);
-        let single = column.column_type == ColumnType::Float && column.rules.bits < rules.bits;
-        let same = column.column_type == ty.column() && column.rules.shown == rules.shown && !single;
-        let pads = rules.padded && !column.rules.padded;
-        let rounds = rules.digits.is_some_and(|(precision, scale)| {
-            column.rules.digits.is_none_or(|(known, kept)| scale < kept || precision - scale < known - kept)
-        });
-        if !same || pads || rounds || rules.identity.is_some() {
-            let what = format!("ALTER TYPE of \"{name}\" from {} to {}", before.name(), ty.name());
-            let hint = "rows would have to be written anew: add a column, UPDATE it, drop the other one and rename it";
-            return Err(Failure::unsupported(what, hint));
-        }
+        let is_alike = is_kept_alike(column, (*ty, rules));
+        let plain = using.as_ref().is_none_or(|using| is_plain_cast(using, name));
         let default = column.rules.default.take();
+        let default =
+            default.map(|default| default_of((column, before), default, (*ty, rules))).transpose()?;
         let Rules { identity, counter, sequence, missing, .. } = column.rules.clone();
-        column.rules = Rules { default: None, identity, counter, sequence, missing, ..rules.clone() };
-        column.rules.default = default;
-        if let Some(Fallback::Value(text)) = &column.rules.default {
-            let value = column.column_type.parse(text).ok().and_then(|value| column.rules.fit(value).ok());
-            let value = value.ok_or_else(|| {
-                let message = format!(
-                    "default for column \"{name}\" cannot be cast automatically to type {}",
-                    ty.name()
-                );
-                Failure::new("42804", message)
-            })?;
-            column.rules.default = Some(Fallback::Value(value.to_string()));
+        column.column_type = ty.column();
+        column.rules = Rules { default, identity, counter, sequence, missing, ..rules.clone() };
+        if is_alike && plain {
+            return self.still_comparable(at, &of);
         }
-        self.still_comparable(at, &of)
+        let expr = using.clone().unwrap_or_else(|| Expr::Identifier(ident(name)));
+        let value = RowValue::Computed(Box::new(expr), *ty, using.is_some());
+        if self.values.insert(at, value).is_some() {
+            let message = format!("cannot alter type of column \"{name}\" twice");
+            return Err(Failure::new("0A000", message));
+        }
+        self.still_comparable(at, &of)?;
+        self.checks_are_readable(at)
+    }
+
+    /// Checks that name a column must mean something for its new type.
+    fn checks_are_readable(&self, at: usize) -> Result<(), Failure> {
+        let before = check::as_record(&self.name, &self.table.schema);
+        let now = check::as_record(&self.name, &self.schema()?);
+        for constraint in &self.parts.constraints {
+            let Demand::Check(text) = &constraint.demand else { continue };
+            let expr = check::read(text)?;
+            let is_known = check::columns(&before, &expr).is_ok_and(|columns| !columns.contains(&at));
+            if !is_known {
+                check::columns(&now, &expr)?;
+            }
+        }
+        Ok(())
     }
 
     /// What refers, and what is referred to, must be kept alike.
     fn still_comparable(&self, at: usize, of: &str) -> Result<(), Failure> {
         let (old, new) = (&self.table.schema.columns()[at], &self.parts.columns[at]);
-        let kept = |column: &Column| (column.rules.padded, column.rules.local);
+        let kept = |column: &Column| (column.column_type, column.rules.padded, column.rules.local);
         let refers = self.parts.constraints.iter().filter_map(|one| one.reference());
         let refers = refers.into_iter().any(|reference| reference.columns.contains(&at));
         let referred = children(self.catalog, self.table.id);
         let referred = referred.iter().any(|(.., reference)| reference.parent_columns.contains(&at));
-        if kept(old) == kept(new) || !(refers || referred) {
+        let same = kept(old) == kept(new) && !self.values.contains_key(&at);
+        if same || !(refers || referred) {
             return Ok(());
         }
         let what = format!("ALTER TYPE of \"{}\" of \"{of}\", which a foreign key names", new.name);
         Err(Failure::unsupported(what, "drop the foreign key first"))
     }
+}
+
+/// True if a column's rows say the same under another type.
+fn is_kept_alike(column: &Column, (ty, rules): (Ty, &Rules)) -> bool {
+    let single = column.column_type == ColumnType::Float && column.rules.bits < rules.bits;
+    let same = column.column_type == ty.column() && column.rules.shown == rules.shown && !single;
+    let pads = rules.padded && !column.rules.padded;
+    let rounds = rules.digits.is_some_and(|(precision, scale)| {
+        column.rules.digits.is_none_or(|(known, kept)| scale < kept || precision - scale < known - kept)
+    });
+    same && !pads && !rounds
+}
+
+/// The default of a column that gets another type.
+fn default_of(
+    (column, before): (&Column, Ty),
+    default: Fallback,
+    (ty, rules): (Ty, &Rules),
+) -> Result<Fallback, Failure> {
+    let fits = |from: Ty| from == ty || from.assigns(ty);
+    let cast = match &default {
+        Fallback::Value(text) => {
+            let value = column.column_type.parse(text).ok().filter(|_| fits(before));
+            let value = value.and_then(|value| cast::cast(value, before, ty).ok());
+            value.and_then(|value| rules.fit(value).ok()).map(|value| Fallback::Value(value.to_string()))
+        }
+        Fallback::Now => matches!(ty, Ty::Timestamptz | Ty::Timestamp | Ty::Date).then_some(Fallback::Now),
+        Fallback::Random => (ty == Ty::Uuid).then_some(Fallback::Random),
+        Fallback::Next(_) => (ty.column() == ColumnType::Int).then(|| default.clone()),
+    };
+    cast.ok_or_else(|| {
+        let (name, ty) = (&column.name, ty.name());
+        let message = format!("default for column \"{name}\" cannot be cast automatically to type {ty}");
+        Failure::new("42804", message)
+    })
 }
 
 /// A condition with another name for a column.
@@ -409,7 +479,7 @@ fn renamed(expr: &mut Expr, from: &str, to: &str) {
             _ => None,
         };
         if let Some(name) = name.filter(|name| folded(name) == from) {
-            *name = crate::constraints::define::ident(to);
+            *name = ident(to);
         }
         ControlFlow::<()>::Continue(())
     });

@@ -1,6 +1,7 @@
 //! ALTER TABLE carried out: which rows must be looked at first, and the entries.
 
 use super::apply::{self, Applied};
+use super::rewrite::{self, Rewrite};
 use super::{Altering, Step};
 use crate::catalog::{Catalog, as_of};
 use crate::constraining;
@@ -42,6 +43,15 @@ pub async fn carry_out(
     fault::together(table, "other columns")?;
     // What cannot be done is said before any row is looked at.
     let applied = apply::apply(&catalog, table, altering, (1, values.now))?;
+    if !applied.values.is_empty() {
+        let count = apply::constraints(altering);
+        rewrite::carry_out(evaluator, (&altering.table, count), values, |catalog, table, first| {
+            let applied = apply::apply(catalog, table, altering, (first, values.now))?;
+            Rewrite::of(catalog, table, &applied)
+        })
+        .await?;
+        return Ok(applied.notes);
+    }
     let guards = guard(evaluator, table, altering, values).await?;
     let done = enter(evaluator, altering, &guards, values).await;
     if done.is_err() {
@@ -79,7 +89,7 @@ fn conditions(table: &TableRecord, altering: &Altering) -> Vec<Condition> {
                 found.push(Condition { expr, failure: Failure::new("23502", message) });
             }
             Step::Type(name, to) => {
-                found.extend(column(name).and_then(|column| narrower(column, &to.1)));
+                found.extend(column(name).and_then(|column| narrower(column, &to.rules)));
             }
             _ => {}
         }

@@ -1,23 +1,27 @@
 //! ALTER TABLE in a database: columns that come, go, and get other names and rules.
 //!
-//! No row is written for it. A definition names columns and their rules, and rows that were written under
-//! an older one stay readable (PR-122): a column that is dropped stays where it is and is seen by nobody,
-//! one that is added says what older rows have. Where rows must be looked at first (NOT NULL, a
-//! narrower type), a CHECK is added for that time, as ALTER TABLE ... ADD CONSTRAINT adds it.
+//! Mostly no row is written for it. A definition names columns and their rules, and rows that were written
+//! under an older one stay readable (PR-122): a column that is dropped stays where it is and is seen by
+//! nobody, one that is added says what older rows have. Where rows must be looked at first (NOT NULL, a
+//! narrower type), a CHECK is added for that time, as ALTER TABLE ... ADD CONSTRAINT adds it. Where rows must
+//! become others (another type, another primary key), they are copied.
 //!
 //! | what | where |
 //! | --- | --- |
 //! | from the statement to steps | here |
 //! | what steps make of a definition | [`apply`] |
 //! | which rows must be looked at, and the entries | [`carry`] |
+//! | which rows become others, and how | [`rewrite`] |
 
 pub mod apply;
 pub mod carry;
+pub mod rewrite;
 
 use crate::bind::{folded, parts, table_name};
 use crate::catalog::Catalog;
 use crate::columns;
 use crate::constraints::define::{self, Declared};
+use crate::ty::Ty;
 use pg::Failure;
 use sqlparser::ast::{
     AlterColumnOperation, AlterSchema, AlterSchemaOperation, AlterTable, AlterTableOperation, ColumnDef,
@@ -63,9 +67,20 @@ pub enum Step {
     /// What a column has for rows that say nothing.
     Default(String, Option<Box<Expr>>),
     /// A column of another type.
-    Type(String, Box<(crate::ty::Ty, Rules)>),
+    Type(String, Box<Retyped>),
     /// A column whose rows are numbered; `None`: they are no more. With whether one that is not is skipped.
     Number(String, Option<Identity>, bool),
+}
+
+/// Another type for a column.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Retyped {
+    /// The type.
+    pub ty: Ty,
+    /// What goes with it.
+    pub rules: Rules,
+    /// What rows have then that are there; `None`: what they have, as PostgreSQL casts it for an assignment.
+    pub using: Option<Expr>,
 }
 
 /// A new column.
@@ -182,12 +197,8 @@ fn of_column(name: String, operation: &AlterColumnOperation) -> Result<Step, Fai
         AlterColumnOperation::SetDefault { value } => Step::Default(name, Some(Box::new(value.clone()))),
         AlterColumnOperation::DropDefault => Step::Default(name, None),
         AlterColumnOperation::SetDataType { data_type, using, .. } => {
-            let plain = using.as_ref().is_none_or(|using| is_plain_cast(using, &name));
-            if !plain {
-                let hint = "add a column, UPDATE it, drop the other one and rename it";
-                return Err(Failure::unsupported("ALTER TYPE with USING of an expression", hint));
-            }
-            Step::Type(name, Box::new(columns::bounded(data_type)?))
+            let (ty, rules) = columns::bounded(data_type)?;
+            Step::Type(name, Box::new(Retyped { ty, rules, using: using.clone() }))
         }
         AlterColumnOperation::AddGenerated { generated_as, sequence_options } => {
             // Those that are written otherwise are read by [`crate::numbering`].
@@ -197,7 +208,7 @@ fn of_column(name: String, operation: &AlterColumnOperation) -> Result<Step, Fai
     })
 }
 
-/// True if it is the column itself, or a cast of it: what is done anyhow.
+/// True if it is the column itself, or a cast of it.
 fn is_plain_cast(using: &Expr, name: &str) -> bool {
     match using {
         Expr::Identifier(column) => folded(column) == name,

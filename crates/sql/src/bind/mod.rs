@@ -63,7 +63,7 @@ pub use calls::VERSION;
 pub use from::query_of;
 pub use modify::{Change, Returning};
 pub use operators::data_type;
-pub use query::{Bound, Output, Point, whole_key};
+pub use query::{Bound, Locks, Output, Point, whole_key};
 pub use quick::Quick;
 pub use write::{Arbiters, Conflict, Insertion, Rows, Upsert, constant, writable};
 

@@ -37,8 +37,17 @@ pub struct Bound {
     pub point: Option<Point>,
     /// It is a count of the rows of one table, with no conditions but those of its source.
     pub counts: bool,
-    /// Its last column is the key of the row that it locks, of this table. The client is not told of it.
-    pub locks: Option<Arc<TableRecord>>,
+    /// Its last column is the key of the row that it locks. The client is not told of it.
+    pub locks: Option<Locks>,
+}
+
+/// Rows that a query locks.
+#[derive(Clone)]
+pub struct Locks {
+    /// Their table.
+    pub table: Arc<TableRecord>,
+    /// It gives no row that another session of this node has.
+    pub skips: bool,
 }
 
 /// A read of one row by its key, of nothing but columns.
@@ -55,7 +64,7 @@ pub struct Point {
 struct Special {
     point: Option<Point>,
     counts: bool,
-    locks: Option<Arc<TableRecord>>,
+    locks: Option<Locks>,
 }
 
 /// A part of a query whose types may still change.
@@ -206,7 +215,7 @@ impl<'a> Binder<'a> {
     }
 
     /// Adds the key of the row that is to be locked to what a SELECT gives.
-    fn lock(&mut self, locks: &[LockClause], body: &mut Body) -> Result<Arc<TableRecord>, Failure> {
+    fn lock(&mut self, locks: &[LockClause], body: &mut Body) -> Result<Locks, Failure> {
         let [LockClause { of, nonblock, lock_type }] = locks else {
             return Err(unlockable("FOR UPDATE of several tables"));
         };
@@ -225,11 +234,6 @@ impl<'a> Binder<'a> {
                 return Err(Failure::new(code::UNSUPPORTED, message));
             }
         };
-        if *nonblock == Some(NonBlock::SkipLocked) {
-            let hint =
-                "no row is ever locked before COMMIT, which fails with 40001 if another one has changed it";
-            return Err(Failure::unsupported("SKIP LOCKED", hint));
-        }
         let name = of.as_ref().map(parts).transpose()?.map(|parts| parts.concat());
         let relations = &self.scope().relations;
         let named = |relation: &&Relation| name.as_ref().is_none_or(|name| relation.name == *name);
@@ -247,8 +251,13 @@ impl<'a> Binder<'a> {
         };
         let column = Visible { name: String::new(), ty: Ty::Bytea, what: What::Column(KEY) };
         let key = self.visible(self.scopes.len() - 1, Some(source.0), &column)?;
+        let table = self.sources[source.1].table.clone();
+        let skips = *nonblock == Some(NonBlock::SkipLocked);
+        if skips {
+            self.skip(selected, &key, table.id)?;
+        }
         selected.items.push((String::new(), key));
-        Ok(self.sources[source.1].table.clone())
+        Ok(Locks { table, skips })
     }
 
     fn with(&mut self, with: &With) -> Result<Vec<String>, Failure> {
@@ -560,7 +569,7 @@ fn check_width(width: usize, wanted: &[(String, Ty)]) -> Result<(), Failure> {
     Err(Failure::new(code::SYNTAX, format!("INSERT has more {more} than {less}")))
 }
 
-fn unlockable(what: &str) -> Failure {
+pub(super) fn unlockable(what: &str) -> Failure {
     Failure::unsupported(what, "lock the rows of one table: FOR UPDATE OF table")
 }
 

@@ -1,12 +1,14 @@
 //! One SELECT, without its order and limit.
 
 use super::aggregate::item_aggregates;
+use super::query::unlockable;
 use super::{Binder, Scope, Typed, folded, parts};
 use pg::{Failure, code};
 use sqlparser::ast::{
     AccessExpr, Distinct, Expr, GroupByExpr, Select, SelectItem, SelectItemQualifiedWildcardKind,
     Value as Literal, WildcardAdditionalOptions,
 };
+use types::TableId;
 
 /// What a SELECT gives, before it is written.
 pub(super) struct Selected {
@@ -26,6 +28,27 @@ pub(super) struct Selected {
 }
 
 impl Binder<'_> {
+    /// Has a SELECT leave rows out that another session has, before any are counted for its LIMIT.
+    pub(super) fn skip(
+        &mut self,
+        selected: &mut Selected,
+        key: &Typed,
+        table: TableId,
+    ) -> Result<(), Failure> {
+        let free = format!("free_({}, {})", self.text(key), table.0);
+        // It is no read by a whole key any more.
+        match selected.filter.take() {
+            None => selected.tail.push_str(&format!(" WHERE {free}")),
+            Some(filter) => {
+                let text = self.text(&filter);
+                let before = selected.tail.strip_suffix(&text);
+                let before = before.ok_or_else(|| unlockable("SKIP LOCKED with such conditions"))?;
+                selected.tail = format!("{before}({text}) AND {free}");
+            }
+        }
+        Ok(())
+    }
+
     /// Binds a SELECT. Its scope is on top afterwards, for its order; the caller removes it.
     pub(super) fn select(&mut self, select: &Select) -> Result<Selected, Failure> {
         refuse_rest(select)?;

@@ -228,6 +228,45 @@ impl Binder<'_> {
         Ok(self.part(text, columns).0)
     }
 
+    /// The number of a table's row and what columns of it become, each of its type, for rows that are given.
+    /// With whether the statement says how.
+    pub fn transforms(
+        mut self,
+        table: &Arc<TableRecord>,
+        all: &[(&str, &Expr, Ty, bool)],
+    ) -> Result<Bound, Failure> {
+        self.given(table, &table.name, &[]);
+        self.scope().no_aggregates = Some("transform expressions");
+        let mut items = vec![("number", Typed { ty: Some(Ty::Int8), ..self.hidden(NUMBER)? })];
+        for (name, expr, ty, says) in all {
+            let typed = self.expr(expr)?;
+            let assigned = self.assigned(typed, *ty, name).map_err(|failure| match (failure.code, says) {
+                ("42804", false) => {
+                    let ty = ty.name();
+                    let message = format!("column \"{name}\" cannot be cast automatically to type {ty}");
+                    let hint = format!("You might need to specify \"USING {name}::{ty}\".");
+                    Failure::new("42804", message).hint(hint)
+                }
+                ("42804", true) => {
+                    let what = format!("result of USING clause for column \"{name}\"");
+                    let message = format!("{what} cannot be cast automatically to type {}", ty.name());
+                    Failure::new("42804", message).hint("You might need to add an explicit cast.")
+                }
+                _ => failure,
+            })?;
+            items.push(("new", assigned));
+        }
+        if self.relations > 1 {
+            return Err(Failure::new("0A000", "cannot use subquery in transform expression"));
+        }
+        if !self.params.is_empty() {
+            return Err(Failure::new("42P02", "there is no parameter in a transform expression"));
+        }
+        let (items, columns) = self.list(items);
+        let text = format!("SELECT {items} FROM {}", self.first_table());
+        Ok(self.part(text, columns).0)
+    }
+
     /// Rows of nothing but constants and parameters. `None`: something must be computed.
     fn plain_rows(
         &mut self,

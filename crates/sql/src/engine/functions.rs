@@ -10,6 +10,7 @@ use rusqlite::functions::{Aggregate, Context, FunctionFlags, WindowAggregate};
 use rusqlite::types::{Value as Kept, ValueRef};
 use rusqlite::{Connection, Error, Result};
 use std::collections::VecDeque;
+use types::TableId;
 use types::data::{Decimal, Value};
 
 /// Makes every function known to a connection.
@@ -34,6 +35,7 @@ pub fn register(connection: &Connection) -> Result<()> {
     connection.create_scalar_function("float_", 1, FLAGS, |context| {
         Ok(encode(&Value::Float(context.get::<f64>(0)?)))
     })?;
+    connection.create_scalar_function("free_", 2, flags, free)?;
     connection.create_scalar_function("uuid_", 1, flags, |_| Ok(encode(&eval::random_uuid())))?;
     connection.create_scalar_function("convert_", 3, FLAGS, convert)?;
     connection
@@ -67,6 +69,14 @@ pub fn register(connection: &Connection) -> Result<()> {
     connection.create_aggregate_function("avg_float_", 1, FLAGS, SumFloat { mean: true })?;
     connection.create_window_function("moving_avg_float_", 1, FLAGS, MovingFloat { mean: true })?;
     connection.create_aggregate_function("string_agg_", 2, FLAGS, StringAgg)
+}
+
+/// True if no other session of this node has a row: its key, and its table's id. No row is nobody's.
+fn free(context: &Context<'_>) -> Result<bool> {
+    let Some(key) = context.get::<Option<Vec<u8>>>(0)? else { return Ok(true) };
+    let row = (TableId(context.get::<u32>(1)?), key.into());
+    super::with_facts(|facts| Ok(facts.asker.held.as_ref().is_none_or(|held| held.may_have(&row))))
+        .map_err(failed)
 }
 
 fn scalar(context: &Context<'_>, id: usize, function: &eval::Function) -> Result<Kept> {

@@ -2,11 +2,11 @@
 
 use super::SqlSession;
 use super::cursors::Resolved;
-use crate::alter::{self, AddKey};
+use crate::alter::{self, Rekey};
+use crate::altering::rewrite::{self, Rewrite};
 use crate::altering::{Altering, apply, carry};
 use crate::catalog::Catalog;
 use crate::constraining::{self, Constraining, Step};
-use crate::constraints;
 use crate::constraints::define::{self, Declared, Place, What};
 use crate::database;
 use crate::ddl;
@@ -16,21 +16,12 @@ use crate::indexes;
 use crate::numbering;
 use crate::plan::{Parsed, StatementPlan, Work, plan};
 use crate::read::Values;
-use crate::refill;
-use crate::statements::canceled;
 use crate::txn::Open;
 use crate::views;
-use client::{Client, Table};
 use pg::{Failure, Kind, Outcome};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 use types::{CatalogTable, TableId, TableRecord};
-
-/// Between two looks whether a table can be written again.
-const WRITABLE_POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// How often the rows of a table are copied again because some were lost with a primary.
-const LOSSES: usize = 3;
 
 impl SqlSession {
     /// The plan of a statement. What is wrong with it may be right since somebody looked at the database's
@@ -105,7 +96,7 @@ impl SqlSession {
                 database::truncate(&handle, names, *restart).await?;
                 self.empty(names).await?;
             }
-            Work::AddKey(key) => self.add_key(key).await?,
+            Work::Rekey(key) => self.rekey(key).await?,
             Work::CreateTable(create) => {
                 ddl::create(&handle, ddl::request(create)?, create.if_not_exists).await?;
             }
@@ -216,7 +207,7 @@ impl SqlSession {
             }
             Work::Truncate { names, restart } => self.truncate_later(&catalog, names, *restart).await?,
             Work::Alter(altering) => return self.alter_later(&catalog, altering).await,
-            Work::AddKey(key) => return self.add_key_later(&catalog, key),
+            Work::Rekey(key) => return self.rekey_later(&catalog, key),
             Work::Constrain(Some(change), _) => return self.constrain_later(&catalog, change).await,
             _ => return Ok(false),
         }
@@ -308,6 +299,8 @@ impl SqlSession {
         let mut applied = apply::apply(&seen, &table, altering, (version + 1, now))?;
         let written = self.open.as_ref().is_some_and(|open| open.has_written(table.id));
         if !written {
+            // What cannot become of rows is refused whether there are any or not.
+            Rewrite::of(&seen, &table, &applied)?;
             applied.fill();
         } else if applied.looks_at_rows(&table.schema) {
             let hint = "COMMIT first, or do it before rows are written";
@@ -322,15 +315,22 @@ impl SqlSession {
         Ok(true)
     }
 
-    /// A key of a table that the transaction has made.
-    fn add_key_later(&mut self, catalog: &Arc<Catalog>, key: &AddKey) -> Result<bool, Failure> {
+    /// Another key for a table that the transaction has made.
+    fn rekey_later(&mut self, catalog: &Arc<Catalog>, key: &Rekey) -> Result<bool, Failure> {
         let Some(table) = catalog.table(&key.table).cloned() else { return Ok(false) };
         fault::together(&table, "another primary key")?;
         if !self.may_remake(table.id, true) {
             let hint = "COMMIT first, or name the key in CREATE TABLE";
-            return Err(Failure::unsupported("a primary key for a table with rows in a transaction", hint));
+            return Err(Failure::unsupported(
+                "another primary key for a table with rows in a transaction",
+                hint,
+            ));
         }
-        let schema = refill::keyed(&Table::new(table.clone()), &key.columns)?;
+        if let Some(fault) = key.fault(&table.schema) {
+            return Err(fault);
+        }
+        let schema =
+            Rewrite::keyed(&self.catalog_now(catalog), &table, key.columns.as_deref())?.into_schema();
         self.make(catalog, CatalogTable::new(table.id, &table.name, schema, table.created_ms))?;
         Ok(true)
     }
@@ -367,67 +367,26 @@ impl SqlSession {
         Ok(true)
     }
 
-    /// Gives a table a key, with its rows.
-    async fn add_key(&mut self, key: &AddKey) -> Result<(), Failure> {
-        let handle = self.evaluator.handle.clone();
-        if handle.spread().is_some() {
-            let hint = "name the key in CREATE TABLE: it says where rows lie";
-            return Err(Failure::unsupported(
-                "another primary key in a database of several partitions",
-                hint,
-            ));
+    /// Gives a table another key, with its rows.
+    async fn rekey(&mut self, key: &Rekey) -> Result<(), Failure> {
+        let catalog = self.evaluator.handle.look().await?;
+        if catalog.table(&key.table).is_none() && key.if_exists {
+            self.note(format!("relation \"{}\" does not exist, skipping", key.table));
+            return Ok(());
         }
-        let mut losses = 0;
-        loop {
-            database::lift_abandoned(&handle).await?;
-            let catalog = handle.look().await?;
-            let Some(table) = catalog.table(&key.table).cloned() else {
-                if key.if_exists {
-                    self.note(format!("relation \"{}\" does not exist, skipping", key.table));
-                    return Ok(());
-                }
-                return Err(Failure::new("42P01", format!("relation \"{}\" does not exist", key.table)));
-            };
-            fault::together(&table, "another primary key")?;
-            if let Some((child, foreign, _)) = constraints::children(&catalog, table.id).first() {
-                let what = format!("a primary key for \"{}\", which others refer to", key.table);
-                let hint = format!("drop the constraint \"{}\" of \"{}\" first", foreign.name, child.name);
-                return Err(Failure::unsupported(what, hint));
+        let values = Values { parameters: Vec::new(), now: super::now() };
+        rewrite::carry_out(&self.evaluator, (&key.table, 0), &values, |catalog, table, _| {
+            match key.fault(&table.schema) {
+                Some(fault) => Err(fault),
+                None => Rewrite::keyed(catalog, table, key.columns.as_deref()),
             }
-            if !catalog.under_way.held.contains_key(&table.id) {
-                let (database, asked) = (handle.database_record()?, key.clone());
-                let work = move |client: &mut Client| {
-                    Ok(refill::add_key(client, &database, &Table::new(table), &asked))
-                };
-                match ddl::on_a_client(&handle, work).await? {
-                    Err(failure) if fault::is_stale(&failure) => {}
-                    Err(failure) if fault::is_conflict(&failure) => {
-                        losses += 1;
-                        if losses > LOSSES {
-                            let message = format!(
-                                "rows of \"{}\" that were copied were lost with a primary",
-                                key.table
-                            );
-                            return Err(Failure::new(fault::SERIALIZATION, message)
-                                .hint("nothing was changed; try again when the cluster is calm"));
-                        }
-                    }
-                    done => {
-                        handle.look_again().await;
-                        return done;
-                    }
-                }
-            }
-            self.pause().await?;
-        }
+        })
+        .await
     }
 
     /// Waits a moment, while somebody copies the rows of a table.
     pub(super) async fn pause(&self) -> Result<(), Failure> {
-        tokio::select! {
-            () = tokio::time::sleep(WRITABLE_POLL_INTERVAL) => Ok(()),
-            () = self.evaluator.cancel.wait() => Err(canceled()),
-        }
+        rewrite::pause(&self.evaluator).await
     }
 
     /// Tables are made and dropped at once, whatever becomes of the transaction.

@@ -7,10 +7,11 @@ use crate::edits::Edits;
 use crate::fault;
 use crate::read::{self, Values};
 use crate::statements::{Statement, canceled};
-use crate::txn::turns::{Row, deadline};
-use crate::txn::{Isolation, TurnGuard, View, global};
+use crate::txn::turns::{Leaver, Row, deadline};
+use crate::txn::{Isolation, Open, TurnGuard, View, global};
 use client::Table;
 use pg::Failure;
+use std::collections::BTreeSet;
 use tokio::time::Instant;
 use types::TableRecord;
 use types::data::Value;
@@ -102,6 +103,32 @@ impl SqlSession {
             Some(open) => open.take_turns(rows, (until, &self.evaluator.cancel)).await,
             None => Ok(false),
         }
+    }
+}
+
+/// How often rows that are free are looked for: others take and pass on some meanwhile.
+const MAX_LOOKS: usize = 16;
+
+/// SKIP LOCKED.
+impl SqlSession {
+    /// The rows that the open transaction has, if it takes turns at those of this table.
+    pub(super) fn held_rows(&self, table: &TableRecord) -> Option<Leaver> {
+        self.open.as_ref().filter(|_| self.takes_turns(table)).map(Open::held)
+    }
+
+    /// Takes the rows that a SELECT gives, none of which anybody had. True if it is to be done again: what has
+    /// become of rows that were just taken is to be read, and some that another one was faster with are to be
+    /// left out. `tried` are the rows that it took before.
+    pub(super) fn those_that_are_free(&mut self, edits: &Edits, tried: &mut Vec<BTreeSet<Row>>) -> bool {
+        if !self.takes_turns(edits.table.record()) || tried.len() >= MAX_LOOKS {
+            return false;
+        }
+        let Some(open) = &mut self.open else { return false };
+        let rows: BTreeSet<Row> =
+            edits.edits.iter().map(|edit| (edits.table.id(), edit.key.clone())).collect();
+        let (again, taken) = open.take_free(&rows, tried.last());
+        tried.push(taken);
+        again
     }
 }
 

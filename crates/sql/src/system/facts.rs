@@ -12,6 +12,7 @@ use crate::system::names::written;
 use crate::system::relations::{Relation, relations};
 use crate::system::sessions::Sessions;
 use crate::txn::View;
+use crate::txn::turns::Leaver;
 use ::types::system::COMMITS;
 use ::types::{FailoverRecord, NodeId, PartitionRecord, TableId, TableRecord};
 use client::view::transactions::Transactions;
@@ -41,6 +42,8 @@ pub struct Asker {
     pub told: Arc<SequenceValues>,
     /// Where numbers come from, and where they are waited for.
     pub numbers: Option<(Arc<Sequences>, tokio::runtime::Handle)>,
+    /// Rows that sessions of this node have, for a transaction that takes turns.
+    pub held: Option<Leaver>,
 }
 
 impl std::fmt::Debug for Sequences {

@@ -128,6 +128,33 @@ impl TurnGuard {
         waited
     }
 
+    /// Takes a row that nobody else has. True if it has it now.
+    pub fn try_take(&mut self, row: Row) -> bool {
+        if self.rows.contains(&row) {
+            return true;
+        }
+        let mut state = self.turns.state();
+        if state.rows.contains_key(&row) {
+            return false;
+        }
+        state.rows.insert(row.clone(), Queue { holder: self.who, next: VecDeque::new() });
+        drop(state);
+        self.rows.insert(row);
+        true
+    }
+
+    /// True if it has this row.
+    pub fn has(&self, row: &Row) -> bool {
+        self.rows.contains(row)
+    }
+
+    /// Passes one row on.
+    pub fn give_back(&mut self, row: &Row) {
+        if self.rows.remove(row) {
+            self.turns.state().pass(self.who, row);
+        }
+    }
+
     /// It waits no more. Has the row, if that has come.
     fn settle(&mut self) {
         let Some(row) = self.wanted.take() else { return };
@@ -163,14 +190,51 @@ impl Drop for TurnGuard {
     }
 }
 
-/// Passes the rows of a transaction on whose client is silent.
-#[derive(Debug)]
+/// Rows that are taken without waiting.
+impl super::Open {
+    /// Takes those of these rows that nobody else has, and passes those on that a look before has taken and
+    /// that are not among them. True if one was taken anew, or not; and what these looks have taken.
+    pub fn take_free(
+        &mut self,
+        rows: &BTreeSet<Row>,
+        before: Option<&BTreeSet<Row>>,
+    ) -> (bool, BTreeSet<Row>) {
+        let none = BTreeSet::new();
+        let before = before.unwrap_or(&none);
+        before.difference(rows).for_each(|row| self.turns.give_back(row));
+        let (mut again, mut taken) = (false, before.intersection(rows).cloned().collect::<BTreeSet<_>>());
+        for row in rows {
+            if self.turns.has(row) {
+                continue;
+            }
+            again = true;
+            if self.turns.try_take(row.clone()) {
+                taken.insert(row.clone());
+            }
+        }
+        (again, taken)
+    }
+
+    /// Its rows, for who looks which ones nobody else has.
+    pub fn held(&self) -> Leaver {
+        self.turns.leaver()
+    }
+}
+
+/// The rows of a transaction, for somebody else: who passes them on when its client is silent, and who looks
+/// which ones it may have.
+#[derive(Clone, Debug)]
 pub struct Leaver {
     turns: Arc<Turns>,
     who: u64,
 }
 
 impl Leaver {
+    /// True if no other transaction has this row.
+    pub fn may_have(&self, row: &Row) -> bool {
+        self.turns.state().rows.get(row).is_none_or(|queue| queue.holder == self.who)
+    }
+
     /// Does it.
     pub fn leave(&self) {
         let mut state = self.turns.state();

@@ -126,7 +126,6 @@ INSERT INTO person VALUES (1, 77, 'x', NULL, NULL, NULL);
 SELECT 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid;
 SELECT timestamp '2024-01-01' + interval '1 day';
 SELECT '{"a": 1}'::json -> 'a';
--- differs: rows are never locked out
 SELECT id FROM person FOR UPDATE SKIP LOCKED;
 -- differs: snapshots of whole transactions, and nothing above that
 BEGIN ISOLATION LEVEL SERIALIZABLE;

@@ -1,0 +1,355 @@
+//! Rows that become others: columns of other types or with random values, another primary key or none.
+
+use super::apply::{Applied, RowValue};
+use crate::bind::{Binder, Bound};
+use crate::catalog::Catalog;
+use crate::constraints::define::invalid;
+use crate::constraints::{check, children, violation};
+use crate::ddl;
+use crate::evaluate::{Evaluator, Given};
+use crate::fault;
+use crate::read::Values;
+use crate::refill::{self, Convert, Target};
+use crate::rows::fitted;
+use crate::statements::canceled;
+use crate::{database, eval};
+use client::{Client, Table};
+use pg::{Failure, code};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime;
+use types::data::constraint::{Constraint, Demand, Standing};
+use types::data::{Column, Row, Schema, SchemaParts, Value};
+use types::{TableId, TableRecord};
+
+/// Between two looks whether a table can be written again.
+const WRITABLE_POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// How often the rows of a table are copied again because some were lost with a primary.
+const LOSSES: usize = 3;
+/// The number of the first row of a table that loses its key: new rows are numbered from 1 on.
+const FIRST_NUMBER: i64 = -(1 << 62);
+
+/// Where the values of a column come from.
+#[derive(Clone, PartialEq, Debug)]
+enum Origin {
+    /// What the row has there.
+    Kept(usize),
+    /// The next of what is computed of the row.
+    Computed(usize),
+    /// The same for all rows.
+    Fixed(Value),
+    /// Something random.
+    Random,
+    /// The row's number, in the order of keys.
+    Numbered,
+}
+
+/// What becomes of a table, and of its rows.
+pub struct Rewrite {
+    target: Target,
+    columns: Vec<Origin>,
+    /// The row's number, and what is computed of it.
+    bound: Option<Arc<Bound>>,
+}
+
+impl Rewrite {
+    /// For columns that steps of an ALTER TABLE have changed.
+    pub fn of(catalog: &Catalog, table: &Arc<TableRecord>, applied: &Applied) -> Result<Rewrite, Failure> {
+        if !applied.gone.is_empty() {
+            let what = "DROP COLUMN ... CASCADE beside another type for a column";
+            return Err(Failure::unsupported(what, "write an ALTER TABLE of its own for it"));
+        }
+        let (before, after) = (&table.schema, &applied.schema);
+        let mut computed = Vec::new();
+        let mut columns = Vec::new();
+        for (at, column) in after.columns().iter().enumerate() {
+            let mut column = column.clone();
+            column.nullable &= !applied.never_null.contains(&column.name);
+            let from = match applied.values.get(&at) {
+                _ if column.rules.hidden && !after.key().contains(&at) => continue,
+                Some(RowValue::Random) => Origin::Random,
+                Some(RowValue::Computed(expr, ty, says)) => {
+                    computed.push((before.columns()[at].name.as_str(), expr.as_ref(), *ty, *says));
+                    Origin::Computed(computed.len() - 1)
+                }
+                None if at < before.columns().len() => Origin::Kept(at),
+                None => Origin::Fixed(of_older(&column)),
+            };
+            columns.push((at, column, from));
+        }
+        let bound = match computed.is_empty() {
+            true => None,
+            false => Some(Arc::new(Binder::new(&Catalog::default(), &[]).transforms(table, &computed)?)),
+        };
+        let partition_by = after.partition_by();
+        let rewrite =
+            Rewrite::new(catalog, table, (&applied.name, after), (columns, after.key(), partition_by))?;
+        Ok(Rewrite { bound, ..rewrite })
+    }
+
+    /// For another primary key: `None`: none that anybody sees.
+    pub fn keyed(
+        catalog: &Catalog,
+        table: &Arc<TableRecord>,
+        key: Option<&[String]>,
+    ) -> Result<Rewrite, Failure> {
+        let schema = &table.schema;
+        let visible = schema.visible().map(|at| (at, schema.columns()[at].clone(), Origin::Kept(at)));
+        let mut columns: Vec<(usize, Column, Origin)> = visible.collect();
+        let mut places = Vec::new();
+        match key {
+            None => {
+                let at = schema.columns().len();
+                columns.push((at, ddl::hidden_key(), Origin::Numbered));
+                places.push(at);
+            }
+            Some(names) => {
+                for name in names {
+                    let (at, column, _) =
+                        columns.iter_mut().find(|(_, column, _)| column.name == *name).ok_or_else(|| {
+                            let message =
+                                format!("column \"{name}\" of relation \"{}\" does not exist", table.name);
+                            Failure::new("42703", message)
+                        })?;
+                    column.nullable = false;
+                    places.push(*at);
+                }
+            }
+        }
+        Rewrite::new(catalog, table, (&table.name, schema), (columns, &places, places.len()))
+    }
+
+    /// The columns and constraints that the table gets.
+    pub fn into_schema(self) -> Schema {
+        self.target.schema
+    }
+
+    /// `columns` with where they were, and the places of the key among these.
+    fn new(
+        catalog: &Catalog,
+        table: &Arc<TableRecord>,
+        (name, schema): (&str, &Schema),
+        (columns, key, partition_by): (Vec<(usize, Column, Origin)>, &[usize], usize),
+    ) -> Result<Rewrite, Failure> {
+        let at = |before: usize| columns.iter().position(|(at, ..)| *at == before);
+        let places: Vec<Option<usize>> = (0..schema.columns().len()).map(at).collect();
+        let key = key.iter().filter_map(|before| at(*before)).collect();
+        let constraints = schema.constraints().iter().filter(|one| one.is_enforced());
+        let constraints = constraints.map(|one| moved(one.clone(), &places)).collect();
+        let follows = follow(catalog, table)?;
+        let counted = |(at, mut column, from): (usize, Column, Origin)| {
+            column.rules.missing = None;
+            let numbered = column.rules.identity.is_some() && column.rules.sequence.is_none();
+            if numbered && from != Origin::Numbered {
+                // Numbers go on.
+                column.rules.counter = column.rules.counter.or(Some((table.id.0, at as u32)));
+            }
+            (column, from)
+        };
+        let (columns, from): (Vec<Column>, Vec<Origin>) = columns.into_iter().map(counted).unzip();
+        let parts =
+            SchemaParts { columns, key, partition_by, open: false, version: 1, constraints, kind: None };
+        let schema = Schema::from_parts(parts).map_err(invalid)?;
+        let target = Target { name: name.into(), schema, places, children: follows };
+        if let Some((child, foreign)) = without_target(catalog, table, &target) {
+            let key = format!("{}_pkey", catalog.placed(name).1);
+            let what = format!("cannot drop constraint {key} on table {name}");
+            let message = format!("{what} because other objects depend on it");
+            let detail = format!("constraint {foreign} on table {child} depends on index {key}");
+            return Err(violation::depended_on(message, detail));
+        }
+        Ok(Rewrite { target, columns: from, bound: None })
+    }
+}
+
+/// What rows have in a column that were there before it.
+fn of_older(column: &Column) -> Value {
+    let text = column.rules.missing.as_deref();
+    text.and_then(|text| column.column_type.parse(text).ok()).unwrap_or_default()
+}
+
+/// A constraint of the same columns, which are in other places. Each row is looked at as it is copied.
+fn moved(mut constraint: Constraint, places: &[Option<usize>]) -> Constraint {
+    let columns = match &mut constraint.demand {
+        Demand::Check(_) => return constraint,
+        Demand::Unique(columns) | Demand::Index(columns) => columns,
+        Demand::Foreign(reference) => &mut reference.columns,
+    };
+    columns.iter_mut().for_each(|at| *at = places[*at].unwrap_or(usize::MAX));
+    constraint.turned(Standing::Valid)
+}
+
+/// The tables that refer to one whose rows are copied. One that refers to itself would have rows come before
+/// those that they refer to.
+fn follow(catalog: &Catalog, table: &Arc<TableRecord>) -> Result<Vec<Arc<TableRecord>>, Failure> {
+    let mut found: Vec<Arc<TableRecord>> = Vec::new();
+    for (child, foreign, _) in children(catalog, table.id) {
+        if child.id == table.id {
+            let what = format!("writing rows of \"{}\" anew, which refer to each other", table.name);
+            let hint = format!("drop the constraint \"{}\" first, and add it again", foreign.name);
+            return Err(Failure::unsupported(what, hint));
+        }
+        if found.iter().all(|known| known.id != child.id) {
+            found.push(child);
+        }
+    }
+    Ok(found)
+}
+
+/// The first table whose foreign key finds nothing unique any more, and the key's name.
+fn without_target(catalog: &Catalog, table: &Arc<TableRecord>, target: &Target) -> Option<(String, String)> {
+    let all = children(catalog, table.id).into_iter();
+    let mut lost = all.filter(|(.., reference)| {
+        let columns: Option<Vec<usize>> =
+            reference.parent_columns.iter().map(|at| target.places[*at]).collect();
+        columns.is_none_or(|columns| target.schema.target(&columns).is_none())
+    });
+    lost.next().map(|(child, foreign, _)| (child.name.clone(), foreign.name))
+}
+
+/// Makes rows to what they become.
+struct Converting {
+    evaluator: Evaluator,
+    runtime: runtime::Handle,
+    rewrite: Arc<Rewrite>,
+    /// The table that the rows are of then, for whoever looks at checks.
+    to: Table,
+    now: i64,
+    /// Rows until now.
+    count: i64,
+}
+
+impl Converting {
+    fn new(evaluator: &Evaluator, rewrite: Arc<Rewrite>, now: i64) -> Converting {
+        let to = Table::new(check::as_record(&rewrite.target.name, &rewrite.target.schema));
+        Converting {
+            evaluator: evaluator.clone(),
+            runtime: runtime::Handle::current(),
+            rewrite,
+            to,
+            now,
+            count: 0,
+        }
+    }
+
+    fn values(&self) -> Values {
+        Values { parameters: Vec::new(), now: self.now }
+    }
+
+    /// What is computed of rows, in their order.
+    async fn computed(&self, rows: &[Row]) -> Result<Vec<Vec<Value>>, Failure> {
+        let mut found = vec![Vec::new(); rows.len()];
+        let Some(bound) = &self.rewrite.bound else { return Ok(found) };
+        let given = rows.iter().map(|row| Given { values: row.values.clone(), ..Given::default() });
+        for mut row in self.evaluator.over(bound.clone(), &self.values(), given.collect()).await? {
+            let number = match row.first() {
+                Some(Value::Int(at)) => usize::try_from(*at).ok().and_then(|at| found.get_mut(at)),
+                _ => None,
+            };
+            let place = number.ok_or_else(|| Failure::new(code::INTERNAL, "a row without its number"))?;
+            *place = row.split_off(1);
+        }
+        Ok(found)
+    }
+
+    async fn converted(&mut self, rows: Vec<Row>) -> Result<Vec<Row>, Failure> {
+        if self.evaluator.cancel.asked() {
+            return Err(canceled());
+        }
+        let computed = self.computed(&rows).await?;
+        let mut found = Vec::with_capacity(rows.len());
+        for (row, computed) in rows.iter().zip(&computed) {
+            let number = FIRST_NUMBER + self.count;
+            self.count += 1;
+            let value = |from: &Origin| match from {
+                Origin::Kept(at) => row.values[*at].clone(),
+                Origin::Computed(at) => computed[*at].clone(),
+                Origin::Fixed(value) => value.clone(),
+                Origin::Random => eval::random_uuid(),
+                Origin::Numbered => Value::Int(number),
+            };
+            let columns = self.to.schema().columns().iter().zip(&self.rewrite.columns);
+            let values = columns.map(|(column, from)| fitted(column, value(from)));
+            found.push(Row::new(values.collect::<Result<_, _>>()?));
+        }
+        match check::first_against(&self.evaluator, &self.to, &found, &self.values()).await? {
+            None => Ok(found),
+            Some((_, name)) => Err(violation::check_not_kept(self.to.record(), &name)),
+        }
+    }
+}
+
+impl Convert for Converting {
+    fn rows(&mut self, rows: Vec<Row>) -> Result<Vec<Row>, Failure> {
+        let runtime = self.runtime.clone();
+        runtime.block_on(self.converted(rows))
+    }
+}
+
+/// Has a table become what `make` says, from the tables as they are and the first of `count` numbers for
+/// constraints. It is asked again where somebody else was faster.
+pub async fn carry_out(
+    evaluator: &Evaluator,
+    (name, count): (&str, u32),
+    values: &Values,
+    make: impl Fn(&Catalog, &Arc<TableRecord>, u32) -> Result<Rewrite, Failure>,
+) -> Result<(), Failure> {
+    let handle = &evaluator.handle;
+    if handle.spread().is_some() || handle.is_global() {
+        let hint = "it says where rows lie: make another table, and INSERT ... SELECT what is there";
+        let what = "another primary key or type in a database of several partitions";
+        return Err(Failure::unsupported(what, hint));
+    }
+    let mut losses = 0;
+    loop {
+        database::lift_abandoned(handle).await?;
+        let catalog = handle.look().await?;
+        let missing = || Failure::new("42P01", format!("relation \"{name}\" does not exist"));
+        let table = catalog.table(name).cloned().ok_or_else(missing)?;
+        fault::together(&table, "another primary key or type")?;
+        let busy = under_way(&catalog, table.id);
+        if !busy {
+            let first = database::numbers(handle, count.max(1)).await?;
+            let rewrite = Arc::new(make(&catalog, &table, first)?);
+            database::counted(handle, &rewrite.target.schema).await?;
+            let database = handle.database_record()?;
+            let mut converting = Converting::new(evaluator, rewrite.clone(), values.now);
+            let work = move |client: &mut Client| {
+                let what = (&Table::new(table), &rewrite.target);
+                Ok(refill::refill(client, &database, what, &mut converting))
+            };
+            match ddl::on_a_client(handle, work).await? {
+                Err(failure) if fault::is_stale(&failure) => {}
+                Err(failure) if fault::is_conflict(&failure) => {
+                    losses += 1;
+                    if losses > LOSSES {
+                        let message = format!("rows of \"{name}\" that were copied were lost with a primary");
+                        return Err(Failure::new(fault::SERIALIZATION, message)
+                            .hint("nothing was changed; try again when the cluster is calm"));
+                    }
+                }
+                done => {
+                    handle.look_again().await;
+                    return done;
+                }
+            }
+        }
+        pause(evaluator).await?;
+    }
+}
+
+/// True while somebody copies the rows of a table, or of one that refers to it.
+fn under_way(catalog: &Catalog, table: TableId) -> bool {
+    let all: BTreeSet<TableId> =
+        children(catalog, table).into_iter().map(|(child, ..)| child.id).chain([table]).collect();
+    catalog.under_way.held.keys().any(|held| all.contains(held))
+}
+
+/// Waits a moment, while somebody copies the rows of a table.
+pub async fn pause(evaluator: &Evaluator) -> Result<(), Failure> {
+    tokio::select! {
+        () = tokio::time::sleep(WRITABLE_POLL_INTERVAL) => Ok(()),
+        () = evaluator.cancel.wait() => Err(canceled()),
+    }
+}
