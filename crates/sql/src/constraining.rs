@@ -267,9 +267,11 @@ async fn drop_one(
 ) -> Result<Vec<String>, Failure> {
     change(evaluator, 1, |catalog, _| {
         let table = table_of(catalog, table)?;
-        if name == format!("{}_pkey", table.name) && !table.schema.has_hidden_key() {
-            let hint = "rows are stored by it: make another table";
-            return Err(Failure::unsupported("DROP CONSTRAINT of a primary key", hint));
+        let key = format!("{}_pkey", catalog.placed(&table.name).1);
+        if name == key && !table.schema.has_hidden_key() {
+            let hint =
+                "rows are copied for it: drop it alone, without CASCADE, or with ADD PRIMARY KEY beside it";
+            return Err(Failure::unsupported("DROP CONSTRAINT of a primary key in this form", hint));
         }
         let found = table.schema.constraint_named(name).filter(|one| indexes || !one.is_index());
         let Some(constraint) = found else {

@@ -480,7 +480,7 @@ impl SqlSession {
                 () = self.evaluator.cancel.wait() => return Err(canceled()),
             };
             let again = match skips {
-                true => self.those_that_are_free(&edits, &mut tried),
+                true => self.those_that_are_free(&edits, &mut tried)?,
                 false => self.all_in_turn(&edits, until).await?,
             };
             if !again {

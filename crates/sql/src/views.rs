@@ -138,7 +138,7 @@ pub fn names(view: &TableRecord) -> BTreeSet<String> {
 }
 
 /// The views that show this relation.
-fn showing<'a>(catalog: &'a Catalog, name: &str) -> Vec<&'a Arc<TableRecord>> {
+pub fn showing<'a>(catalog: &'a Catalog, name: &str) -> Vec<&'a Arc<TableRecord>> {
     catalog.others().filter(|other| names(other).contains(name)).collect()
 }
 

@@ -1,6 +1,6 @@
 //! What the steps of an ALTER TABLE make of a table's definition.
 
-use super::{Added, Altering, Retyped, Step, is_plain_cast};
+use super::{Added, Altering, Retyped, Step, is_plain};
 use crate::bind::folded;
 use crate::catalog::Catalog;
 use crate::columns;
@@ -9,7 +9,8 @@ use crate::constraints::{check, children, violation};
 use crate::eval::cast;
 use crate::numbering;
 use crate::ty::Ty;
-use pg::Failure;
+use crate::views;
+use pg::{Failure, code};
 use sqlparser::ast::{Expr, visit_expressions_mut};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -366,13 +367,7 @@ impl Bench<'_> {
 
     fn retype(&mut self, name: &str, Retyped { ty, rules, using }: &Retyped) -> Result<(), Failure> {
         let of = self.table.name.clone();
-        let known = self.table.schema.columns().len();
         let (at, column) = self.column(name)?;
-        if at >= known {
-            // PostgreSQL adds columns when it has changed types.
-            let message = format!("column \"{name}\" of relation \"{of}\" does not exist");
-            return Err(Failure::new("42703", message));
-        }
         if rules.identity.is_some() {
             let hint = "int and bigint are numbered by ADD GENERATED ... AS IDENTITY";
             return Err(Failure::unsupported(format!("ALTER TYPE of \"{name}\" to a serial type"), hint));
@@ -383,7 +378,7 @@ impl Bench<'_> {
         }
         let before = Ty::of_column(column);
         let is_alike = is_kept_alike(column, (*ty, rules));
-        let plain = using.as_ref().is_none_or(|using| is_plain_cast(using, name));
+        let plain = using.as_ref().is_none_or(|using| is_plain(using, name, (*ty, rules)));
         let default = column.rules.default.take();
         let default =
             default.map(|default| default_of((column, before), default, (*ty, rules))).transpose()?;
@@ -393,6 +388,9 @@ impl Bench<'_> {
         if is_alike && plain {
             return self.still_comparable(at, &of);
         }
+        // Rows of before are read by the columns that they had.
+        column.rules.missing = None;
+        self.not_shown(name)?;
         let expr = using.clone().unwrap_or_else(|| Expr::Identifier(ident(name)));
         let value = RowValue::Computed(Box::new(expr), *ty, using.is_some());
         if self.values.insert(at, value).is_some() {
@@ -401,6 +399,17 @@ impl Bench<'_> {
         }
         self.still_comparable(at, &of)?;
         self.checks_are_readable(at)
+    }
+
+    /// A view says of which types its columns are.
+    fn not_shown(&self, column: &str) -> Result<(), Failure> {
+        let Some(view) = views::showing(self.catalog, &self.table.name).into_iter().next() else {
+            return Ok(());
+        };
+        let message = "cannot alter type of a column used by a view or rule";
+        let of = &self.table.name;
+        let detail = format!("view {} may depend on column \"{column}\" of \"{of}\"", view.name);
+        Err(Failure::new(code::UNSUPPORTED, message).detail(detail).hint("drop the view, and make it again"))
     }
 
     /// Checks that name a column must mean something for its new type.
@@ -459,9 +468,13 @@ fn default_of(
             let value = value.and_then(|value| cast::cast(value, before, ty).ok());
             value.and_then(|value| rules.fit(value).ok()).map(|value| Fallback::Value(value.to_string()))
         }
-        Fallback::Now => matches!(ty, Ty::Timestamptz | Ty::Timestamp | Ty::Date).then_some(Fallback::Now),
-        Fallback::Random => (ty == Ty::Uuid).then_some(Fallback::Random),
-        Fallback::Next(_) => (ty.column() == ColumnType::Int).then(|| default.clone()),
+        Fallback::Now if matches!(ty, Ty::Timestamptz | Ty::Timestamp | Ty::Date) => Some(default),
+        Fallback::Random if ty == Ty::Uuid => Some(default),
+        Fallback::Next(_) if ty.column() == ColumnType::Int => Some(default),
+        Fallback::Now | Fallback::Random | Fallback::Next(_) => {
+            let what = format!("ALTER TYPE of \"{}\" to {} with its default", column.name, ty.name());
+            return Err(Failure::unsupported(what, "DROP DEFAULT in the same statement"));
+        }
     };
     cast.ok_or_else(|| {
         let (name, ty) = (&column.name, ty.name());

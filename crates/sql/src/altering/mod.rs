@@ -22,7 +22,7 @@ use crate::catalog::Catalog;
 use crate::columns;
 use crate::constraints::define::{self, Declared};
 use crate::ty::Ty;
-use pg::Failure;
+use pg::{Failure, code};
 use sqlparser::ast::{
     AlterColumnOperation, AlterSchema, AlterSchemaOperation, AlterTable, AlterTableOperation, ColumnDef,
     DropBehavior, Expr, Ident, Owner, RenameTableNameKind,
@@ -94,8 +94,35 @@ pub struct Added {
     pub if_not_exists: bool,
 }
 
-/// The change that an ALTER TABLE is.
+/// When PostgreSQL does a step: what goes, then types, then new columns, and then the rest.
+fn pass(step: &Step) -> u8 {
+    match step {
+        Step::Drop { .. } | Step::NotNull(_, false) | Step::Default(_, None) | Step::Number(_, None, _) => 0,
+        Step::Type(..) => 1,
+        Step::Add(_) => 2,
+        _ => 3,
+    }
+}
+
+/// Another name is given by a statement of its own.
+fn renames_alone(alter: &AlterTable) -> Result<(), Failure> {
+    let renames = |operation: &AlterTableOperation| {
+        matches!(
+            operation,
+            AlterTableOperation::RenameColumn { .. }
+                | AlterTableOperation::RenameTable { .. }
+                | AlterTableOperation::RenameConstraint { .. }
+        )
+    };
+    match alter.operations.len() > 1 && alter.operations.iter().any(renames) {
+        true => Err(Failure::new(code::SYNTAX, "syntax error: RENAME stands alone in an ALTER TABLE")),
+        false => Ok(()),
+    }
+}
+
+/// The change that an ALTER TABLE is. Its steps are in the order in which PostgreSQL does them.
 pub fn read(alter: &AlterTable) -> Result<Altering, Failure> {
+    renames_alone(alter)?;
     let mut steps = Vec::new();
     for operation in &alter.operations {
         match operation {
@@ -132,6 +159,7 @@ pub fn read(alter: &AlterTable) -> Result<Altering, Failure> {
             }
         }
     }
+    steps.sort_by_key(pass);
     Ok(Altering { table: table_name(&alter.name)?, if_exists: alter.if_exists, steps })
 }
 
@@ -208,11 +236,18 @@ fn of_column(name: String, operation: &AlterColumnOperation) -> Result<Step, Fai
     })
 }
 
-/// True if it is the column itself, or a cast of it.
-fn is_plain_cast(using: &Expr, name: &str) -> bool {
+/// True if a column's values are what `using` says, of the type that it gets: the column, or its cast to that
+/// type. A cast that shortens or rounds is none.
+fn is_plain(using: &Expr, name: &str, (ty, rules): (Ty, &Rules)) -> bool {
     match using {
         Expr::Identifier(column) => folded(column) == name,
-        Expr::Cast { expr, .. } | Expr::Nested(expr) => is_plain_cast(expr, name),
+        Expr::Nested(inner) => is_plain(inner, name, (ty, rules)),
+        Expr::Cast { expr, data_type, .. } => {
+            let whole = rules.max_chars.is_none() && rules.digits.is_none();
+            let column = matches!(expr.as_ref(), Expr::Identifier(column) if folded(column) == name);
+            let same = |(to, by): &(Ty, Rules)| *to == ty && by == rules;
+            whole && column && columns::bounded(data_type).is_ok_and(|to| same(&to))
+        }
         _ => false,
     }
 }

@@ -27,6 +27,8 @@ use types::{TableId, TableRecord};
 const WRITABLE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How often the rows of a table are copied again because some were lost with a primary.
 const LOSSES: usize = 3;
+/// How often they are copied again because somebody has changed the table, or one that refers to it.
+const MAX_CHANGES: usize = 16;
 /// The number of the first row of a table that loses its key: new rows are numbered from 1 on.
 const FIRST_NUMBER: i64 = -(1 << 62);
 
@@ -61,7 +63,8 @@ impl Rewrite {
             return Err(Failure::unsupported(what, "write an ALTER TABLE of its own for it"));
         }
         let (before, after) = (&table.schema, &applied.schema);
-        let mut computed = Vec::new();
+        let bound = transforms(table, applied)?;
+        let mut count = 0..;
         let mut columns = Vec::new();
         for (at, column) in after.columns().iter().enumerate() {
             let mut column = column.clone();
@@ -69,19 +72,12 @@ impl Rewrite {
             let from = match applied.values.get(&at) {
                 _ if column.rules.hidden && !after.key().contains(&at) => continue,
                 Some(RowValue::Random) => Origin::Random,
-                Some(RowValue::Computed(expr, ty, says)) => {
-                    computed.push((before.columns()[at].name.as_str(), expr.as_ref(), *ty, *says));
-                    Origin::Computed(computed.len() - 1)
-                }
+                Some(RowValue::Computed(..)) => Origin::Computed(count.next().unwrap_or_default()),
                 None if at < before.columns().len() => Origin::Kept(at),
                 None => Origin::Fixed(of_older(&column)),
             };
             columns.push((at, column, from));
         }
-        let bound = match computed.is_empty() {
-            true => None,
-            false => Some(Arc::new(Binder::new(&Catalog::default(), &[]).transforms(table, &computed)?)),
-        };
         let partition_by = after.partition_by();
         let rewrite =
             Rewrite::new(catalog, table, (&applied.name, after), (columns, after.key(), partition_by))?;
@@ -120,12 +116,31 @@ impl Rewrite {
         Rewrite::new(catalog, table, (&table.name, schema), (columns, &places, places.len()))
     }
 
-    /// The columns and constraints that the table gets.
-    pub fn into_schema(self) -> Schema {
-        self.target.schema
+    /// The columns and constraints that the table gets, which is made by a transaction and has no rows. What
+    /// others refer to must be where it was.
+    pub fn of_no_rows(self, catalog: &Catalog, table: &TableRecord) -> Result<Schema, Failure> {
+        let stays = |at: &usize| self.target.places[*at] == Some(*at);
+        let all = children(catalog, table.id);
+        match all.iter().find(|(.., reference)| !reference.parent_columns.iter().all(stays)) {
+            None => Ok(self.target.schema),
+            Some((child, foreign, _)) => {
+                let what = format!("another primary key for \"{}\", which others refer to", table.name);
+                let hint = format!("drop the constraint \"{}\" of \"{}\" first", foreign.name, child.name);
+                Err(Failure::unsupported(what, hint))
+            }
+        }
     }
 
-    /// `columns` with where they were, and the places of the key among these.
+    /// Rows that refer to others of their table would come before these.
+    fn refers_to_others(&self, table: &TableRecord) -> Result<(), Failure> {
+        let own = |one: &&Constraint| one.reference().is_some_and(|reference| reference.parent == table.id);
+        let Some(foreign) = self.target.schema.constraints().iter().find(own) else { return Ok(()) };
+        let what = format!("writing rows of \"{}\" anew, which refer to each other", table.name);
+        let hint = format!("leave \"{}\" out for it, and add it by an ALTER TABLE of its own", foreign.name);
+        Err(Failure::unsupported(what, hint))
+    }
+
+    /// `columns` with their places in the table as it was, by which `key` names some of them.
     fn new(
         catalog: &Catalog,
         table: &Arc<TableRecord>,
@@ -137,7 +152,7 @@ impl Rewrite {
         let key = key.iter().filter_map(|before| at(*before)).collect();
         let constraints = schema.constraints().iter().filter(|one| one.is_enforced());
         let constraints = constraints.map(|one| moved(one.clone(), &places)).collect();
-        let follows = follow(catalog, table)?;
+        let follows = referring(catalog, table);
         let counted = |(at, mut column, from): (usize, Column, Origin)| {
             column.rules.missing = None;
             let numbered = column.rules.identity.is_some() && column.rules.sequence.is_none();
@@ -180,21 +195,30 @@ fn moved(mut constraint: Constraint, places: &[Option<usize>]) -> Constraint {
     constraint.turned(Standing::Valid)
 }
 
-/// The tables that refer to one whose rows are copied. One that refers to itself would have rows come before
-/// those that they refer to.
-fn follow(catalog: &Catalog, table: &Arc<TableRecord>) -> Result<Vec<Arc<TableRecord>>, Failure> {
-    let mut found: Vec<Arc<TableRecord>> = Vec::new();
-    for (child, foreign, _) in children(catalog, table.id) {
-        if child.id == table.id {
-            let what = format!("writing rows of \"{}\" anew, which refer to each other", table.name);
-            let hint = format!("drop the constraint \"{}\" first, and add it again", foreign.name);
-            return Err(Failure::unsupported(what, hint));
+/// What is computed of rows, with their numbers; `None`: nothing. The error: it cannot be.
+pub fn transforms(table: &Arc<TableRecord>, applied: &Applied) -> Result<Option<Arc<Bound>>, Failure> {
+    let computed = applied.values.iter().filter_map(|(at, value)| match value {
+        RowValue::Computed(expr, ty, says) if !applied.schema.columns()[*at].rules.hidden => {
+            Some((table.schema.columns()[*at].name.as_str(), expr.as_ref(), *ty, *says))
         }
-        if found.iter().all(|known| known.id != child.id) {
+        _ => None,
+    });
+    let computed: Vec<_> = computed.collect();
+    match computed.is_empty() {
+        true => Ok(None),
+        false => Binder::new(&Catalog::default(), &[]).transforms(table, &computed).map(Arc::new).map(Some),
+    }
+}
+
+/// The other tables that refer to one whose rows are copied.
+fn referring(catalog: &Catalog, table: &Arc<TableRecord>) -> Vec<Arc<TableRecord>> {
+    let mut found: Vec<Arc<TableRecord>> = Vec::new();
+    for (child, ..) in children(catalog, table.id) {
+        if child.id != table.id && found.iter().all(|known| known.id != child.id) {
             found.push(child);
         }
     }
-    Ok(found)
+    found
 }
 
 /// The first table whose foreign key finds nothing unique any more, and the key's name.
@@ -301,7 +325,7 @@ pub async fn carry_out(
         let what = "another primary key or type in a database of several partitions";
         return Err(Failure::unsupported(what, hint));
     }
-    let mut losses = 0;
+    let (mut losses, mut changes) = (0, 0);
     loop {
         database::lift_abandoned(handle).await?;
         let catalog = handle.look().await?;
@@ -312,6 +336,7 @@ pub async fn carry_out(
         if !busy {
             let first = database::numbers(handle, count.max(1)).await?;
             let rewrite = Arc::new(make(&catalog, &table, first)?);
+            rewrite.refers_to_others(&table)?;
             database::counted(handle, &rewrite.target.schema).await?;
             let database = handle.database_record()?;
             let mut converting = Converting::new(evaluator, rewrite.clone(), values.now);
@@ -320,7 +345,7 @@ pub async fn carry_out(
                 Ok(refill::refill(client, &database, what, &mut converting))
             };
             match ddl::on_a_client(handle, work).await? {
-                Err(failure) if fault::is_stale(&failure) => {}
+                Err(failure) if fault::is_stale(&failure) && changes < MAX_CHANGES => changes += 1,
                 Err(failure) if fault::is_conflict(&failure) => {
                     losses += 1;
                     if losses > LOSSES {

@@ -8,7 +8,9 @@ use super::{
 };
 use crate::ty::{Ty, common};
 use pg::{Failure, code};
-use sqlparser::ast::{Cte, LockClause, NonBlock, Query, SetExpr, SetOperator, SetQuantifier, Values, With};
+use sqlparser::ast::{
+    Cte, LockClause, LockType, NonBlock, Query, SetExpr, SetOperator, SetQuantifier, Values, With,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use types::TableRecord;
@@ -253,6 +255,10 @@ impl<'a> Binder<'a> {
         let key = self.visible(self.scopes.len() - 1, Some(source.0), &column)?;
         let table = self.sources[source.1].table.clone();
         let skips = *nonblock == Some(NonBlock::SkipLocked);
+        if skips && *lock_type == LockType::Share {
+            let hint = "it would leave out what others have FOR SHARE, too: write FOR UPDATE SKIP LOCKED";
+            return Err(Failure::unsupported("FOR SHARE SKIP LOCKED", hint));
+        }
         if skips {
             self.skip(selected, &key, table.id)?;
         }

@@ -11,10 +11,11 @@ use crate::ty::Ty;
 use pg::Failure;
 use sqlparser::ast::{
     Assignment, AssignmentTarget, ConflictTarget, DoUpdate, Expr, Ident, Insert, OnConflictAction, OnInsert,
-    Parens, Query, SelectItem, SetExpr, TableObject,
+    Parens, Query, SelectItem, SetExpr, TableObject, visit_expressions,
 };
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use types::TableId;
 use types::TableRecord;
@@ -228,17 +229,22 @@ impl Binder<'_> {
         Ok(self.part(text, columns).0)
     }
 
-    /// The number of a table's row and what columns of it become, each of its type, for rows that are given.
-    /// With whether the statement says how.
+    /// The number of a table's row and what columns of it become, for rows that are given. Each column is given
+    /// by its name, with an expression, its type, and whether the statement has said the expression.
     pub fn transforms(
         mut self,
         table: &Arc<TableRecord>,
         all: &[(&str, &Expr, Ty, bool)],
     ) -> Result<Bound, Failure> {
-        self.given(table, &table.name, &[]);
+        let no_subquery = || Failure::new("0A000", "cannot use subquery in transform expression");
+        // In a schema expressions name the table without it.
+        self.given(table, table.name.rsplit('.').next().unwrap_or(&table.name), &[]);
         self.scope().no_aggregates = Some("transform expressions");
         let mut items = vec![("number", Typed { ty: Some(Ty::Int8), ..self.hidden(NUMBER)? })];
         for (name, expr, ty, says) in all {
+            if has_subquery(expr) {
+                return Err(no_subquery());
+            }
             let typed = self.expr(expr)?;
             let assigned = self.assigned(typed, *ty, name).map_err(|failure| match (failure.code, says) {
                 ("42804", false) => {
@@ -255,9 +261,6 @@ impl Binder<'_> {
                 _ => failure,
             })?;
             items.push(("new", assigned));
-        }
-        if self.relations > 1 {
-            return Err(Failure::new("0A000", "cannot use subquery in transform expression"));
         }
         if !self.params.is_empty() {
             return Err(Failure::new("42P02", "there is no parameter in a transform expression"));
@@ -583,4 +586,13 @@ fn refuse_rest(insert: &Insert) -> Result<(), Failure> {
         Some((_, what)) => Err(Failure::unsupported(*what, "write INSERT INTO table (columns) VALUES (...)")),
         None => Ok(()),
     }
+}
+
+/// True if an expression asks for rows of tables.
+fn has_subquery(expr: &Expr) -> bool {
+    let asks = |one: &Expr| {
+        let asks = matches!(one, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. });
+        if asks { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    visit_expressions(expr, asks).is_break()
 }

@@ -300,7 +300,7 @@ impl SqlSession {
         let written = self.open.as_ref().is_some_and(|open| open.has_written(table.id));
         if !written {
             // What cannot become of rows is refused whether there are any or not.
-            Rewrite::of(&seen, &table, &applied)?;
+            rewrite::transforms(&table, &applied)?;
             applied.fill();
         } else if applied.looks_at_rows(&table.schema) {
             let hint = "COMMIT first, or do it before rows are written";
@@ -322,15 +322,15 @@ impl SqlSession {
         if !self.may_remake(table.id, true) {
             let hint = "COMMIT first, or name the key in CREATE TABLE";
             return Err(Failure::unsupported(
-                "another primary key for a table with rows in a transaction",
+                "another primary key in a transaction for a table that it has not made, or has written",
                 hint,
             ));
         }
         if let Some(fault) = key.fault(&table.schema) {
             return Err(fault);
         }
-        let schema =
-            Rewrite::keyed(&self.catalog_now(catalog), &table, key.columns.as_deref())?.into_schema();
+        let now = self.catalog_now(catalog);
+        let schema = Rewrite::keyed(&now, &table, key.columns.as_deref())?.of_no_rows(&now, &table)?;
         self.make(catalog, CatalogTable::new(table.id, &table.name, schema, table.created_ms))?;
         Ok(true)
     }

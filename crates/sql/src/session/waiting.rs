@@ -8,7 +8,7 @@ use crate::fault;
 use crate::read::{self, Values};
 use crate::statements::{Statement, canceled};
 use crate::txn::turns::{Leaver, Row, deadline};
-use crate::txn::{Isolation, Open, TurnGuard, View, global};
+use crate::txn::{Isolation, TurnGuard, View, global};
 use client::Table;
 use pg::Failure;
 use std::collections::BTreeSet;
@@ -107,28 +107,39 @@ impl SqlSession {
 }
 
 /// How often rows that are free are looked for: others take and pass on some meanwhile.
-const MAX_LOOKS: usize = 16;
+const MAX_LOOKS: usize = 64;
 
 /// SKIP LOCKED.
 impl SqlSession {
-    /// The rows that the open transaction has, if it takes turns at those of this table.
+    /// The rows that somebody has of this table, if sessions take turns at these, as the open transaction sees
+    /// it, or nobody's.
     pub(super) fn held_rows(&self, table: &TableRecord) -> Option<Leaver> {
-        self.open.as_ref().filter(|_| self.takes_turns(table)).map(Open::held)
+        match &self.open {
+            None => table.database().is_some().then(|| TurnGuard::new(&self.turns).leaver()),
+            Some(open) => self.takes_turns(table).then(|| open.held()),
+        }
     }
 
     /// Takes the rows that a SELECT gives, none of which anybody had. True if it is to be done again: what has
     /// become of rows that were just taken is to be read, and some that another one was faster with are to be
     /// left out. `tried` are the rows that it took before.
-    pub(super) fn those_that_are_free(&mut self, edits: &Edits, tried: &mut Vec<BTreeSet<Row>>) -> bool {
-        if !self.takes_turns(edits.table.record()) || tried.len() >= MAX_LOOKS {
-            return false;
+    pub(super) fn those_that_are_free(
+        &mut self,
+        edits: &Edits,
+        tried: &mut Vec<BTreeSet<Row>>,
+    ) -> Result<bool, Failure> {
+        if !self.takes_turns(edits.table.record()) {
+            return Ok(false);
         }
-        let Some(open) = &mut self.open else { return false };
+        let Some(open) = &mut self.open else { return Ok(false) };
         let rows: BTreeSet<Row> =
             edits.edits.iter().map(|edit| (edits.table.id(), edit.key.clone())).collect();
         let (again, taken) = open.take_free(&rows, tried.last());
         tried.push(taken);
-        again
+        match again && tried.len() >= MAX_LOOKS {
+            true => Err(fault::conflict()),
+            false => Ok(again),
+        }
     }
 }
 

@@ -134,10 +134,10 @@ impl TurnGuard {
             return true;
         }
         let mut state = self.turns.state();
-        if state.rows.contains_key(&row) {
+        let new = || Queue { holder: self.who, next: VecDeque::new() };
+        if state.rows.entry(row.clone()).or_insert_with(new).holder != self.who {
             return false;
         }
-        state.rows.insert(row.clone(), Queue { holder: self.who, next: VecDeque::new() });
         drop(state);
         self.rows.insert(row);
         true
@@ -193,7 +193,8 @@ impl Drop for TurnGuard {
 /// Rows that are taken without waiting.
 impl super::Open {
     /// Takes those of these rows that nobody else has, and passes those on that a look before has taken and
-    /// that are not among them. True if one was taken anew, or not; and what these looks have taken.
+    /// that are not among them. True if it did not have all of them before, whether it could take them
+    /// or not; and what these looks have taken.
     pub fn take_free(
         &mut self,
         rows: &BTreeSet<Row>,
