@@ -14,7 +14,6 @@ from sqlalchemy.orm import *
 
 REFUSED = [
     "within_group",
-    "for_update",
 ]
 
 user, rest = sys.argv[1].removeprefix("postgres://").split("@")
