@@ -1,7 +1,7 @@
 //! Whole queries: common table expressions, set operations, and how tables are read.
 
 use super::from::mark;
-use super::select::Selected;
+use super::select::{Selected, unlockable};
 use super::{
     Binder, Common, Comparison, Condition, Form, KEY, Relation, Scope, Slot, Source, Typed, Visible, What,
     folded, parts,
@@ -573,10 +573,6 @@ fn check_width(width: usize, wanted: &[(String, Ty)]) -> Result<(), Failure> {
         false => ("target columns", "expressions"),
     };
     Err(Failure::new(code::SYNTAX, format!("INSERT has more {more} than {less}")))
-}
-
-pub(super) fn unlockable(what: &str) -> Failure {
-    Failure::unsupported(what, "lock the rows of one table: FOR UPDATE OF table")
 }
 
 fn refuse_rest(query: &Query) -> Result<(), Failure> {

@@ -1,7 +1,6 @@
 //! One SELECT, without its order and limit.
 
 use super::aggregate::item_aggregates;
-use super::query::unlockable;
 use super::{Binder, Scope, Typed, folded, parts};
 use pg::{Failure, code};
 use sqlparser::ast::{
@@ -361,4 +360,8 @@ fn short(ty: crate::ty::Ty) -> &'static str {
         Ty::Char => "char",
         other => other.name(),
     }
+}
+
+pub(super) fn unlockable(what: &str) -> Failure {
+    Failure::unsupported(what, "lock the rows of one table: FOR UPDATE OF table")
 }

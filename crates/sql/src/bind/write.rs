@@ -229,8 +229,8 @@ impl Binder<'_> {
         Ok(self.part(text, columns).0)
     }
 
-    /// The number of a table's row and what columns of it become, for rows that are given. Each column is given
-    /// by its name, with an expression, its type, and whether the statement has said the expression.
+    /// The number of a table's row and what columns of it become, for rows that are given. Each column is
+    /// given by its name, with an expression, its type, and whether the statement has said the expression.
     pub fn transforms(
         mut self,
         table: &Arc<TableRecord>,

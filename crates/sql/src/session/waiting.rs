@@ -111,8 +111,8 @@ const MAX_LOOKS: usize = 64;
 
 /// SKIP LOCKED.
 impl SqlSession {
-    /// The rows that somebody has of this table, if sessions take turns at these, as the open transaction sees
-    /// it, or nobody's.
+    /// The rows that somebody has of this table, if sessions take turns at these, as the open transaction
+    /// sees it, or nobody's.
     pub(super) fn held_rows(&self, table: &TableRecord) -> Option<Leaver> {
         match &self.open {
             None => table.database().is_some().then(|| TurnGuard::new(&self.turns).leaver()),
@@ -120,9 +120,9 @@ impl SqlSession {
         }
     }
 
-    /// Takes the rows that a SELECT gives, none of which anybody had. True if it is to be done again: what has
-    /// become of rows that were just taken is to be read, and some that another one was faster with are to be
-    /// left out. `tried` are the rows that it took before.
+    /// Takes the rows that a SELECT gives, none of which anybody had. True if it is to be done again: what
+    /// has become of rows that were just taken is to be read, and some that another one was faster with are
+    /// to be left out. `tried` are the rows that it took before.
     pub(super) fn those_that_are_free(
         &mut self,
         edits: &Edits,
