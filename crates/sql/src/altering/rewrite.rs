@@ -47,6 +47,9 @@ enum Origin {
     Numbered,
 }
 
+/// The columns that a table gets, with their places in it as it was, and where their values come from.
+type Columns = Vec<(usize, Column, Origin)>;
+
 /// What becomes of a table, and of its rows.
 pub struct Rewrite {
     target: Target,
@@ -92,7 +95,7 @@ impl Rewrite {
     ) -> Result<Rewrite, Failure> {
         let schema = &table.schema;
         let visible = schema.visible().map(|at| (at, schema.columns()[at].clone(), Origin::Kept(at)));
-        let mut columns: Vec<(usize, Column, Origin)> = visible.collect();
+        let mut columns: Columns = visible.collect();
         let mut places = Vec::new();
         match key {
             None => {
@@ -145,7 +148,7 @@ impl Rewrite {
         catalog: &Catalog,
         table: &Arc<TableRecord>,
         (name, schema): (&str, &Schema),
-        (columns, key, partition_by): (Vec<(usize, Column, Origin)>, &[usize], usize),
+        (columns, key, partition_by): (Columns, &[usize], usize),
     ) -> Result<Rewrite, Failure> {
         let at = |before: usize| columns.iter().position(|(at, ..)| *at == before);
         let places: Vec<Option<usize>> = (0..schema.columns().len()).map(at).collect();
