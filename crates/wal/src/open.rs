@@ -171,7 +171,11 @@ impl Scan<'_> {
 
     /// The log ends at `offset`. It is a torn end only if nothing shows that more was there.
     fn stop(&mut self, loaded: &Loaded, offset: u64, following: Option<&Loaded>) {
-        let astray = loaded.has_astray(offset, self.generation)
+        // Only what is damaged can have a frame over it.
+        let over_older =
+            self.damaged_segment == Some(loaded.number) && loaded.has_astray_from(offset, self.generation);
+        let astray = over_older
+            || loaded.has_astray(offset, self.generation)
             || following.is_some_and(|following| following.has_astray(0, self.generation));
         if astray && self.told_apart {
             return self.damage(LogOffset::new(loaded.number, offset), DamageKind::Astray, EVERYONE);

@@ -129,23 +129,38 @@ impl Loaded {
     /// that was cut short looks like that: the disk wrote it over something else, and it may have been
     /// acknowledged there (F10, PR-104).
     pub fn has_astray(&self, offset: u64, oldest: u32) -> bool {
+        self.astray(offset, (oldest, oldest)).next().is_some()
+    }
+
+    /// True if a frame anywhere in this segment says that it belongs at or behind `end`, where the log is
+    /// over: it lies over what was there before it, which nobody may need any more (PR-104).
+    pub fn has_astray_from(&self, end: u64, newest: u32) -> bool {
+        self.astray(0, (0, newest)).any(|header| header.at.offset() >= end)
+    }
+
+    /// Frames at or behind `offset` that belong to other places of this segment, and are of the generation
+    /// `newest` or the one behind it. None of them lies in a whole frame of generation `oldest` or newer.
+    fn astray(
+        &self,
+        offset: u64,
+        (oldest, newest): (u32, u32),
+    ) -> impl Iterator<Item = FrameHeader> + use<'_> {
         // It may begin in the padding of the frame before.
         let from = (offset.saturating_sub(ALIGN) as usize).min(self.bytes.len());
         // Nothing lies over a whole frame. What looks like a header in its body is what somebody stored.
         let whole: Vec<(u64, u64)> =
-            self.frames(offset, oldest).map(|frame| (frame.at.offset(), frame.end())).collect();
-        let stored = |at: u64| {
+            self.frames(offset, oldest).map(|frame| (frame.at.offset(), frame.body_end())).collect();
+        let stored = move |at: u64| {
             let before = whole.partition_point(|(start, _)| *start < at);
             before > 0 && at < whole[before - 1].1
         };
-        memchr::memmem::find_iter(&self.bytes[from..], &MAGIC.to_le_bytes()).any(|found| {
+        let marks = memchr::memmem::find_iter(&self.bytes[from..], &MAGIC.to_le_bytes()).collect::<Vec<_>>();
+        marks.into_iter().filter_map(move |found| {
             let at = from + found;
-            let header = FrameHeader::of_segment(&self.bytes[at..], self.number);
-            header.is_some_and(|header| {
-                // The newest opening may have written its first frame, and no further one.
-                let of_this_log = (oldest..=oldest + 1).contains(&header.generation);
-                of_this_log && header.at.offset() != at as u64 && !stored(at as u64)
-            })
+            let header = FrameHeader::of_segment(&self.bytes[at..], self.number)?;
+            // The newest opening may have written its first frame, and no further one.
+            let of_this_log = (newest..=newest + 1).contains(&header.generation);
+            (of_this_log && header.at.offset() != at as u64 && !stored(at as u64)).then_some(header)
         })
     }
 

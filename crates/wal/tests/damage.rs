@@ -402,6 +402,50 @@ fn pr104_a_write_that_went_astray_is_damage_and_no_torn_end() {
     }
 }
 
+/// What it covers is needed by nobody, as a state that was written behind it shows; and where it should be
+/// nothing is.
+#[test]
+fn pr104_a_write_that_went_astray_over_what_nobody_needs_is_damage_too() {
+    let options = Options { segment_bytes: 16 * 1024, ..small() };
+    let files = MemFiles::new();
+    let (mut log, _) = open_with(&files, options.clone());
+    for i in 0..4 {
+        add(&mut log, P, 1, &[i; 400]);
+    }
+    log.sync().expect("syncs");
+    log.trim(P, log.end(P).expect("known").0.lsn).expect("trims");
+    log.sync().expect("syncs");
+    drop(log);
+    let name = "00000001.log";
+    let written = |bytes: &[u8]| bytes.iter().rposition(|byte| *byte != 0).expect("written") + 1;
+    let older = written(&files.contents(name));
+    // The opening writes a state of all partitions.
+    let (mut log, _) = open_with(&files, options.clone());
+    log.sync().expect("syncs");
+    let before = files.contents(name);
+    add(&mut log, P, 1, &[9; 100]);
+    log.sync().expect("syncs");
+    let (end, after) = (log.end(P).expect("known").0, files.contents(name));
+    drop(log);
+    let meant = before.iter().zip(&after).position(|(old, new)| old != new).expect("written");
+    let behind = written(&after);
+    for went in 0..older - (behind - meant) {
+        let astray = files.copy();
+        let file = astray.open(name).expect("opens");
+        file.write_at(meant as u64, &vec![0; behind - meant]).expect("writes");
+        file.write_at(went as u64, &after[meant..behind]).expect("writes");
+        let (mut log, recovered) = open_with(&astray, options.clone());
+        assert!(log.end(P).is_none_or(|found| found.0 < end), "it is gone");
+        assert!(recovered.partitions[&P].damaged.is_some(), "written to {went}: {recovered:?}");
+        // It is told once: what is written from then on takes its place.
+        log.append(&[Record::Repaired { partition: P }]).expect("writes");
+        log.sync().expect("syncs");
+        drop(log);
+        let (_, again) = open_with(&astray, options.clone());
+        assert!(again.partitions[&P].damaged.is_none(), "written to {went}, once more: {again:?}");
+    }
+}
+
 #[test]
 fn pr104_frames_that_somebody_stored_in_a_value_are_no_damage() {
     let options = Options { segment_bytes: 64 * 1024, ..small() };

@@ -24,8 +24,6 @@ pub struct Trouble {
     pub full: bool,
     /// The next write to a log lands at another place.
     pub misdirect: bool,
-    /// One has: it lies where a start may read nothing any more, below what components have.
-    pub misdirected: bool,
     /// The next read gives a flipped bit; what is on the disk is right.
     pub flip_read: bool,
     /// So many reads of a log fail.
@@ -126,8 +124,7 @@ impl Disk {
         for contents in files.values_mut() {
             contents.lose_power(Some(&mut below));
         }
-        let Trouble { full, no_files, misdirected, .. } = *trouble;
-        *trouble = Trouble { full, no_files, misdirected, ..Trouble::default() };
+        *trouble = Trouble { full: trouble.full, no_files: trouble.no_files, ..Trouble::default() };
         let live: Vec<u64> = names.all().map(|(_, id)| id).collect();
         files.retain(|id, _| live.contains(id));
     }
@@ -322,7 +319,6 @@ impl DiskState {
         let mut offset = offset;
         if self.trouble.misdirect && offset > 4096 && !grows {
             self.trouble.misdirect = false;
-            self.trouble.misdirected = true;
             offset = self.random.below(offset - bytes.len().min(offset as usize) as u64 + 1);
         }
         contents.put(offset, bytes);

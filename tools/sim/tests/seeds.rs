@@ -230,7 +230,14 @@ const FOUND: &[(u64, &str)] = &[
     (9150727, "I13: a checker: a log that was torn before a clean stop is not whole"),
     (9142915, "PR-344: a primary beside a disk that hung for good let nobody in who would have led"),
     (1028276340080, "PR-343; PR-345: whose log began above what the primary had did not lead"),
-    (820012803427, "I12: a checker: a misdirected write that lies below what a start reads is not noticed"),
+    (
+        820012803427,
+        "PR-104: a write that went astray over what nobody needs any more was lost without a word",
+    ),
+    (
+        634529798861,
+        "I1: a checker: an acknowledgement on its way, of who then came back on an older copy of its disk",
+    ),
     (9131276, "PR-341: a primary that was started again, on a disk that hung before it served"),
 ];
 

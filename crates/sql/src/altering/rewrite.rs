@@ -277,7 +277,10 @@ impl Converting {
             let place = number.ok_or_else(|| Failure::new(code::INTERNAL, "a row without its number"))?;
             *place = row.split_off(1);
         }
-        Ok(found)
+        match found.iter().any(Vec::is_empty) {
+            true => Err(Failure::new(code::INTERNAL, "a row of which nothing was computed")),
+            false => Ok(found),
+        }
     }
 
     async fn converted(&mut self, rows: Vec<Row>) -> Result<Vec<Row>, Failure> {

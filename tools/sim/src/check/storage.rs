@@ -28,8 +28,6 @@ pub struct Start {
     pub torn: bool,
     /// The disk was made to fail in this life or the one before.
     pub faulted: bool,
-    /// A write of its disk has landed elsewhere, where nobody may have to look.
-    pub misdirected: bool,
 }
 
 impl Storage {
@@ -130,8 +128,7 @@ impl Storage {
         self.proven.remove(&(node, id));
         let settled = self.settled.remove(&(node, id)).unwrap_or_default();
         let last_batch_only = start.end >= settled.lsn;
-        let noticed = start.torn || start.misdirected;
-        if start.damaged || start.faulted && noticed && last_batch_only {
+        if start.damaged || start.faulted && start.torn && last_batch_only {
             return Ok(());
         }
         Err(format!("{node} {id}: {proven} was durable, the start finds {start:?}"))
@@ -172,7 +169,7 @@ mod tests {
     const N: NodeId = NodeId(1);
 
     fn start(end: u64) -> Start {
-        Start { end: Lsn(end), damaged: false, torn: false, faulted: false, misdirected: false }
+        Start { end: Lsn(end), damaged: false, torn: false, faulted: false }
     }
 
     fn storage() -> Storage {

@@ -92,6 +92,12 @@ impl World {
                 }
                 continue;
             };
+            // Who comes back on an older copy of its disk has the number of a life that has ended, and that
+            // life had it when it said so.
+            let ended = machine.disk.is_older() && self.checks.ends.of(member, record.id).is_some();
+            if ended && self.lacked(record, member, need, at).is_none() {
+                continue;
+            }
             let received = self.holds(process, record.id, at);
             let durable =
                 !need.durable || machine.health.is_impaired() || self.is_proven(machine, record.id, at);

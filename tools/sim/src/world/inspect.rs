@@ -158,7 +158,6 @@ impl World {
             damaged,
             torn: part.torn_end,
             faulted: self.machine(node).health.tears(),
-            misdirected: self.machine(node).disk.trouble().misdirected,
         };
         let verdict = self.checks.storage.starts(NodeId(node), id, start);
         self.checks.expect("I12", self.now(), verdict);
