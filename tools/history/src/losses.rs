@@ -194,7 +194,11 @@ impl<'a> Fates<'a> {
     fn hear_witnesses(&mut self, history: &[Operation]) -> Result<(), Wrong> {
         let mut rests_on: BTreeMap<u64, u64> = BTreeMap::new();
         let mut kept: Vec<(u64, u64)> = Vec::new();
+        // What an operation wrote was kept or lost as a whole.
+        let mut wrote: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         for operation in history {
+            let tags = operation.writes.iter().filter_map(|write| write.tag);
+            wrote.insert(operation.number, tags.collect());
             for write in &operation.writes {
                 if let (Some(tag), Over::Value(prev)) = (write.tag, write.over) {
                     rests_on.insert(tag, prev);
@@ -230,6 +234,7 @@ impl<'a> Fates<'a> {
                 return Err(Wrong { sentence, operations: vec![*writer, witness] });
             }
             *fate = Fate::Kept;
+            kept.extend(wrote.get(writer).into_iter().flatten().map(|tag| (*tag, witness)));
         }
         Ok(())
     }
@@ -343,6 +348,25 @@ mod tests {
         ]);
         assert_eq!(left, [1, 2, 3, 4, 6, 11, 12, 13]);
         assert_eq!(taken, Subtracted { writes: 3, unsure: 1, reads: 2 });
+    }
+
+    #[test]
+    fn all_that_a_witness_of_one_row_rests_on_was_kept() {
+        let both = |tag, over, other: u64| {
+            let mut operation = write(tag, over, 9, 10).sql();
+            operation.writes.push(crate::Write { key: OTHER, tag: Some(other), over: Over::Value(5) });
+            operation
+        };
+        let (left, taken) = left([
+            put(1, 1, 2).at(1, 9),
+            // Nobody knows on which side of the loss these two are, but a row shows one of both.
+            put(5, 7, 8).sql().of(OTHER),
+            both(6, Over::Value(1), 7),
+            put(3, 20, 21).at(1, 12),
+            put(9, 30, 31).at(2, 11),
+            read(seen(6, 1), 40, 41).at(2, 11),
+        ]);
+        assert_eq!((left, taken.unsure), (vec![1, 2, 3, 5, 6], 0));
     }
 
     #[test]

@@ -18,9 +18,13 @@ pub struct Last {
 pub struct Ends(BTreeMap<(Member, PartitionId), Last>);
 
 impl Ends {
-    /// A process of this member ended, with its replicas here.
+    /// A process of this member ended, with its replicas here. What one had executed before its directory was
+    /// lost it had executed.
     pub fn ended(&mut self, member: Member, replicas: impl Iterator<Item = (PartitionId, Last)>) {
-        self.0.extend(replicas.map(|(id, last)| ((member, id), last)));
+        for (id, last) in replicas {
+            let before = self.of(&member, id).map_or(Lsn::ZERO, |before| before.applied);
+            self.0.insert((member, id), Last { applied: last.applied.max(before), ..last });
+        }
     }
 
     /// How far this member's replica was when its process ended; none if it did not end, or had none.
@@ -42,5 +46,8 @@ mod tests {
         ends.ended(member(1), std::iter::once((P, last)));
         assert_eq!(ends.of(&member(1), P), Some(last));
         assert_eq!(ends.of(&member(2), P), None);
+        let empty = Last { end: at(1, 6), applied: Lsn::ZERO };
+        ends.ended(member(1), std::iter::once((P, empty)));
+        assert_eq!(ends.of(&member(1), P), Some(Last { end: at(1, 6), applied: Lsn(4) }));
     }
 }

@@ -1,7 +1,7 @@
 //! What the checkers remember of a process.
 
 use std::collections::{BTreeMap, BTreeSet};
-use types::{Engine, Lsn, Member, PartitionId, Position};
+use types::{Engine, Lsn, Member, PartitionId, Position, Term};
 
 /// A state is read again at every look of so many, also where nothing seems to have changed: what an engine
 /// does beside its calls may change it.
@@ -14,8 +14,9 @@ type Stamp = (Position, Position, Position, Lsn, bool);
 /// Nothing of this is known to the process itself.
 #[derive(Debug, Default)]
 pub struct Watched {
-    /// What was last seen of each replica: serving, committed.
-    seen: BTreeMap<PartitionId, (bool, Lsn)>,
+    /// What was last seen of each replica: the term that it serves, committed. A term can end and the next
+    /// one come to serve in one input.
+    seen: BTreeMap<PartitionId, (Option<Term>, Lsn)>,
     /// Partitions whose replica was sound until its directory was lost in this life: its log is as whole as
     /// it was.
     only_log: BTreeSet<PartitionId>,
@@ -30,13 +31,13 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// What was last seen of a replica: serving, committed.
-    pub fn seen(&self, id: PartitionId) -> (bool, Lsn) {
+    /// What was last seen of a replica: the term that it serves, committed.
+    pub fn seen(&self, id: PartitionId) -> (Option<Term>, Lsn) {
         self.seen.get(&id).copied().unwrap_or_default()
     }
 
     /// A replica was looked at.
-    pub fn see(&mut self, id: PartitionId, serves: bool, committed: Lsn) {
+    pub fn see(&mut self, id: PartitionId, serves: Option<Term>, committed: Lsn) {
         self.seen.insert(id, (serves, committed));
     }
 

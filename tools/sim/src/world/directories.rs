@@ -98,11 +98,16 @@ impl World {
         }
         for id in lost {
             if let Some(process) = self.machines.get_mut(node).process.as_mut()
-                && let Some(replica) = process.host.replica(id).filter(|replica| !replica.is_damaged())
+                && let Some(replica) = process.host.replica(id)
             {
-                // What it said before is on its way.
-                self.checks.ends.ended(process.member, std::iter::once(last(replica)));
-                process.watched.keeps_only_log(id);
+                let sound = !replica.is_damaged();
+                // What it said before is on its way, also where a write of its engine has just failed.
+                if sound || replica.engine().failed_write().is_some() {
+                    self.checks.ends.ended(process.member, std::iter::once(last(replica)));
+                }
+                if sound {
+                    process.watched.keeps_only_log(id);
+                }
             }
             self.input(node, |host, now, out| {
                 let empty = Box::new(MemoryEngine::volatile_with(rules));

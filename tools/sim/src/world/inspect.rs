@@ -254,7 +254,8 @@ impl World {
         }
         let mut news = Vec::new();
         for replica in process.host.replicas() {
-            let (id, serves, committed) = (replica.id(), replica.serves(), replica.marks().committed());
+            let (id, committed) = (replica.id(), replica.marks().committed());
+            let serves = replica.record().map(|record| record.term).filter(|_| replica.serves());
             let seen = process.watched.seen(id);
             if (serves, committed) != seen {
                 let at = replica.log().tail().at(committed);
@@ -272,11 +273,11 @@ impl World {
             if let Some((at, crc)) = tip.filter(|_| committed > seen.1) {
                 let verdict = self.checks.agreement.commits(id, at, crc, member);
                 self.checks.expect("I3", now, verdict);
-                if serves && self.checks.epochs.newest(id).is_some_and(|newest| newest.term == record.term) {
+                if serves.is_some() && self.checks.epochs.newest(id).is_some_and(|newest| newest.term == record.term) {
                     self.checks.tip(id, at);
                 }
             }
-            if serves && !seen.0 {
+            if serves.is_some() && serves != seen.0 {
                 self.serves(node, &record);
             }
         }

@@ -69,10 +69,12 @@ impl World {
             return;
         }
         self.look_for_second(node);
+        // As in the node: where there are replicas a log was begun.
+        let open = if self.replicas_of(node, true).is_empty() { Log::open } else { Log::reopen };
         let machine = self.machine_mut(node);
         let opened =
             machine.next_member(fresh_store, keep).map_err(|error| error.to_string()).and_then(|member| {
-                let opened = Log::open(machine.disk.directory("log"), options);
+                let opened = open(machine.disk.directory("log"), options);
                 opened.map(|(log, found)| (member, log, found)).map_err(|error| error.to_string())
             });
         let (member, mut log, found) = match opened {
