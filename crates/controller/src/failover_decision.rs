@@ -250,9 +250,9 @@ impl Controller {
             let rests = required.rests && required.disk && !record.is_global();
             let (primary, alive) = (record.primary, self.settings.alive);
             let durable = || self.failure_detector.unwritten(record, now.mono, alive).filter(|_| rests);
-            let Some(durable) = durable() else { continue };
-            let fresh = Writing { primary, durable, since: now.mono };
-            let known = self.sealing.writing.get(&record.id).copied();
+            let Some((durable, waits)) = durable() else { continue };
+            let fresh = Writing { primary, durable, since: now.mono - waits };
+            let known = self.sealing.writing.get(&record.id).copied().filter(|_| waits == Micros::ZERO);
             let stands = known.filter(|known| (known.primary, known.durable) == (primary, durable));
             writing.insert(record.id, stands.unwrap_or(fresh));
         }

@@ -216,8 +216,15 @@ impl FailureDetector {
     }
 
     /// Up to where the log of a primary is durable, if there is more in it, and room, as it said within
-    /// `span`. Before it serves, the marker of its term is what there is (PR-341).
-    pub(crate) fn unwritten(&self, record: &PartitionRecord, now: Micros, span: Micros) -> Option<Lsn> {
+    /// `span`. Before it serves, the marker of its term is what there is (PR-341). A log without room takes
+    /// nothing more: there the disk owes something while it answers a write neither with yes nor with no, and
+    /// the second value says for how long it has not (PR-351).
+    pub(crate) fn unwritten(
+        &self,
+        record: &PartitionRecord,
+        now: Micros,
+        span: Micros,
+    ) -> Option<(Lsn, Micros)> {
         let heard = self.nodes.get(&record.primary.node).filter(|heard| heard.member == record.primary)?;
         let (status, _) = heard.status.as_ref().filter(|(_, at)| now.since(*at) <= span)?;
         let leads = |replica: &&ReplicaStatus| {
@@ -225,8 +232,12 @@ impl FailureDetector {
                 && replica.epoch >= record.term.began()
                 && matches!(replica.role, Role::Primary | Role::Promoting)
         };
-        let replica = status.replicas.iter().find(leads).filter(|_| !status.full)?;
-        (replica.marks.durable < replica.end.lsn).then_some(replica.marks.durable)
+        let replica = status.replicas.iter().find(leads)?;
+        let (durable, waits) = (replica.marks.durable, Micros(status.log_waits_us));
+        match status.full {
+            true => (waits > Micros::ZERO).then_some((durable, waits)),
+            false => (durable < replica.end.lsn).then_some((durable, Micros::ZERO)),
+        }
     }
 
     /// True if `who` said lately that it hears `whom`.

@@ -135,6 +135,33 @@ fn pr300_a_primary_whose_disk_hangs_is_waited_for_as_long_as_one_that_is_silent(
     assert_eq!(hangs(without(Finding::Pr300), false, true).primary.node, NodeId(1), "without the rule");
 }
 
+/// A table under `local` whose primary's log has no room for more, and is durable as far as it goes; `waits`
+/// says how long its disk has not answered, in milliseconds, at each status. Both backups miss it.
+fn is_full(settings: Settings, waits: fn(u64) -> u64) -> PartitionRecord {
+    let mut world = World::with(1, settings);
+    world.with_table(3, table("t", "local", LogKind::Disk, None, 1));
+    for turn in 0..24 {
+        let led = world.nodes.get_mut(&NodeId(1)).unwrap();
+        led.ends.insert(PartitionId(64), Position::new(Term(1), Lsn(30)));
+        (led.durable, led.full, led.log_waits_ms) = (Lsn(30), true, waits(turn * 250));
+        for by in [2, 3] {
+            world.suspect(by, 1, 100);
+        }
+        world.pass(250);
+    }
+    world.partition(64)
+}
+
+#[test]
+fn pr351_a_primary_whose_log_is_full_and_whose_disk_hangs_is_waited_for_no_longer() {
+    let record = is_full(Settings::default(), |passed| passed + 1_500);
+    assert!(record.primary.node != NodeId(1) && record.lossy, "{record:?}");
+    let stays = |waits| is_full(Settings::default(), waits).primary.node == NodeId(1);
+    assert!(stays(|_| 0), "it is asked for nothing, and its disk may be sound");
+    assert!(stays(|passed| 150 + passed % 500), "its disk answers that there is no room");
+    assert_eq!(is_full(without(Finding::Pr300), |passed| passed + 1_500).primary.node, NodeId(1));
+}
+
 #[test]
 fn pr341_a_primary_that_leads_on_where_the_disk_hangs_is_waited_for_no_longer_than_one_that_serves() {
     let record = hangs(Settings::default(), false, false);

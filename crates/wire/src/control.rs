@@ -134,6 +134,10 @@ pub struct NodeStatus {
     /// The directories of its replicas, the data directory first, where there are several.
     #[serde(default)]
     pub directories: Vec<DirectoryStatus>,
+    /// Microseconds for which the oldest write that was handed to its log has had no answer; 0: none waits.
+    /// One that was refused for want of room was answered (PR-351).
+    #[serde(default)]
+    pub log_waits_us: u64,
 }
 
 /// A directory of a node's replicas.

@@ -239,6 +239,26 @@ const FOUND: &[(u64, &str)] = &[
         "I1: a checker: an acknowledgement on its way, of who then came back on an older copy of its disk",
     ),
     (9131276, "PR-341: a primary that was started again, on a disk that hung before it served"),
+    (
+        9176308,
+        "a checker: a node goes on with a log that was begun, and begins no other one over what is left of it",
+    ),
+    (
+        9170370,
+        "I1: a checker: what was executed before an engine failed was, though its directory is given up",
+    ),
+    (20784011460, "a checker: a term that follows another one of the same primary in one input was not seen"),
+    (9177498, "I14: a checker: what a term gave up is there again if an operator had its owner lead"),
+    (20784005825, "I16: a checker: of whom nobody knows when the records are made anew nobody removed"),
+    (9175755, "I13: a checker: what a primary has proposed may be recorded once it is dead"),
+    (20784006055, "I13: a checker: files take the time that their limit lets them"),
+    (9178357, "PR-348: who was about to join could not take a load, and was never made anew"),
+    (20784007453, "PR-349: a transfer was dropped while its last pieces came"),
+    (20784007308, "PR-349"),
+    (20784001189, "PR-350: an index of which no record tells stayed"),
+    (9174251, "PR-350"),
+    (20784019700, "PR-351: a full log on a disk that hangs"),
+    (9175637, "PR-351"),
 ];
 
 #[test]

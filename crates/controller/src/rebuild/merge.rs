@@ -88,6 +88,11 @@ impl Merged {
                 false => next.next_partition = next.next_partition.max(end_of(table)),
             }
         }
+        for table in self.tables.values_mut() {
+            let told = known.iter().filter_map(|known| known.tables.get(&table.id));
+            let last = told.map(|told| told.indexes.last).max().unwrap_or_default();
+            table.indexes.last = table.indexes.last.max(last);
+        }
     }
 
     /// Every node must tell what is on the disk that it registered with, and every member of a set what is on

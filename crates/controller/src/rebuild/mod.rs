@@ -40,6 +40,10 @@ const SKIPPED_PER_ASKING: u32 = 100_000;
 /// Askings beyond so many are not counted: nodes that are asked again and again, because one of them is not
 /// there, must not use up all numbers.
 const MAX_ASKINGS: u32 = 10_000;
+/// So many numbers of each table's indexes are skipped; and those of a generation are counted from its number
+/// times this on: an index may be wanted in records of another one, of which nobody here was even asked.
+const SKIPPED_INDEXES: u32 = 16;
+const _: () = assert!(Generation::LAST.0 <= (u32::MAX / SKIPPED_INDEXES) as u64);
 /// So many numbers of partitions are skipped where nodes are missing, which may have some that nobody else
 /// knows.
 const SKIPPED_PARTITIONS: u32 = 100_000;
@@ -221,7 +225,14 @@ fn write(merged: &Merged, order: &Order) -> Rebuilt {
         partitions.push(sealed);
     }
     for table in merged.tables.values() {
-        entries.push((Key::Table(table.id), json(table)));
+        let mut table = table.clone();
+        if !table.is_database() {
+            // Partitions may have indexes that were wanted in records of which nobody here has heard. Below
+            // the next number they are not wanted any more, and no other index is given theirs (PR-350).
+            let beyond = table.indexes.last.saturating_add((1 + unheard).saturating_mul(SKIPPED_INDEXES));
+            table.indexes.last = beyond.max(order.generation.0 as u32 * SKIPPED_INDEXES);
+        }
+        entries.push((Key::Table(table.id), json(&table)));
         entries.push((name_key(table.holds, &table.name), json(&table.id)));
     }
     entries.extend(merged.nodes.values().map(|node| (Key::Node(node.id), json(node))));

@@ -60,6 +60,10 @@ pub struct Node {
     pub applied: Lsn,
     /// How far they are on its disk.
     pub durable: Lsn,
+    /// Its log has no room.
+    pub full: bool,
+    /// How long its disk has not answered a write, in milliseconds.
+    pub log_waits_ms: u64,
 }
 
 /// Controllers, their metastore and the nodes.
@@ -233,6 +237,8 @@ impl World {
             ends: BTreeMap::new(),
             applied: Lsn(0),
             durable: Lsn(0),
+            full: false,
+            log_waits_ms: 0,
         };
         let known = self.nodes.entry(id).or_insert(fresh);
         let mut starts = if known.member.store == member.store { known.starts.clone() } else { Vec::new() };
@@ -353,6 +359,8 @@ impl World {
                 member: node.member,
                 hears: hears.map(|other| (other.member.node, 5_000)).collect(),
                 replicas: held.map(replica).collect(),
+                full: node.full,
+                log_waits_us: node.log_waits_ms * 1_000,
                 ..NodeStatus::default()
             };
             self.node_says(index, node.member.node, status);

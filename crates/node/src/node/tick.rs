@@ -141,6 +141,7 @@ impl Node {
             full: self.storage.room().is_full() || blocked || !waiting.is_empty(),
             tails: self.tails.there().to_vec(),
             directories: self.storage.directories(),
+            log_waits_us: self.journal.oldest_pending().map_or(0, |at| self.timer.mono().since(at).0),
         }
     }
 }

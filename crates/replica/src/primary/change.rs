@@ -52,6 +52,7 @@ impl Primary {
                 return Next::Done;
             }
         }
+        self.tainted_from_scratch(view, ctx.now.mono);
         let marked = self.promotion.marker().is_some();
         let lossy_promotion = !marked && view.record.lossy;
         // Whoever is silent while the reports do not fence may have what nobody else has (PR-101).
@@ -175,6 +176,34 @@ impl Primary {
         true
     }
 
+    /// Who was found changed and counts in no set has none that it could leave: it is asked what it has at
+    /// once. Otherwise nothing would ever make it anew, and it would neither join nor make room (PR-348).
+    fn tainted_from_scratch(&mut self, view: &View, now: Micros) {
+        let tainted = self.members.iter_mut().filter(|(_, progress)| progress.health.is_tainted());
+        for (member, progress) in tainted {
+            if !self.membership.counted(view.record).any(|counted| counted == *member) {
+                progress.begin_from_scratch(now);
+            }
+        }
+    }
+
+    /// True if a set has this member, so that it must leave that. Whoever only is about to join and cannot
+    /// take what comes goes back to catching up.
+    pub fn is_in_a_set(&mut self, view: &View, member: &Member) -> bool {
+        let has = self.membership.has(view.record, member);
+        if !has && self.membership.joining() == Some(*member) {
+            self.end_join(member);
+        }
+        has
+    }
+
+    fn end_join(&mut self, member: &Member) {
+        self.membership.end_join();
+        if let Some(progress) = self.members.get_mut(member) {
+            progress.health.forget_level();
+        }
+    }
+
     /// A minority may go at once; a set that would shrink to a minority waits, so that the other side can win
     /// (PR-09).
     fn evict_silent(&mut self, view: &View, ctx: &mut Ctx, silent: &[Member], members: usize) -> bool {
@@ -217,10 +246,7 @@ impl Primary {
             return true;
         }
         if impatient {
-            self.membership.end_join();
-            if let Some(progress) = self.members.get_mut(&member) {
-                progress.health.forget_level();
-            }
+            self.end_join(&member);
         }
         false
     }

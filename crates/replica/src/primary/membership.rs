@@ -129,6 +129,12 @@ impl Membership {
         self.change.iter().flat_map(Change::possible)
     }
 
+    /// True if a set that is in force or may be next has this member.
+    pub fn has(&self, current: &PartitionRecord, member: &Member) -> bool {
+        let mut sets = [current].into_iter().chain(self.possible());
+        sets.any(|record| record.in_sync.contains(member))
+    }
+
     /// Everybody who counts now: the members of every set that is in force or may be next, and who is about
     /// to join; some of them more than once.
     pub fn counted<'a>(&'a self, current: &'a PartitionRecord) -> impl Iterator<Item = Member> + use<'a> {

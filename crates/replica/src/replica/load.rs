@@ -63,11 +63,12 @@ impl Replica {
     /// those.
     pub(crate) fn on_unstaged(&mut self, ctx: &mut Ctx, refused: &AppendRefused, lsn: Lsn) {
         let from = refused.from;
-        let counts = self.leading().is_some_and(|(leader, view)| leader.lease_members(&view).contains(&from));
-        let (origin, engine) = (self.config.origin(self.identity), self.data.engine.as_ref());
-        let Some(progress) = self.role.progress(&from).filter(|p| p.is_current(refused.number)) else {
+        if self.role.progress(&from).is_none_or(|progress| !progress.is_current(refused.number)) {
             return;
-        };
+        }
+        let counts = self.leading_mut().is_some_and(|(leader, view)| leader.is_in_a_set(&view, &from));
+        let (origin, engine) = (self.config.origin(self.identity), self.data.engine.as_ref());
+        let Some(progress) = self.role.progress(&from) else { return };
         if engine.persisted().lsn >= lsn {
             self.send(ctx, from, |sender| sender.start_copy());
         } else if counts {

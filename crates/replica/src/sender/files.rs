@@ -316,6 +316,9 @@ impl Sender<'_> {
         let (length, crc) = (bytes.len(), Chunk::checksum(&bytes));
         let Origin { partition, epoch, me: from } = self.origin;
         self.send(PeerMessage::Chunk(Chunk { partition, epoch, from, number, piece, crc, bytes }));
+        if let Some(shipping) = &mut self.progress.files {
+            shipping.sent_at = self.now;
+        }
         Ok(length)
     }
 

@@ -24,6 +24,8 @@ pub(crate) struct Shipping {
     /// When the member last asked; it has not answered the newest offer yet if that is later.
     pub(super) heard_at: Micros,
     pub(super) answered: bool,
+    /// When a piece that it asked for was sent: it says nothing while what it asked for comes (PR-349).
+    pub(super) sent_at: Micros,
     /// Bytes of the files that the member said it has, or has and has checked, and when they were fewer.
     pub(super) have: (u64, Micros),
     /// Up to where its log is that of this replica, as long as it may choose the log alone.
@@ -92,7 +94,7 @@ impl Shipping {
 
     /// The member takes part, and gets on.
     pub fn is_alive(&self, now: Micros) -> bool {
-        now.since(self.heard_at.max(self.since)) < SILENT && !self.is_stuck(now)
+        now.since(self.heard_at.max(self.since).max(self.sent_at)) < SILENT && !self.is_stuck(now)
     }
 
     /// It gets no further.
@@ -128,6 +130,7 @@ impl FilesOut {
             offered_at: Micros::ZERO,
             heard_at: now,
             answered: false,
+            sent_at: Micros::ZERO,
             have: (0, now),
             agreed: None,
         })
@@ -255,5 +258,8 @@ mod tests {
         assert_eq!(shipping.wanted.len(), 2, "what is asked for twice is sent once");
         assert!(shipping.is_alive(Micros(3) + SILENT), "it was heard later than that");
         assert!(!shipping.is_alive(Micros(4) + SILENT));
+        shipping.sent_at = Micros(9);
+        assert!(shipping.is_alive(Micros(8) + SILENT), "PR-349: it waits for what it asked for");
+        assert!(!shipping.is_alive(Micros(9) + SILENT));
     }
 }

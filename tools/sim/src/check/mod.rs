@@ -71,7 +71,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tables::{TableAnswer, TableOperation};
 use types::config::{FailoverRecord, TailReport};
 use types::engine::Version;
-use types::{Member, PartitionId, Position};
+use types::{Member, PartitionId, Position, Term};
 use wire::control::Suspect;
 use wire::{Entry, RecordText};
 
@@ -303,7 +303,11 @@ impl Checks {
         });
         let acknowledged: BTreeSet<_> = acknowledged.into_iter().chain(of_tables).collect();
         if !self.failovers.is_empty() {
-            let verdict = report::check(&self.failovers, &acknowledged, self.survival.missed());
+            let had = |id, term: Term, at| {
+                let tip = self.lineage.tips(id).get(&term).copied();
+                tip.is_none_or(|tip| self.lineage.has(id, tip, at))
+            };
+            let verdict = report::check(&self.failovers, &acknowledged, self.survival.missed(), had);
             self.expect("I14", now, verdict);
         }
         let tips = self.tips.clone();

@@ -4,14 +4,16 @@ use super::aside::covers;
 use super::survival::Missed;
 use std::collections::{BTreeMap, BTreeSet};
 use types::config::FailoverRecord;
-use types::{PartitionId, Position};
+use types::{PartitionId, Position, Term};
 
 /// Checks the reports of all failovers. `acknowledged` and `lost` are positions of commits that clients were
-/// told of; `lost` says in which configuration each was first missed.
+/// told of; `lost` says in which configuration each was first missed, and `had` whether the log of a term has
+/// an entry: what a term kept stands there, whoever led later.
 pub fn check(
     failovers: &[FailoverRecord],
     acknowledged: &BTreeSet<(PartitionId, Position)>,
     lost: &BTreeMap<(PartitionId, Position), Missed>,
+    had: impl Fn(PartitionId, Term, Position) -> bool,
 ) -> Result<(), String> {
     for ((id, at), missed) in lost {
         let tells = |failover: &&FailoverRecord| {
@@ -37,6 +39,8 @@ pub fn check(
                 && *at > kept
                 && !lost.contains_key(&(*id, *at))
                 && at.term.began() <= failover.old_epoch
+                // An operator may have had another one lead since, with what this term gave up (PR-08).
+                && had(*id, Term(failover.new_epoch.0), *at)
         });
         if let Some((id, at)) = wrong {
             return Err(format!(
@@ -75,6 +79,9 @@ fn names(failover: &FailoverRecord, at: Position) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The log of each term has everything.
+    const THERE: fn(PartitionId, Term, Position) -> bool = |_, _, _| true;
     use crate::check::epochs::tests::member;
     use crate::check::lineage::tests::{P, at};
     use types::Term;
@@ -115,18 +122,18 @@ mod tests {
     fn a_report_must_say_what_was_lost_and_nothing_else() {
         let all: BTreeSet<_> = [(P, at(1, 5)), (P, at(1, 6))].into();
         let lost: BTreeMap<_, _> = [((P, at(1, 6)), missed(2))].into();
-        check(&[failover(true, 1, 5)], &all, &lost).expect("as it was");
-        assert!(check(&[], &all, &lost).is_err(), "nobody says it");
-        assert!(check(&[failover(false, 1, 5)], &all, &lost).is_err(), "it denies it");
-        assert!(check(&[failover(true, 1, 6)], &all, &lost).is_err(), "it says that it is there");
-        assert!(check(&[failover(true, 1, 4)], &all, &lost).is_err(), "it says that more is lost");
+        check(&[failover(true, 1, 5)], &all, &lost, THERE).expect("as it was");
+        assert!(check(&[], &all, &lost, THERE).is_err(), "nobody says it");
+        assert!(check(&[failover(false, 1, 5)], &all, &lost, THERE).is_err(), "it denies it");
+        assert!(check(&[failover(true, 1, 6)], &all, &lost, THERE).is_err(), "it says that it is there");
+        assert!(check(&[failover(true, 1, 4)], &all, &lost, THERE).is_err(), "it says that more is lost");
         let later = FailoverRecord { new_epoch: Epoch(3), ..failover(true, 1, 5) };
-        assert!(check(&[later], &all, &lost).is_err(), "only a later one says it");
+        assert!(check(&[later], &all, &lost, THERE).is_err(), "only a later one says it");
         let mut silent = failover(true, 1, 5);
         (silent.loss.kept, silent.loss.kept_term) = (None, None);
-        check(&[silent.clone()], &all, &lost).expect("it never came to serve");
+        check(&[silent.clone()], &all, &lost, THERE).expect("it never came to serve");
         silent.serving_ms = Some(7);
-        assert!(check(&[silent], &all, &lost).is_err(), "it does not say from where on");
+        assert!(check(&[silent], &all, &lost, THERE).is_err(), "it does not say from where on");
     }
 
     #[test]
@@ -148,7 +155,7 @@ mod tests {
             };
             let mut failover = failover(true, 1, 5);
             failover.loss.tails.push(tail);
-            check(&[failover], &all, &lost)
+            check(&[failover], &all, &lost, THERE)
         };
         with(2).expect("as many as were acknowledged");
         with(1).expect_err("too few");
@@ -159,7 +166,10 @@ mod tests {
         let all: BTreeSet<_> = [(P, at(1, 5)), (P, at(2, 5))].into();
         let lost: BTreeMap<_, _> = [((P, at(2, 5)), missed(3))].into();
         let kept = |term| FailoverRecord { new_epoch: Epoch(3), ..failover(true, term, 5) };
-        check(&[kept(1)], &all, &lost).expect("it kept the entry of the first term");
-        assert!(check(&[kept(2)], &all, &lost).is_err(), "it says that it is there");
+        check(&[kept(1)], &all, &lost, THERE).expect("it kept the entry of the first term");
+        assert!(check(&[kept(2)], &all, &lost, THERE).is_err(), "it says that it is there");
+        let all = all.iter().map(|(id, at)| (*id, Position::new(at.term, at.lsn.next()))).collect();
+        assert!(check(&[kept(1)], &all, &BTreeMap::new(), THERE).is_err(), "it says that less is there");
+        check(&[kept(1)], &all, &BTreeMap::new(), |_, _, _| false).expect("an operator had it come back");
     }
 }

@@ -71,6 +71,12 @@ impl ClusterRecords {
         Some(gone.store)
     }
 
+    /// Its record is gone with all others, and nobody who was asked knew of it: nobody removed it.
+    pub fn forget_node(&mut self, id: NodeId) {
+        self.nodes.remove(&id);
+        self.added.remove(&id);
+    }
+
     /// True if the node with this disk was removed.
     pub fn is_removed(&self, store: StoreId) -> bool {
         self.removed.contains(&store)

@@ -11,6 +11,8 @@ use super::rebuild::Rebuilding;
 use super::{Event, Phase, World};
 use crate::network::{Conn, Endpoint, Lane};
 use controller::{ConnId, Input, Output, Tag, Txn, TxnError, TxnOutcome};
+use std::collections::BTreeMap;
+use types::{PartitionId, PartitionRecord};
 use wire::control::AdminCommand;
 use wire::{Message, RecordText};
 
@@ -26,6 +28,8 @@ pub(super) struct ControlPlane {
     pub operator: Operator,
     pub records: ClusterRecords,
     pub rebuilding: Rebuilding,
+    /// What primaries have asked for: while it follows the newest record it may be recorded at any moment.
+    pub proposed: BTreeMap<PartitionId, Vec<PartitionRecord>>,
     /// What is left of before the records were made anew.
     pub old: OldController,
 }

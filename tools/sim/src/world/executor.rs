@@ -164,6 +164,11 @@ impl World {
     fn propose(&mut self, node: u32, propose: Propose) {
         let Some(process) = &self.machine(node).process else { return };
         let conns = process.links.controllers();
+        if let Ok(record) = propose.record.read::<PartitionRecord>() {
+            let all = self.control.proposed.entry(record.id).or_default();
+            all.retain(|other| other.epoch >= record.epoch && other.proposal != record.proposal);
+            all.push(record);
+        }
         // Any controller will do; now and then all are asked.
         let all = self.schedule.timing().chance(200);
         let first =
@@ -289,8 +294,9 @@ impl World {
 
     fn peer(&mut self, node: u32, message: PeerMessage) {
         let (id, now) = (message.partition(), self.now());
-        if matches!(message, PeerMessage::Chunk(_)) {
+        if let PeerMessage::Chunk(chunk) = &message {
             self.checks.availability.gets_piece(id, now);
+            self.stage.sends_files(chunk.from.node, chunk.bytes.len() as u64);
         }
         let Some(process) = &self.machine(node).process else { return };
         let (held, full) = (process.storage.held.holds(id), process.logs.is_full());
@@ -388,6 +394,7 @@ impl World {
                 || !process.storage.held.is_empty()
                 || !process.storage.waiting.is_empty(),
             tails: process.reports.tails().to_vec(),
+            log_waits_us: process.logs.oldest_pending().map_or(0, |at| types::Micros(now).since(at).0),
             ..NodeStatus::default()
         };
         let again = process.reports.repeat();

@@ -124,11 +124,12 @@ impl World {
         let process = self.machine(record.primary.node.0).process.as_ref()?;
         let definitions =
             replica::definitions_at(process.host.replica(record.id)?.engine(), ReadAt::Applied).ok()?;
-        let ready = |number: u32| {
-            definitions.iter().any(|known| known.index.number == number && known.state == IndexState::Ready)
+        // A number that was given out twice would be another index's.
+        let ready = |index: &types::IndexRecord| {
+            definitions.iter().any(|known| known.index == *index && known.state == IndexState::Ready)
         };
         let same = definitions.len() == wanted.wanted.len();
-        let all = wanted.wanted.iter().all(|index| ready(index.number));
+        let all = wanted.wanted.iter().all(ready);
         (!same || !all).then(|| {
             let states: Vec<String> = definitions
                 .iter()

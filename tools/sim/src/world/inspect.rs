@@ -273,7 +273,9 @@ impl World {
             if let Some((at, crc)) = tip.filter(|_| committed > seen.1) {
                 let verdict = self.checks.agreement.commits(id, at, crc, member);
                 self.checks.expect("I3", now, verdict);
-                if serves.is_some() && self.checks.epochs.newest(id).is_some_and(|newest| newest.term == record.term) {
+                if serves.is_some()
+                    && self.checks.epochs.newest(id).is_some_and(|newest| newest.term == record.term)
+                {
                     self.checks.tip(id, at);
                 }
             }
@@ -398,13 +400,16 @@ impl World {
         process.and_then(|process| process.host.replica(record.id)).is_some_and(|replica| replica.serves())
     }
 
-    /// True if the primary's disk hangs for good, with something to write, and others could lead (PR-300).
+    /// True if the primary's disk hangs for good, with something to write or a log that was full before, and
+    /// others could lead (PR-300, PR-351).
     fn is_led_by_hung_disk(&self, record: &PartitionRecord) -> bool {
         let machine = self.machine(record.primary.node.0);
-        let process = machine.process.as_ref().filter(|_| machine.health.hangs());
-        let replica = process.and_then(|process| process.host.replica(record.id));
-        let writes = |replica: &replica::Replica| replica.log().durable() < replica.log().end().lsn;
-        record.policy.log == LogKind::Disk && record.in_sync.len() > 1 && replica.is_some_and(writes)
+        let Some(process) = machine.process.as_ref().filter(|_| machine.health.hangs()) else { return false };
+        let writes = |replica: &replica::Replica| {
+            replica.log().durable() < replica.log().end().lsn || process.logs.is_full()
+        };
+        let owes = process.host.replica(record.id).is_some_and(writes);
+        record.policy.log == LogKind::Disk && record.in_sync.len() > 1 && owes
     }
 
     /// What a healed world still lacks; none: it has converged (I13).

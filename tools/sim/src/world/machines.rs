@@ -69,14 +69,7 @@ impl World {
             return;
         }
         self.look_for_second(node);
-        // As in the node: where there are replicas a log was begun.
-        let open = if self.replicas_of(node, true).is_empty() { Log::open } else { Log::reopen };
-        let machine = self.machine_mut(node);
-        let opened =
-            machine.next_member(fresh_store, keep).map_err(|error| error.to_string()).and_then(|member| {
-                let opened = open(machine.disk.directory("log"), options);
-                opened.map(|(log, found)| (member, log, found)).map_err(|error| error.to_string())
-            });
+        let opened = self.open_log(node, (fresh_store, keep), options);
         let (member, mut log, found) = match opened {
             Ok(opened) => opened,
             Err(reason) => return self.start_failed(node, &reason),
@@ -127,6 +120,20 @@ impl World {
         machine.health.restarted();
         machine.process = Some(process);
         self.started(node, incarnation);
+    }
+
+    /// Opens the log for the next life. As in the node, where there are replicas a log was begun.
+    fn open_log(
+        &mut self,
+        node: u32,
+        (fresh_store, keep): (u64, bool),
+        options: wal::Options,
+    ) -> Result<(types::Member, Log, wal::Recovered), String> {
+        let open = if self.replicas_of(node, true).is_empty() { Log::open } else { Log::reopen };
+        let machine = self.machine_mut(node);
+        let member = machine.next_member(fresh_store, keep).map_err(|error| error.to_string())?;
+        let opened = open(machine.disk.directory("log"), options);
+        opened.map(|(log, found)| (member, log, found)).map_err(|error| error.to_string())
     }
 
     fn start_failed(&mut self, node: u32, reason: &str) {

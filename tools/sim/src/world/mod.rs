@@ -170,6 +170,7 @@ impl World {
                 operator: Operator::default(),
                 records: ClusterRecords::new(plan.nodes),
                 rebuilding: Default::default(),
+                proposed: Default::default(),
                 old: Default::default(),
             },
             clients,

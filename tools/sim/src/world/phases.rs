@@ -172,7 +172,21 @@ impl World {
                 record.policy.below == Below::Available || others >= u32::from(record.policy.min_in_sync);
             enough && !alone && (!holds || rest_is_sound) && record.policy.log == LogKind::Disk
         };
-        (spare && self.checks.epochs.records().all(needless)).then_some(node)
+        // What a primary has asked for may be recorded once it is dead, and counts until then (N3).
+        let follows = |next: &&types::PartitionRecord| {
+            let newest = self.checks.epochs.newest(next.id);
+            newest.is_some_and(|record| record.epoch.next() == next.epoch)
+        };
+        let asked = self.control.proposed.values().flatten().filter(follows);
+        (spare && self.checks.epochs.records().chain(asked).all(needless)).then_some(node)
+    }
+
+    /// Until when it must have converged. Files are sent no faster than the budget lets them: what that took
+    /// the busiest sender counts beside, up to three times as much: replicas may have to move one by one.
+    fn converges_until(&self) -> u64 {
+        let rate = self.plan.copies.ship_bytes_per_second;
+        let took = (self.stage.most_files() * 1_000_000).checked_div(rate).unwrap_or(0);
+        self.stage.began() + CONVERGES + took.min(3 * CONVERGES)
     }
 
     fn converge(&mut self) {
@@ -197,7 +211,7 @@ impl World {
             self.check_forced();
             return;
         }
-        if self.now() < self.stage.began() + CONVERGES {
+        if self.now() < self.converges_until() {
             return;
         }
         let Some((invariant, missing)) = missing else { return };

@@ -12,9 +12,11 @@ use super::{Event, World};
 use crate::faults::Fault;
 use crate::network::{Conn, Endpoint};
 use crate::node::Machine;
+use controller::Key;
 use controller::rebuild::{Order, Rebuilt, Refusal, newest_generation, rebuild};
 use std::collections::BTreeMap;
-use types::{ClusterId, Epoch, Generation, NodeId, PartitionId};
+use types::config::{ClusterRecord, NodeRecord};
+use types::{ClusterId, Epoch, Generation, NodeId, PartitionId, RemovedDirectories};
 use wire::{KeptRecords, Message, RecordText};
 
 /// The operator asks one node after the other, and whoever is not there again. Microseconds.
@@ -243,6 +245,36 @@ impl World {
     }
 
     /// Controllers begin with the records that were made.
+    /// Nodes that registered, and that nobody who was asked had heard of: the new records name them neither
+    /// as there nor as removed, and they come on their disks as any others do.
+    fn forget_unknown(&mut self, rebuilt: &Rebuilt) {
+        let has = |text: &[u8], node: &NodeRecord| {
+            let removed = serde_json::from_slice::<RemovedDirectories>(text);
+            removed.is_ok_and(|removed| removed.has(node.store))
+        };
+        let named = |node: &&NodeRecord| {
+            rebuilt.entries.iter().any(|(key, text)| match key {
+                Key::Node(id) => *id == node.id,
+                Key::Removed(id) => *id == node.id && has(text, node),
+                _ => false,
+            })
+        };
+        let unknown: Vec<NodeId> =
+            self.control.records.nodes().filter(|node| !named(node)).map(|node| node.id).collect();
+        for id in unknown {
+            let key = Key::Node(id).to_string();
+            let reports = self.control.rebuilding.reports.values();
+            let newest = reports.max_by_key(|report| (generation_of(report), report.whole));
+            if newest.is_some_and(|report| report.records.iter().any(|(name, _)| *name == key)) {
+                let sentence =
+                    format!("{id} is in the newest records that were told, and not in the new ones");
+                self.checks.fault("PR-107", self.now(), sentence);
+            }
+            self.trace.note(self.now(), format_args!("{id} is in none of the new records"));
+            self.control.records.forget_node(id);
+        }
+    }
+
     fn begin_with(&mut self, rebuilt: &Rebuilt) {
         let generation = self.control.rebuilding.generation;
         let left_out = self.control.rebuilding.left_out.take();
@@ -260,6 +292,7 @@ impl World {
                 self.checks.survival.goes_back(now, record.id, record.term);
             }
         }
+        self.forget_unknown(rebuilt);
         self.control.meta.restore(rebuilt);
         self.control.rebuilding.first_process = self.counts.next_process();
         self.control.rebuilding.under_way = false;
@@ -280,4 +313,10 @@ impl World {
             self.after(wait, Event::OldController);
         }
     }
+}
+
+/// Of which generation the records are that a node keeps.
+fn generation_of(report: &KeptRecords) -> Option<Generation> {
+    let cluster = report.records.iter().find(|(key, _)| *key == Key::Cluster.to_string());
+    Some(cluster?.1.read::<ClusterRecord>().ok()?.generation)
 }

@@ -1,5 +1,8 @@
 //! What stage a run is in, and since when.
 
+use std::collections::BTreeMap;
+use types::NodeId;
+
 /// What stage a run is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
@@ -18,12 +21,14 @@ pub enum Phase {
 pub(super) struct RunStage {
     phase: Phase,
     began: u64,
+    /// Bytes of files that each node's pieces had that arrived since.
+    files: BTreeMap<NodeId, u64>,
 }
 
 impl RunStage {
     /// The first.
     pub fn new() -> RunStage {
-        RunStage { phase: Phase::Setup, began: 0 }
+        RunStage { phase: Phase::Setup, began: 0, files: BTreeMap::new() }
     }
 
     /// Which it is.
@@ -45,6 +50,17 @@ impl RunStage {
         };
         assert!(follows, "{phase:?} comes after {:?}", self.phase);
         (self.phase, self.began) = (phase, now);
+        self.files.clear();
+    }
+
+    /// A piece of a file has arrived, of so many bytes.
+    pub fn sends_files(&mut self, from: NodeId, bytes: u64) {
+        *self.files.entry(from).or_default() += bytes;
+    }
+
+    /// Bytes of files that arrived since it began from the node that sent the most.
+    pub fn most_files(&self) -> u64 {
+        self.files.values().copied().max().unwrap_or(0)
     }
 
     /// Since when it has been this one, virtual microseconds.
