@@ -259,6 +259,7 @@ const FOUND: &[(u64, &str)] = &[
     (9174251, "PR-350"),
     (20784019700, "PR-351: a full log on a disk that hangs"),
     (9175637, "PR-351"),
+    (20785002748, "PR-253: a checker: the manager was closed for good, and a damaged copy of its log was asked"),
 ];
 
 #[test]

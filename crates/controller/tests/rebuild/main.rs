@@ -320,6 +320,23 @@ fn pr107_what_cannot_be_put_together_is_refused() {
     assert_eq!(addresses(&good())[1], (NodeId(2), "host-2:1".into()));
 }
 
+/// What can happen to one partition, its nodes chosen by number.
+#[derive(Clone, Debug)]
+enum Event {
+    /// A node hears the newest record.
+    Heard(u32),
+    /// Whoever believes to lead writes: acknowledged if everybody that counts takes it.
+    Write(u32),
+    /// The leader removes somebody; it need not hear what became of it.
+    Evict(u32, u32, bool),
+    /// The leader takes somebody in to catch up.
+    CatchUp(u32, u32, bool),
+    /// The leader counts somebody who caught up.
+    Admit(u32, u32, bool),
+    /// A controller names another leader; nobody need hear of it.
+    Seal(u32),
+}
+
 fn event() -> impl Strategy<Value = Event> {
     let node = || 1..=4u32;
     prop_oneof![

@@ -72,7 +72,9 @@ fn pr160_numbers_of_records_of_which_no_node_has_heard_are_not_given_out_again()
 
 #[test]
 fn pr258_a_failovers_number_is_given_out_once() {
-    let made = |generation, record| of_generation(generation, record, |_, _| {}).partitions[0].failover.id;
+    let made = |generation, record: &PartitionRecord| {
+        of_generation(generation, record, |_, _| {}).partitions[0].failover.id
+    };
     let told = record(5, &[1, 2, 3]);
     // Nobody heard of the first one, but whoever led by it.
     let (first, second) = (made(7, &told), made(9, &told));
@@ -104,21 +106,4 @@ fn pr160_nodes_that_were_asked_equally_often_at_other_times_count_all_askings() 
     // What they have heard of is counted on from.
     assert_eq!(made(&second, 9, [&[7, 8, 9], &[8, 9]]).next_table, second.next_table + 1_000_000);
     assert_eq!(made(&first, 9, [&[7, 9], &[8, 9]]).next_table, first.next_table + 1_100_000);
-}
-
-/// What can happen to one partition, its nodes chosen by number.
-#[derive(Clone, Debug)]
-enum Event {
-    /// A node hears the newest record.
-    Heard(u32),
-    /// Whoever believes to lead writes: acknowledged if everybody that counts takes it.
-    Write(u32),
-    /// The leader removes somebody; it need not hear what became of it.
-    Evict(u32, u32, bool),
-    /// The leader takes somebody in to catch up.
-    CatchUp(u32, u32, bool),
-    /// The leader counts somebody who caught up.
-    Admit(u32, u32, bool),
-    /// A controller names another leader; nobody need hear of it.
-    Seal(u32),
 }

@@ -97,7 +97,8 @@ impl World {
     pub(super) fn kept_commits(&self) -> Option<String> {
         let transactional = self.checks.lineage.transactional();
         let closed = self.closed_for_good();
-        let open = !transactional.written.iter().any(|partition| closed.contains(partition));
+        let mut all = transactional.written.iter().chain(&transactional.manager);
+        let open = !all.any(|partition| closed.contains(partition));
         let manager = self.led(transactional.manager.filter(|_| open)?)?;
         if transactional.written.iter().any(|partition| self.waits_for_skip(manager, *partition)) {
             return None;
@@ -113,9 +114,12 @@ impl World {
     /// (PR-324, PR-325), in whatever partitions they lie.
     pub(super) fn check_claims_of_states(&mut self) {
         let closed = self.closed_for_good();
-        let written = &self.checks.lineage.transactional().written;
+        let transactional = self.checks.lineage.transactional();
+        let written = &transactional.written;
         let known = |id: &PartitionId| !closed.contains(id) && !self.checks.epochs.was_forced(*id);
-        if !self.plan.workload.transactions.claims || !written.iter().all(known) {
+        // While the manager is closed nobody brings what a partition lacks.
+        let brought = transactional.manager.is_none_or(|manager| !closed.contains(&manager));
+        if !self.plan.workload.transactions.claims || !brought || !written.iter().all(known) {
             return;
         }
         let replicas: Option<Vec<&Replica>> = written.iter().map(|partition| self.led(*partition)).collect();
@@ -153,9 +157,11 @@ impl World {
     /// A commit that is in the transaction manager's log, and not where it writes (PR-253).
     pub(super) fn missing_commits(&self) -> Option<String> {
         let transactional = self.checks.lineage.transactional();
-        let manager = self.led(transactional.manager?)?;
-        // What waits for a disk that is gone is brought once an operator has another copy lead.
+        // What waits for a disk that is gone is brought once an operator has another copy lead. Where that is
+        // the manager's nobody brings anything, and a damaged copy of its log tells of old commits alone.
         let closed = self.closed_for_good();
+        let manager = transactional.manager.filter(|manager| !closed.contains(manager))?;
+        let manager = self.led(manager)?;
         let mut open = transactional.written.iter().filter(|partition| !closed.contains(partition));
         open.find_map(|partition| {
             // What its own copies do not have yet nobody was told of.
