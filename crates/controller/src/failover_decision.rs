@@ -20,6 +20,9 @@ pub(crate) struct Sealing {
     restarts: BTreeMap<PartitionId, (Member, Micros)>,
     /// Terms that do not serve although another one could help.
     stalled: BTreeMap<PartitionId, Stalled>,
+    /// Terms that do not serve, whose primary backups alone hear. How far they are is what these say is
+    /// committed.
+    unheard: BTreeMap<PartitionId, Stalled>,
     /// Primaries on whose disk acknowledgements rest, and whose disk has something to write.
     writing: BTreeMap<PartitionId, Writing>,
     /// When a failover's seal was answered, milliseconds since 1970, until its report is completed.
@@ -121,6 +124,7 @@ impl Controller {
         }
         self.note_restarts(now);
         self.note_stalled(now);
+        self.note_unheard(now);
         self.note_writing(now);
         if self.takes_numbers() {
             return;
@@ -176,6 +180,7 @@ impl Controller {
                 .after_suspicion(now, record)
                 .or_else(|| self.after_yielding(now, record))
                 .or_else(|| self.after_another_restart(now, record))
+                .or_else(|| self.after_silence(now, record))
                 .or_else(|| self.after_all_backups_restarted(now, record)),
         };
         decision.filter(|decision| !decision.candidates.is_empty())
@@ -240,6 +245,23 @@ impl Controller {
             stalled.insert(record.id, stands.unwrap_or(fresh));
         }
         self.sealing.stalled = stalled;
+    }
+
+    /// Remembers since when terms stand still whose primary backups alone hear.
+    fn note_unheard(&mut self, now: Now) {
+        let (mut unheard, alive) = (BTreeMap::new(), self.settings.alive);
+        for record in self.records.partitions() {
+            let heard = self.failure_detector.hears(&record.primary, now.mono, alive);
+            if heard || record.before.is_none() || self.serves(record) {
+                continue;
+            }
+            let Some(applied) = self.failure_detector.stands_at(record, now.mono, alive) else { continue };
+            let fresh = Stalled { term: record.term.began(), applied, since: now.mono };
+            let known = self.sealing.unheard.get(&record.id).copied();
+            let stands = known.filter(|known| known.term == fresh.term && known.applied >= applied);
+            unheard.insert(record.id, stands.unwrap_or(fresh));
+        }
+        self.sealing.unheard = unheard;
     }
 
     /// Remembers since when the disks of primaries that acknowledgements rest on write nothing (PR-300).
@@ -329,6 +351,22 @@ impl Controller {
             lossy: record.lossy || required.rests,
             compared: record.lossy && !required.survives,
             candidates,
+        })
+    }
+
+    /// A primary that does not serve yet, and reaches no controller, cannot put out of the set who is gone. Its
+    /// backups hear it, so nobody misses it: one of them leads, and it stays in the set (PR-352).
+    fn after_silence(&self, now: Now, record: &PartitionRecord) -> Option<FailoverDecision> {
+        let required = self.requirements(record);
+        let known = self.sealing.unheard.get(&record.id)?;
+        let waited = now.mono.since(known.since) >= self.settings.restart_reconcile;
+        // What its disk has alone, and what only it compared, is not given up for that (PR-85, PR-343).
+        let alone = required.rests || record.lossy && !required.survives;
+        (known.term == record.term.began() && waited && !alone).then(|| FailoverDecision {
+            cause: Cause::Restarted,
+            lossy: false,
+            compared: false,
+            candidates: self.candidates(now, record, false),
         })
     }
 

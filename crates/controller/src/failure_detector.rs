@@ -206,6 +206,29 @@ impl FailureDetector {
         self.told_by_primary(record).filter(|replica| replica.role != Role::Primary)?.yields_to
     }
 
+    /// How far in-sync backups say that their partition is committed, if each that spoke within `span` has
+    /// more in its log than that, or nothing of this term yet; none: nobody speaks, or one has all.
+    pub(crate) fn stands_at(&self, record: &PartitionRecord, now: Micros, span: Micros) -> Option<Lsn> {
+        let backups = record.in_sync.iter().filter(|member| **member != record.primary);
+        let told = backups.filter(|member| self.hears(member, now, span)).filter_map(|member| {
+            let (status, at) = self.nodes.get(&member.node)?.status.as_ref()?;
+            let of_term = |replica: &&ReplicaStatus| {
+                replica.partition == record.id
+                    && replica.role == Role::Backup
+                    && replica.epoch >= record.term.began()
+            };
+            status.replicas.iter().find(of_term).filter(|_| now.since(*at) <= span)
+        });
+        let mut furthest = None;
+        for replica in told {
+            if replica.end.term >= record.term && replica.committed >= replica.end.lsn {
+                return None;
+            }
+            furthest = furthest.max(Some(replica.committed));
+        }
+        furthest
+    }
+
     /// What this partition's primary said last, if that was in its present term.
     fn told_by_primary(&self, record: &PartitionRecord) -> Option<&ReplicaStatus> {
         let heard = self.nodes.get(&record.primary.node).filter(|heard| heard.member == record.primary)?;

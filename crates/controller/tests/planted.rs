@@ -5,7 +5,7 @@ mod common;
 use common::lines::table;
 use common::{Fate, World};
 use types::config::{Cause, PartitionRecord, PreviousTerm};
-use types::{Epoch, Finding, LogKind, Lsn, NodeId, PartitionId, Position, Rules, Term};
+use types::{Epoch, Finding, LogKind, Lsn, Member, NodeId, PartitionId, Position, Rules, Term};
 use understudy_controller::Settings;
 use wire::Message;
 use wire::control::{AdminCommand, ClusterStatus};
@@ -160,6 +160,42 @@ fn pr351_a_primary_whose_log_is_full_and_whose_disk_hangs_is_waited_for_no_longe
     assert!(stays(|_| 0), "it is asked for nothing, and its disk may be sound");
     assert!(stays(|passed| 150 + passed % 500), "its disk answers that there is no room");
     assert_eq!(is_full(without(Finding::Pr300), |passed| passed + 1_500).primary.node, NodeId(1));
+}
+
+/// The primary of three copies is gone. Who leads next, and serves or not, reaches no controller any more; its
+/// backup says that so much of thirty entries is committed. Gives that primary, and the record after three
+/// seconds.
+fn reaches_no_controller(serves: bool, committed: u64) -> (Member, PartitionRecord) {
+    let mut world = World::with(1, Settings::default());
+    world.with_table(3, table("t", "durable", LogKind::Disk, None, 1));
+    for node in world.nodes.values_mut() {
+        node.ends.insert(PartitionId(64), Position::new(Term(2), Lsn(30)));
+        (node.promoting, node.committed) = (!serves, Lsn(committed));
+    }
+    world.kill(1);
+    world.pass(300);
+    [2, 3].into_iter().for_each(|by| world.suspect(by, 1, 100));
+    let leads = world.partition(64).primary;
+    assert_ne!(leads.node, NodeId(1));
+    world.pass(100);
+    world.pause(leads.node.0);
+    for _ in 0..12 {
+        world.pass(250);
+    }
+    (leads, world.partition(64))
+}
+
+#[test]
+fn pr352_who_does_not_serve_and_reaches_no_controller_is_followed_and_stays() {
+    let (before, record) = reaches_no_controller(false, 20);
+    assert_ne!(record.primary, before);
+    assert!(record.in_sync.contains(&before) && !record.lossy, "{record:?}");
+    let stays = |serves, committed| {
+        let (before, record) = reaches_no_controller(serves, committed);
+        record.primary == before
+    };
+    assert!(stays(true, 20), "it said that it serves");
+    assert!(stays(false, 30), "its backup says that it does");
 }
 
 #[test]

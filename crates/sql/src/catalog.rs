@@ -1,5 +1,6 @@
 //! The tables that there are, as new as the driver's last look at the cluster.
 
+use crate::search_path::SearchPath;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use types::data::Schema;
@@ -25,6 +26,8 @@ pub struct Catalog {
     pub under_way: UnderWay,
     /// How many leading columns of primary keys choose the partition; 0: all tables lie in one.
     pub spread_by: usize,
+    /// Where names without a schema are looked for.
+    pub path: SearchPath,
 }
 
 /// Tables of a database whose rows are being copied, and those that get them.
@@ -64,6 +67,22 @@ impl Catalog {
     /// A schema besides `public` by its name.
     pub fn schema(&self, name: &str) -> Option<&Arc<TableRecord>> {
         self.schemas.get(&format!("{name}."))
+    }
+
+    /// The first schema of the path that is there: what is made without a schema is made in it.
+    pub fn current_schema(&self) -> Option<&str> {
+        self.path.schemas().find(|schema| self.has_schema(schema))
+    }
+
+    /// The name in the catalog of what is there and has this name in a schema.
+    pub fn named_in(&self, schema: &str, own: &str) -> Option<String> {
+        let name = if schema == "public" { own.to_string() } else { format!("{schema}.{own}") };
+        (self.tables.contains_key(&name) || self.others.contains_key(&name)).then_some(name)
+    }
+
+    /// The same with another path.
+    pub fn on_path(&self, path: &SearchPath) -> Catalog {
+        Catalog { path: path.clone(), ..self.clone() }
     }
 
     /// True if there is a schema of this name.
@@ -146,7 +165,8 @@ impl Catalog {
         let is_schema = |table: &TableRecord| table.schema.kind() == Some(&Kind::Schema);
         let (schemas, others) = others.into_iter().partition(|(_, other)| is_schema(other));
         let under_way = UnderWay::default();
-        Catalog { revision, database: name.into(), tables, others, schemas, under_way, spread_by: 0 }
+        let path = SearchPath::default();
+        Catalog { revision, database: name.into(), tables, others, schemas, under_way, spread_by: 0, path }
     }
 
     /// The same of a database that is spread by so many columns.

@@ -452,10 +452,11 @@ impl SqlSession {
     /// same.
     fn fresh(&self, known: Arc<StatementPlan>) -> Result<Arc<StatementPlan>, Failure> {
         let catalog = self.evaluator.handle.catalog().ok_or_else(fault::not_ready)?;
-        if known.revision == catalog.revision {
+        let path = self.settings.search_path();
+        if known.revision == catalog.revision && known.path == path {
             return Ok(known);
         }
-        let fresh = plan(&catalog, &known.parsed, &known.given)?;
+        let fresh = plan(&catalog, &path, &known.parsed, &known.given)?;
         match fresh.shape == known.shape {
             true => Ok(fresh),
             false => Err(Failure::other_shape()),

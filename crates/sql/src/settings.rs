@@ -2,6 +2,8 @@
 //! is refused.
 
 use crate::bind::folded;
+use crate::search_path::SearchPath;
+use crate::system::names::quoted;
 use crate::txn::{Isolation, Modes};
 use pg::{Failure, code};
 use sqlparser::ast::{
@@ -36,7 +38,7 @@ const KNOWN: &[(&str, &str, bool)] = &[
     ("xmloption", "content", false),
     ("max_identifier_length", "63", false),
     ("max_index_keys", "32", false),
-    ("search_path", "public", false),
+    ("search_path", "\"$user\", public", false),
     ("server_encoding", "UTF8", true),
     ("server_version", SERVER_VERSION, true),
     ("server_version_num", "150000", false),
@@ -95,6 +97,11 @@ impl Settings {
     pub fn get(&self, name: &str) -> Result<String, Failure> {
         let (name, default, _) = known(name)?;
         Ok(self.chosen(name).map_or_else(|| default.to_string(), str::to_string))
+    }
+
+    /// Where names without a schema are looked for.
+    pub fn search_path(&self) -> SearchPath {
+        self.chosen("search_path").map_or_else(SearchPath::default, SearchPath::of)
     }
 
     /// A parameter's value, if the client has set it.
@@ -347,9 +354,7 @@ fn accepted(name: &str, value: &str) -> Result<Option<String>, Failure> {
         "default_tablespace" => ["", "pg_default"].contains(&lower.as_str()),
         "default_table_access_method" => ["heap", "lsm", "memory"].contains(&lower.as_str()),
         "standard_conforming_strings" => ["on", "true"].contains(&lower.as_str()),
-        "search_path" => lower
-            .split(',')
-            .all(|part| ["public", "pg_catalog", "\"$user\"", "$user", ""].contains(&part.trim())),
+        "search_path" => return Ok(Some(value.trim().to_string())),
         _ => {
             return Err(Failure::new("55P02", format!("parameter \"{name}\" cannot be changed")));
         }
@@ -369,9 +374,16 @@ pub fn assignments(set: &Set) -> Result<Vec<(String, Option<String>)>, Failure> 
     let refuse = || Failure::unsupported(format!("{set}"), "docs/sql.md lists the parameters that there are");
     match set {
         Set::SingleAssignment { scope: _, hivevar: false, variable, values } => {
+            let name = variable_name(variable);
             let values = values.iter().map(value).collect::<Result<Vec<_>, _>>()?;
             let joined: Option<Vec<String>> = values.into_iter().collect();
-            Ok(vec![(variable_name(variable), joined.map(|values| values.join(", ")))])
+            // Each is the name of a schema, as it is.
+            let shown = |value: String| match name.eq_ignore_ascii_case("search_path") {
+                true => quoted(&value),
+                false => value,
+            };
+            let joined = joined.map(|values| values.into_iter().map(shown).collect::<Vec<_>>().join(", "));
+            Ok(vec![(name, joined)])
         }
         Set::SetTimeZone { value: zone, .. } => Ok(vec![("timezone".into(), value(zone)?)]),
         Set::SetNames { charset_name, collation_name: None } => {

@@ -32,6 +32,11 @@ pub struct Upkeep {
 }
 
 impl Upkeep {
+    /// The tables that it names, to be named otherwise.
+    pub fn tables_mut(&mut self) -> impl Iterator<Item = &mut ObjectName> {
+        self.tables.iter_mut()
+    }
+
     /// What the client is told is done.
     pub fn tag(&self) -> &'static str {
         match self.what {

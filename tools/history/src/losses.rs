@@ -7,7 +7,7 @@
 //! stays. What remains open, writes of the moment at which a primary was lost that nobody saw afterwards, is
 //! taken out and counted as unsure.
 
-use crate::operation::{At, End, Operation, Over};
+use crate::operation::{At, End, Operation, Over, Write};
 use crate::register::Wrong;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -194,18 +194,23 @@ impl<'a> Fates<'a> {
     fn hear_witnesses(&mut self, history: &[Operation]) -> Result<(), Wrong> {
         let mut rests_on: BTreeMap<u64, u64> = BTreeMap::new();
         let mut kept: Vec<(u64, u64)> = Vec::new();
-        // What an operation wrote was kept or lost as a whole.
+        // What an operation wrote was kept or lost as a whole. A removal rests on the value that it removed.
         let mut wrote: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         for operation in history {
-            let tags = operation.writes.iter().filter_map(|write| write.tag);
-            wrote.insert(operation.number, tags.collect());
+            let shown = |write: &Write| {
+                write.tag.or(match write.over {
+                    Over::Value(removed) => Some(removed),
+                    _ => None,
+                })
+            };
+            wrote.insert(operation.number, operation.writes.iter().filter_map(shown).collect());
             for write in &operation.writes {
                 if let (Some(tag), Over::Value(prev)) = (write.tag, write.over) {
                     rests_on.insert(tag, prev);
                 }
             }
             if self.of.get(&operation.number) == Some(&Fate::Kept) {
-                kept.extend(operation.writes.iter().filter_map(|write| Some((write.tag?, operation.number))));
+                kept.extend(wrote[&operation.number].iter().map(|tag| (*tag, operation.number)));
             }
             let fate = if operation.reads.is_empty() { Fate::Unsure } else { self.fate(operation) };
             for seen in operation.reads.iter().filter_map(|read| read.seen) {
@@ -367,6 +372,25 @@ mod tests {
             read(seen(6, 1), 40, 41).at(2, 11),
         ]);
         assert_eq!((left, taken.unsure), (vec![1, 2, 3, 5, 6], 0));
+    }
+
+    #[test]
+    fn what_a_removal_that_was_kept_has_removed_was_kept() {
+        let removal = || {
+            let mut removal = delete(22, 23).sql();
+            removal.writes[0].over = Over::Value(2);
+            removal
+        };
+        let history = [
+            put(1, 1, 2).at(1, 9),
+            // Nobody knows, but it was there to be removed in the term that goes on.
+            write(2, Over::Value(1), 7, None).sql(),
+            put(3, 9, 10).at(1, 12).of(OTHER),
+            put(4, 20, 21).at(2, 11).of(OTHER),
+            removal(),
+            read(None, 30, 31).at(2, 13),
+        ];
+        assert_eq!(left(history).0, [1, 2, 4, 5, 6]);
     }
 
     #[test]

@@ -259,7 +259,12 @@ const FOUND: &[(u64, &str)] = &[
     (9174251, "PR-350"),
     (20784019700, "PR-351: a full log on a disk that hangs"),
     (9175637, "PR-351"),
-    (20785002748, "PR-253: a checker: the manager was closed for good, and a damaged copy of its log was asked"),
+    (20785008615, "PR-353: who leaves and hangs kept its turn from who has the place now"),
+    (20785005786, "PR-352: who did not serve reached no controller, and its backups heard it"),
+    (
+        20785002748,
+        "PR-253: a checker: the manager was closed for good, and a damaged copy of its log was asked",
+    ),
 ];
 
 #[test]

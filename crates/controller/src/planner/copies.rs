@@ -98,20 +98,30 @@ impl Controller {
         record.members().find(goes).copied()
     }
 
-    /// A member that catches up and is away, where nothing can be acknowledged without another copy and
-    /// another node could have it (PR-110).
+    /// A member that catches up and makes way for another. It is away, nothing can be acknowledged without
+    /// another copy, and another node could have it (PR-110). Or it has failed before, its node leaves, and a
+    /// node that stays and has a place waits for its turn (PR-353).
     fn in_the_way(
         &self,
         now: Now,
         record: &PartitionRecord,
         copies: &BTreeMap<NodeId, usize>,
     ) -> Option<Member> {
-        let away = record.catching_up.iter().find(|member| !self.is_live(now, member.node))?;
-        if !starves(record) || !self.settings.rules.who_is_away_makes_room() {
-            return None;
-        }
         let without = PartitionRecord { catching_up: Vec::new(), ..record.clone() };
-        self.missing(now, &without, copies).map(|_| *away)
+        if starves(record) {
+            let away = record.catching_up.iter().find(|member| !self.is_live(now, member.node))?;
+            let makes_room = self.settings.rules.who_is_away_makes_room();
+            return self.missing(now, &without, copies).filter(|_| makes_room).map(|_| *away);
+        }
+        let leaving = record.catching_up.iter().find(|member| self.is_given_up(record, member.node))?;
+        let next = self.missing(now, &without, copies)?.node;
+        let placed = self.records.placement(record).contains(&next) && record.member_on(next).is_none();
+        (placed && !self.is_decommissioning(next)).then_some(*leaving)
+    }
+
+    /// True for a node that leaves and has failed as a member: what is there goes elsewhere anyhow.
+    fn is_given_up(&self, record: &PartitionRecord, node: NodeId) -> bool {
+        self.is_decommissioning(node) && self.planner.failed(record.id, node) > 0
     }
 
     /// The node that should be admitted next, in its present life. One at a time per partition.
@@ -134,7 +144,8 @@ impl Controller {
         // that a row of attempts is longer than the time after which it is forgiven.
         let last = self.settings.rules.who_failed_comes_last();
         let failed = |node: NodeId| if last { self.planner.failed(record.id, node) } else { 0 };
-        let placed = placement.iter().filter(|node| ready(node)).min_by_key(|node| failed(**node));
+        let order = |node: &&NodeId| (last && self.is_given_up(record, **node), failed(**node));
+        let placed = placement.iter().filter(|node| ready(node)).min_by_key(order);
         if let Some(node) = placed.filter(|_| short || substituted) {
             return self.records.node(*node).map(|node| node.member());
         }

@@ -44,6 +44,9 @@ const MAX_ASKINGS: u32 = 10_000;
 /// times this on: an index may be wanted in records of another one, of which nobody here was even asked.
 const SKIPPED_INDEXES: u32 = 16;
 const _: () = assert!(Generation::LAST.0 <= (u32::MAX / SKIPPED_INDEXES) as u64);
+/// So many generations may have been made without asking anybody who tells now. They are counted by the
+/// minutes between them, which say no more than that.
+const MAX_UNASKED: u32 = 20;
 /// So many numbers of partitions are skipped where nodes are missing, which may have some that nobody else
 /// knows.
 const SKIPPED_PARTITIONS: u32 = 100_000;
@@ -196,7 +199,10 @@ fn unheard(merged: &Merged, now: Generation) -> u32 {
     let by_one = merged.asked.saturating_sub(merged.cluster.asked.saturating_add(1));
     let since = |asking: &&Generation| **asking > merged.cluster.generation && **asking != now;
     let by_any = merged.askings.iter().filter(since).count() as u32;
-    by_one.max(by_any).min(MAX_ASKINGS)
+    // Who was left out each time was not asked either.
+    let between = now.0.saturating_sub(merged.cluster.generation.0.saturating_add(1));
+    let by_nobody = between.min(u64::from(MAX_UNASKED)) as u32;
+    by_one.max(by_any).min(MAX_ASKINGS).max(by_nobody)
 }
 
 fn write(merged: &Merged, order: &Order) -> Rebuilt {

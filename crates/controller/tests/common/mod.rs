@@ -60,6 +60,8 @@ pub struct Node {
     pub applied: Lsn,
     /// How far they are on its disk.
     pub durable: Lsn,
+    /// How far it says that all of them are committed.
+    pub committed: Lsn,
     /// Its log has no room.
     pub full: bool,
     /// How long its disk has not answered a write, in milliseconds.
@@ -237,6 +239,7 @@ impl World {
             ends: BTreeMap::new(),
             applied: Lsn(0),
             durable: Lsn(0),
+            committed: Lsn(0),
             full: false,
             log_waits_ms: 0,
         };
@@ -352,6 +355,7 @@ impl World {
                     true => Role::Primary,
                     false => Role::Backup,
                 },
+                committed: node.committed,
                 yields_to: node.yields_to.filter(|_| record.primary == node.member),
                 ..ReplicaStatus::default()
             };

@@ -53,20 +53,21 @@ fn pr160_numbers_of_records_of_which_no_node_has_heard_are_not_given_out_again()
         let reports = reports.map(|(node, asked)| keeps_of(node, &record, told, asked));
         cluster_of(&rebuild(&reports, &order).expect("made"))
     };
-    let first = made(&cluster(), 1);
+    let known = ClusterRecord { generation: Generation(8), ..cluster() };
+    let first = made(&known, 1);
     assert_eq!((first.next_table, first.asked), (1_000_002, 1));
     // Nobody heard of it: all keep what they kept before.
-    let second = made(&cluster(), 2);
-    let third = made(&cluster(), 3);
+    let second = made(&known, 2);
+    let third = made(&known, 3);
     assert_eq!([second.next_table, third.next_table], [1_100_002, 1_200_002]);
     // Who has heard of the second one counts on from there.
     let told = ClusterRecord { next_table: second.next_table + 7, ..second };
     assert_eq!(made(&told, 3).next_table, told.next_table + 1_000_000);
     assert_eq!(made(&told, 4).next_table, told.next_table + 1_100_000);
     // Asking again and again uses up no more than there is.
-    let often = made(&cluster(), u32::MAX);
+    let often = made(&known, u32::MAX);
     assert_eq!(often.next_table, 2 + 1_000_000 + 10_000 * 100_000);
-    let full = ClusterRecord { next_table: u32::MAX - 5, ..cluster() };
+    let full = ClusterRecord { next_table: u32::MAX - 5, ..known };
     assert_eq!(made(&full, 7).next_table, u32::MAX);
 }
 
@@ -96,14 +97,19 @@ fn pr160_nodes_that_were_asked_equally_often_at_other_times_count_all_askings() 
         let order = Order { generation: Generation(now), ..order(true) };
         cluster_of(&rebuild(&reports, &order).expect("made"))
     };
+    let known = ClusterRecord { generation: Generation(6), ..cluster() };
     // Each time another one of three was missing, and nobody heard of what was made.
     let [first, second, third] = [
-        made(&cluster(), 7, [&[7], &[7]]),
-        made(&cluster(), 8, [&[7, 8], &[8]]),
-        made(&cluster(), 9, [&[7, 9], &[8, 9]]),
+        made(&known, 7, [&[7], &[7]]),
+        made(&known, 8, [&[7, 8], &[8]]),
+        made(&known, 9, [&[7, 9], &[8, 9]]),
     ];
     assert_eq!([first.next_table, second.next_table, third.next_table], [1_000_002, 1_100_002, 1_200_002]);
     // What they have heard of is counted on from.
     assert_eq!(made(&second, 9, [&[7, 8, 9], &[8, 9]]).next_table, second.next_table + 1_000_000);
     assert_eq!(made(&first, 9, [&[7, 9], &[8, 9]]).next_table, first.next_table + 1_100_000);
+    // Records of the seventh generation may have been made without asking any of these.
+    assert_eq!(made(&known, 8, [&[8], &[8]]).next_table, 1_100_002);
+    // The minutes since then say no more than that it was some time ago.
+    assert_eq!(made(&known, 29_000_000, [&[29_000_000], &[29_000_000]]).next_table, 3_000_002);
 }

@@ -133,7 +133,10 @@ impl Binder<'_> {
             }
             "current_user" | "session_user" | "user" | "current_role" => text("understudy"),
             "current_database" | "current_catalog" => text(self.catalog.database()),
-            "current_schema" => text("public"),
+            "current_schema" => match self.catalog.current_schema() {
+                Some(schema) => text(schema),
+                None => Typed::engine("NULL".into(), Ty::Text),
+            },
             "version" => text(VERSION),
             // Each time they are evaluated they give something else.
             "random" => Typed::engine("random_(random())".into(), Ty::Float8),

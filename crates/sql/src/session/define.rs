@@ -37,10 +37,10 @@ impl SqlSession {
             Some(Resolved::Statement(parsed)) => return Box::pin(self.planned(&parsed, given)).await,
             None => {}
         }
-        let handle = &self.evaluator.handle;
+        let (handle, path) = (&self.evaluator.handle, self.settings.search_path());
         // Tables that have partitions for themselves are there whether others can be looked at or not.
         let known = handle.catalog().filter(|_| handle.place() == Where::Shared && handle.must_look());
-        let known = known.and_then(|catalog| plan(&catalog, parsed, given).ok());
+        let known = known.and_then(|catalog| plan(&catalog, &path, parsed, given).ok());
         if let Some(plan) = known.filter(|plan| plan.work.is_bare()) {
             return Ok(plan);
         }
@@ -48,16 +48,16 @@ impl SqlSession {
             Ok(catalog) => catalog,
             // A transaction can always be ended, also where its database is gone.
             Err(failure) => {
-                let apart = plan(&Catalog::default(), parsed, given).ok();
+                let apart = plan(&Catalog::default(), &path, parsed, given).ok();
                 return apart.filter(|plan| plan.work.names_no_table()).ok_or(failure);
             }
         };
-        let planned = plan(&catalog, parsed, given);
+        let planned = plan(&catalog, &path, parsed, given);
         if handle.database().is_none() || planned.is_ok() {
             return planned;
         }
         let newer: Arc<Catalog> = handle.look().await?;
-        if newer.revision == catalog.revision { planned } else { plan(&newer, parsed, given) }
+        if newer.revision == catalog.revision { planned } else { plan(&newer, &path, parsed, given) }
     }
 
     /// Makes, alters or drops tables, indexes or databases.

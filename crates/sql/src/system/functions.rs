@@ -2,7 +2,7 @@
 
 use super::attributes;
 use super::facts::Facts;
-use super::names::{find, must_find, quoted, relation, shown};
+use super::names::{find, is_visible, must_find, quoted, relation, shown};
 use super::relations::{OWNER, Of, Relation, constraint_oid, schema_name, schema_oid};
 use super::{routines, types};
 use crate::ty::Ty::{self, *};
@@ -108,7 +108,8 @@ fn named(all: &mut Vec<Asking>) {
         other => text(format!("unknown (OID={other})")),
     });
     add(all, "pg_table_is_visible", &[Oid], Bool, |facts, a| {
-        Ok(relation(facts, oid(&a[0])).map_or(Value::Null, |relation| Value::Bool(relation.is_visible())))
+        let shown = |relation| Value::Bool(is_visible(facts, &relation));
+        Ok(relation(facts, oid(&a[0])).map_or(Value::Null, shown))
     });
     add(all, "pg_type_is_visible", &[Oid], Bool, |_, a| {
         Ok(types::by_oid(oid(&a[0])).map_or(Value::Null, |_| Value::Bool(true)))
@@ -266,14 +267,16 @@ fn session(all: &mut Vec<Asking>) {
     add(all, "pg_is_in_recovery", &[], Bool, |_, _| Ok(Value::Bool(false)));
     add(all, "pg_my_temp_schema", &[], Oid, |_, _| Ok(Value::Int(0)));
     add(all, "pg_is_other_temp_schema", &[Oid], Bool, |_, _| Ok(Value::Bool(false)));
-    add(all, "current_schemas", &[Bool], NameArray, |_, a| match a[0] {
-        Value::Bool(true) => text("{pg_catalog,public}"),
-        _ => text("{public}"),
+    add(all, "current_schemas", &[Bool], NameArray, |facts, a| {
+        let path = facts.asker.settings.search_path();
+        let own = (a[0] == Value::Bool(true)).then_some("pg_catalog").into_iter();
+        let there = path.schemas().filter(|schema| facts.catalog.has_schema(schema));
+        Ok(super::array(NameArray, own.chain(there)))
     });
-    // What pg_dump writes: every name is looked for in `public` anyhow.
-    add(all, "set_config", &[Text, Text, Bool], Text, |_, a| match words(&a[0]) {
-        "search_path" => Ok(a[1].clone()),
-        name => Err(Failure::unsupported(format!("set_config of \"{name}\""), "use SET")),
+    // What pg_dump writes names every schema, so the path says nothing there.
+    add(all, "set_config", &[Text, Text, Bool], Text, |_, a| match (words(&a[0]), words(&a[1])) {
+        ("search_path", "" | "public") => Ok(a[1].clone()),
+        (name, _) => Err(Failure::unsupported(format!("set_config of \"{name}\""), "use SET")),
     });
     add(all, "current_setting", &[Text], Text, |facts, a| {
         facts.asker.settings.get(words(&a[0])).map(Value::Text)

@@ -14,7 +14,7 @@ pub fn shown(facts: &Facts, ty: Ty, oid: i64) -> String {
         return "-".into();
     }
     let known = u32::try_from(oid).ok().and_then(|oid| match ty {
-        Ty::Regclass => relation(facts, oid).map(|relation| match relation.is_visible() {
+        Ty::Regclass => relation(facts, oid).map(|relation| match is_visible(facts, &relation) {
             true => quoted(&relation.name),
             false => {
                 format!("{}.{}", quoted(&relation.schema_name), quoted(&relation.name))
@@ -39,6 +39,23 @@ fn procedure(facts: &Facts, which: impl Fn(&TableRecord) -> bool) -> Option<&Tab
 /// A relation by its number.
 pub fn relation(facts: &Facts, oid: u32) -> Option<Relation> {
     facts.relations().get(&oid).cloned()
+}
+
+/// Where in the session's path a relation's schema stands: PostgreSQL's own comes first. `None`: nowhere.
+fn place_of(facts: &Facts, relation: &Relation) -> Option<usize> {
+    if relation.schema_name == "pg_catalog" {
+        return Some(0);
+    }
+    let path = facts.asker.settings.search_path();
+    path.schemas().position(|schema| schema == relation.schema_name).map(|at| at + 1)
+}
+
+/// True if its name finds it without its schema.
+pub fn is_visible(facts: &Facts, relation: &Relation) -> bool {
+    let Some(place) = place_of(facts, relation) else { return false };
+    let path = facts.asker.settings.search_path();
+    let mut before = path.schemas().take(place.saturating_sub(1));
+    !before.any(|schema| facts.catalog.named_in(schema, &relation.name).is_some())
 }
 
 /// A name in quotes if it needs them.
@@ -109,12 +126,11 @@ pub fn find(facts: &Facts, ty: Ty, text: &str) -> Result<Option<i64>, Failure> {
     Ok(match ty {
         Ty::Regclass => {
             let named = facts.relations().values().filter(|relation| relation.name == *name);
-            let mut found = named.filter(|relation| match schema {
-                None => relation.is_visible(),
-                Some(schema) => relation.schema_name == schema,
+            let placed = named.filter_map(|relation| match schema {
+                None => Some((place_of(facts, relation)?, relation)),
+                Some(schema) => (relation.schema_name == schema).then_some((0, relation)),
             });
-            // Of two with this name PostgreSQL's own is found first.
-            found.by_ref().min_by_key(|relation| relation.oid >= 16_384).map(|relation| relation.oid.into())
+            placed.min_by_key(|(place, _)| *place).map(|(_, relation)| relation.oid.into())
         }
         Ty::Regtype => types::find(text).map(i64::from),
         Ty::Regnamespace => schema_oid(&facts.catalog, name).map(i64::from),

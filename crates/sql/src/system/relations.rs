@@ -185,11 +185,6 @@ impl Relation {
         }
     }
 
-    /// True if its name finds it without its schema.
-    pub fn is_visible(&self) -> bool {
-        [PG_CATALOG, PUBLIC].contains(&self.schema)
-    }
-
     /// The table that it is, or whose key's index it is.
     pub fn table(&self) -> Option<&Arc<TableRecord>> {
         match &self.of {
