@@ -354,8 +354,8 @@ impl Controller {
         })
     }
 
-    /// A primary that does not serve yet, and reaches no controller, cannot put out of the set who is gone. Its
-    /// backups hear it, so nobody misses it: one of them leads, and it stays in the set (PR-352).
+    /// A primary that does not serve yet, and reaches no controller, cannot put out of the set who is gone.
+    /// Its backups hear it, so nobody misses it: one of them leads, and it stays in the set (PR-352).
     fn after_silence(&self, now: Now, record: &PartitionRecord) -> Option<FailoverDecision> {
         let required = self.requirements(record);
         let known = self.sealing.unheard.get(&record.id)?;

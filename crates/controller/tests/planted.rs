@@ -162,9 +162,9 @@ fn pr351_a_primary_whose_log_is_full_and_whose_disk_hangs_is_waited_for_no_longe
     assert_eq!(is_full(without(Finding::Pr300), |passed| passed + 1_500).primary.node, NodeId(1));
 }
 
-/// The primary of three copies is gone. Who leads next, and serves or not, reaches no controller any more; its
-/// backup says that so much of thirty entries is committed. Gives that primary, and the record after three
-/// seconds.
+/// The primary of three copies is gone. Who leads next, and serves or not, reaches no controller any more;
+/// its backup says that so much of thirty entries is committed. Gives that primary, and the record after
+/// three seconds.
 fn reaches_no_controller(serves: bool, committed: u64) -> (Member, PartitionRecord) {
     let mut world = World::with(1, Settings::default());
     world.with_table(3, table("t", "durable", LogKind::Disk, None, 1));

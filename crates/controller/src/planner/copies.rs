@@ -113,10 +113,10 @@ impl Controller {
             let makes_room = self.settings.rules.who_is_away_makes_room();
             return self.missing(now, &without, copies).filter(|_| makes_room).map(|_| *away);
         }
-        let leaving = record.catching_up.iter().find(|member| self.is_given_up(record, member.node))?;
+        let hopeless = record.catching_up.iter().find(|member| self.is_given_up(record, member.node))?;
         let next = self.missing(now, &without, copies)?.node;
         let placed = self.records.placement(record).contains(&next) && record.member_on(next).is_none();
-        (placed && !self.is_decommissioning(next)).then_some(*leaving)
+        (placed && !self.is_decommissioning(next)).then_some(*hopeless)
     }
 
     /// True for a node that leaves and has failed as a member: what is there goes elsewhere anyhow.
