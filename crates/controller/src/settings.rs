@@ -41,7 +41,7 @@ pub struct Settings {
     /// After the first failure of a node as a member of a partition, how long before it is admitted again;
     /// doubled with each further failure, up to 64 times (PR-67). 1 s.
     pub admit_again: Micros,
-    /// A node that was in-sync for this long has its failures forgotten. 30 s.
+    /// A node that was in-sync for this long has its failures forgotten. 10 s.
     pub forgive_after: Micros,
     /// Advice that had no effect is repeated after this long. 1 s.
     pub advise_again: Micros,
@@ -69,7 +69,7 @@ impl Default for Settings {
             spare_after: Micros::from_millis(5000),
             moves: 2,
             admit_again: Micros::from_millis(1000),
-            forgive_after: Micros::from_millis(30_000),
+            forgive_after: Micros::from_millis(10_000),
             advise_again: Micros::from_millis(1000),
             retry: Micros::from_millis(50),
             abandoned: Micros::from_millis(60_000),

@@ -259,6 +259,9 @@ const FOUND: &[(u64, &str)] = &[
     (9174251, "PR-350"),
     (20784019700, "PR-351: a full log on a disk that hangs"),
     (9175637, "PR-351"),
+    (20785012898, "I13: a checker: a table was to have more copies than nodes were left alive"),
+    (20785012114, "I13: a checker: a term that compares waits for each of its members"),
+    (20785013469, "I13: a checker: whom a backup misses may be sealed once the backup is dead"),
     (20785008615, "PR-353: who leaves and hangs kept its turn from who has the place now"),
     (20785005786, "PR-352: who did not serve reached no controller, and its backups heard it"),
     (

@@ -165,13 +165,17 @@ impl Epochs {
         }
     }
 
+    /// True if a backup has said of late that it misses this primary: its term may be sealed for that.
+    pub fn may_be_sealed(&self, now: u64, partition: PartitionId, primary: Member) -> bool {
+        self.suspected.get(&(partition, primary)).is_some_and(|at| now <= at + FRESH)
+    }
+
     /// N6: the controller's own silence is no reason to seal.
     fn check_seal(&self, now: u64, old: &PartitionRecord, new: &PartitionRecord) -> Result<(), String> {
         if new.cause != Cause::Suspected || new.term == old.term {
             return Ok(());
         }
-        let asked = self.suspected.get(&(old.id, old.primary));
-        if asked.is_some_and(|at| now <= at + FRESH) {
+        if self.may_be_sealed(now, old.id, old.primary) {
             return Ok(());
         }
         Err(format!("{}: {} was sealed though no backup misses {}", old.id, old.epoch, old.primary))
@@ -281,6 +285,8 @@ pub(crate) mod tests {
         assert!(begin().written(10, seal()).is_err());
         let mut epochs = begin();
         epochs.suspected(5, PartitionId(64), member(1));
+        let may = |now, primary| epochs.may_be_sealed(now, PartitionId(64), member(primary));
+        assert!(may(FRESH + 5, 1) && !may(FRESH + 6, 1) && !may(5, 2));
         epochs.written(10, seal()).expect("somebody asked for it");
         let mut epochs = begin();
         epochs.suspected(5, PartitionId(64), member(1));

@@ -153,14 +153,19 @@ impl World {
         };
         let led = self.checks.epochs.records().find(alone).map(|record| record.primary.node.0);
         let (node, spare) = led.map_or((node, spare), |led| (led, self.plan.nodes > 2));
+        let now = self.now();
         let needless = |record: &types::PartitionRecord| {
             let others = (1..=self.plan.nodes).filter(|other| *other != node && !self.is_removed(*other));
             // A drained node is given no copy in the place of one that hangs.
             let drained = |other: &u32| self.control.records.is_drained(types::NodeId(*other));
             let others = others.filter(|other| !(self.plan.loses_later && drained(other))).count() as u32;
             let holds = record.in_sync.iter().any(|member| member.node.0 == node);
+            // What a backup asked for may be recorded once it is dead: whom it misses counts no more (N6).
+            let sealed = record.primary.node.0 != node
+                && self.checks.epochs.may_be_sealed(now, record.id, record.primary);
             let rest_is_sound = self.needs_nobody_before(record)
                 && record.next_policy.is_none()
+                && !sealed
                 && record.in_sync.iter().any(|member| {
                     let machine = self.machine(member.node.0);
                     machine.id != node && machine.member() == Some(*member) && !machine.health.is_impaired()
@@ -168,8 +173,11 @@ impl World {
             let alone = rests_on_primary(&record.policy) && record.primary.node.0 == node;
             // Its disk hangs, and others take over what is there (PR-300).
             let alone = alone && !(self.plan.hangs_alone && record.in_sync.len() > 1);
-            let enough =
-                record.policy.below == Below::Available || others >= u32::from(record.policy.min_in_sync);
+            // What the table is to be comes to the record later, and must be met without this node too.
+            let wanted = self.control.records.table(record.table).map(|table| &table.policy);
+            let mut policies = std::iter::once(&record.policy).chain(&record.next_policy).chain(wanted);
+            let enough = policies
+                .all(|policy| policy.below == Below::Available || others >= u32::from(policy.min_in_sync));
             enough && !alone && (!holds || rest_is_sound) && record.policy.log == LogKind::Disk
         };
         // What a primary has asked for may be recorded once it is dead, and counts until then (N3).

@@ -1,6 +1,7 @@
 //! Who is sound: since when nothing has been wrong with a node, and with what all nodes share.
 
 use super::{Phase, World};
+use crate::check::wanted::rests_on_primary;
 use crate::network::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 use types::policy::Below;
@@ -208,11 +209,14 @@ impl World {
         forgets && record.in_sync.iter().any(replaced)
     }
 
-    /// True if a term that compares what all members kept has not served, and its primary is not sound: what
-    /// that one has may be nowhere else, so nobody leads without it (PR-343).
+    /// True if a term that compares what all members kept has not served, and a member of it is not sound:
+    /// what that one has may be nowhere else, so nobody leads without it (PR-17, PR-343). Where
+    /// acknowledgements rest on the primary alone, nobody else is waited for.
     fn waits_to_compare(&self, record: &PartitionRecord) -> bool {
         let compares = record.lossy && !self.survives_restart(record) && !self.is_serving(record);
-        compares && !self.faults.soundness.is_sound(record.primary.node.0)
+        let asked = |member: &&Member| **member == record.primary || !rests_on_primary(&record.policy);
+        let sound = |member: &Member| self.faults.soundness.is_sound(member.node.0);
+        compares && !record.in_sync.iter().filter(asked).all(sound)
     }
 
     /// True if members that are in sync do not reach each other, and all of them reach the controllers: who
