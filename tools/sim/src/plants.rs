@@ -82,7 +82,7 @@ pub const FOUND: [(Finding, u64); 95] = [
     (Finding::Pr280, 8_031_951),
     (Finding::Pr282, 9_022_409),
     (Finding::Pr290, 0),
-    (Finding::Pr300, 1),
+    (Finding::Pr300, 0),
     (Finding::Pr301, 0),
     (Finding::Pr321, 3),
     (Finding::Pr324, 5),
