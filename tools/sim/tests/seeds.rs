@@ -259,6 +259,7 @@ const FOUND: &[(u64, &str)] = &[
     (9174251, "PR-350"),
     (20784019700, "PR-351: a full log on a disk that hangs"),
     (9175637, "PR-351"),
+    (1217737678285, "I13: a checker: where all sound logs have a torn end the others are waited for"),
     (20785012898, "I13: a checker: a table was to have more copies than nodes were left alive"),
     (20785012114, "I13: a checker: a term that compares waits for each of its members"),
     (20785013469, "I13: a checker: whom a backup misses may be sealed once the backup is dead"),

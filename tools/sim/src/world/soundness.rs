@@ -184,9 +184,19 @@ impl World {
             && self.able(record).is_some()
     }
 
-    /// True if nobody has a whole log any more, and nobody serves: an operator has to recover the partition.
+    /// True if nobody serves, and nobody has a whole log any more, so that an operator has to recover the
+    /// partition; or nobody who is sound has one, so that others are waited for (PR-100).
     fn waits_for_whole_log(&self, record: &PartitionRecord) -> bool {
-        self.has_no_whole_log(record) && !self.is_serving(record)
+        let torn = |member: &Member| {
+            let process = self.machine(member.node.0).process.as_ref();
+            let replica = process.and_then(|process| process.host.replica(record.id));
+            replica.is_some_and(|replica| replica.log().is_torn())
+        };
+        let others_have_it = || {
+            let able = self.able(record).unwrap_or_default();
+            !rests_on_primary(&record.policy) && able.len() < record.in_sync.len() && able.iter().all(torn)
+        };
+        !self.is_serving(record) && (self.has_no_whole_log(record) || others_have_it())
     }
 
     /// True if the primary's node runs in a later life that no controller has let in yet: on a real machine
