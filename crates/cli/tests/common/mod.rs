@@ -249,10 +249,11 @@ pub fn signal(pid: i64, name: &str) {
 }
 
 fn is_running(pid: i64) -> bool {
-    // What has ended but was not waited for yet does no harm any more.
+    // What has ended but was not waited for yet does no harm any more, once the last of its threads has.
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(") ").map_or('X', |(_, rest)| rest.chars().next().unwrap_or('X'));
-    !matches!(state, 'X' | 'Z')
+    let fields = stat.rsplit_once(") ").map_or("X", |(_, rest)| rest).split(' ').collect::<Vec<_>>();
+    let threads = fields.get(17).and_then(|count| count.parse::<u32>().ok()).unwrap_or(1);
+    !matches!(fields[0], "X" | "Z") || threads > 1
 }
 
 /// A connection to an address of the cluster.
