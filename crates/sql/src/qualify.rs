@@ -66,9 +66,11 @@ impl Names<'_> {
         match statement {
             Statement::CreateTable(create) => self.create(create)?,
             Statement::AlterTable(alter) => self.alter(alter)?,
-            Statement::Drop { object_type, names, .. }
-                if matches!(object_type, ObjectType::Table | ObjectType::View | ObjectType::Sequence) =>
-            {
+            Statement::Drop {
+                object_type: ObjectType::Table | ObjectType::View | ObjectType::Sequence,
+                names,
+                ..
+            } => {
                 names.iter_mut().try_for_each(|name| self.there(name))?;
             }
             _ => {}
