@@ -187,14 +187,14 @@ impl Primary {
         }
     }
 
-    /// True if a set has this member, so that it must leave that. Whoever only is about to join and cannot
-    /// take what comes goes back to catching up.
-    pub fn is_in_a_set(&mut self, view: &View, member: &Member) -> bool {
-        let has = self.membership.has(view.record, member);
-        if !has && self.membership.joining() == Some(*member) {
+    /// A member cannot take what comes. True if a set has it, so that it must leave that; who only is about
+    /// to join goes back to catching up (PR-348).
+    pub fn cannot_go_on(&mut self, view: &View, member: &Member) -> bool {
+        let counts = self.membership.has(view.record, member);
+        if !counts && self.membership.joining() == Some(*member) {
             self.end_join(member);
         }
-        has
+        counts
     }
 
     fn end_join(&mut self, member: &Member) {

@@ -66,7 +66,7 @@ impl Replica {
         if self.role.progress(&from).is_none_or(|progress| !progress.is_current(refused.number)) {
             return;
         }
-        let counts = self.leading_mut().is_some_and(|(leader, view)| leader.is_in_a_set(&view, &from));
+        let counts = self.leading_mut().is_some_and(|(leader, view)| leader.cannot_go_on(&view, &from));
         let (origin, engine) = (self.config.origin(self.identity), self.data.engine.as_ref());
         let Some(progress) = self.role.progress(&from) else { return };
         if engine.persisted().lsn >= lsn {
