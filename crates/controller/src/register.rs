@@ -20,6 +20,8 @@ pub(crate) struct RegisterJob {
     pub(crate) conn: ConnId,
     /// What it said.
     pub(crate) register: Register,
+    /// The same process has said something since: this is not tried again (PR-354).
+    pub(crate) outdated: bool,
 }
 
 impl Controller {
@@ -38,7 +40,9 @@ impl Controller {
             return;
         }
         let record = self.node_record(&register);
-        if self.records.node(register.member.node) == Some(&record) {
+        // What it said before may yet be written over what is recorded now: then this has to follow it.
+        let follows = self.outdate(&register);
+        if !follows && self.records.node(register.member.node) == Some(&record) {
             self.welcome(now, conn, &register);
             return;
         }
@@ -48,7 +52,21 @@ impl Controller {
             .compare(&key, self.records.compare_with(&key))
             .compare(&removed, self.records.compare_with(&removed))
             .put(&key, &record);
-        self.submit(Purpose::Register(RegisterJob { conn, register }), txn);
+        self.submit(Purpose::Register(RegisterJob { conn, register, outdated: false }), txn);
+    }
+
+    /// A process says something: what it said before is not tried again. True if that is being written.
+    fn outdate(&mut self, register: &Register) -> bool {
+        let mut found = false;
+        for purpose in self.ledger.purposes_mut() {
+            if let Purpose::Register(job) = purpose
+                && job.register.member == register.member
+                && job.register.starts == register.starts
+            {
+                (job.outdated, found) = (true, true);
+            }
+        }
+        found
     }
 
     /// Why the one who registers is not the node that the records have, if so: a life that was followed by
@@ -117,6 +135,7 @@ impl Controller {
         match applied {
             _ if !self.failure_detector.is_open(job.conn) => {}
             true => self.welcome(now, job.conn, &job.register),
+            false if job.outdated => {}
             false => self.on_register(now, job.conn, job.register),
         }
     }

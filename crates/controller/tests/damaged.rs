@@ -2,11 +2,12 @@
 
 mod common;
 
-use common::World;
 use common::lines::table;
-use types::config::Cause;
+use common::{Fate, World};
+use types::config::{Addresses, Cause, NodeRecord};
 use types::{LogKind, Lsn, NodeId, PartitionId, Position, Term};
-use wire::control::AdminCommand;
+use understudy_controller::Settings;
+use wire::control::{AdminCommand, Register};
 
 #[test]
 fn pr142_a_primary_that_says_it_is_damaged_has_no_benefit_of_the_doubt() {
@@ -118,4 +119,35 @@ fn pr231_nobody_is_forced_to_lead_with_half_a_copy() {
     };
     assert!(!leads(0), "nothing says that it has a state");
     assert!(leads(7), "what it has is a state, be it an old one");
+}
+
+/// A node says that its replica is damaged, and then that it is mended. One controller hears both late.
+#[test]
+fn pr354_what_a_node_said_first_is_not_written_last() {
+    for told in [true, false] {
+        let mut world = World::with(2, Settings::default());
+        world.with_table(3, table("t", "durable", LogKind::Disk, None, 1));
+        let (id, node) = (NodeId(2), world.nodes[&NodeId(2)].clone());
+        let says = |damaged: &[PartitionId]| Register {
+            member: node.member,
+            clean_start: node.clean,
+            addresses: Addresses::default(),
+            zone: node.zone.clone(),
+            damaged: damaged.to_vec(),
+            starts: node.starts.clone().into(),
+        };
+        let both = [says(&[PartitionId(64)]), says(&[])];
+        world.cut_off = [1].into();
+        both.iter().for_each(|said| world.node_says(0, id, said.clone()));
+        world.cut_off = [0].into();
+        if told {
+            world.tell_changes();
+        }
+        world.fates = vec![Fate::Held, Fate::Held];
+        both.iter().for_each(|said| world.node_says(1, id, said.clone()));
+        world.fates.clear();
+        world.release();
+        let record = world.record::<NodeRecord>("node/2").unwrap();
+        assert!(record.damaged.is_empty(), "the other one's is known: {told}");
+    }
 }

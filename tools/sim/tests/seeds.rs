@@ -265,6 +265,8 @@ const FOUND: &[(u64, &str)] = &[
     (20785013469, "I13: a checker: whom a backup misses may be sealed once the backup is dead"),
     (20785008615, "PR-353: who leaves and hangs kept its turn from who has the place now"),
     (20785005786, "PR-352: who did not serve reached no controller, and its backups heard it"),
+    (20785014369, "PR-354: what a node had said first was recorded last"),
+    (20785017289, "I3: a start of the simulator forgot a replica whose directory was lost"),
     (
         20785002748,
         "PR-253: a checker: the manager was closed for good, and a damaged copy of its log was asked",

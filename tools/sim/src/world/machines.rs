@@ -115,6 +115,8 @@ impl World {
         if let Err(reason) = self.recover_unlogged(node, &mut process, found.unknown_damaged) {
             return self.start_failed(node, &reason);
         }
+        let forgotten = lost.iter().find(|id| !process.host.has(**id));
+        assert!(forgotten.is_none(), "R10: n{node} distrusts {forgotten:?}, and does not say so");
         let machine = self.machine_mut(node);
         machine.starts.succeeded(member);
         machine.health.restarted();
@@ -204,13 +206,15 @@ impl World {
     }
 
     /// Partitions that have files, and that the log knows nothing of: its owner lost the log, or it was never
-    /// synced.
+    /// synced. As in a real node, one whose directory cannot be used is damaged.
     fn recover_unlogged(&mut self, node: u32, process: &mut Process, doubtful: bool) -> Result<(), String> {
         for id in self.replicas_of(node, doubtful) {
-            let directory_of = self.machine(node).second.directory_of(id);
-            let Some(directory_of) = directory_of.filter(|_| !process.host.has(id)) else { continue };
-            let Ok((engine, broken)) = self.open_engine(node, directory_of, id) else { continue };
-            let engine = OpenEngine { engine, broken, storage_lost: false };
+            if process.host.has(id) {
+                continue;
+            }
+            let storage_lost = self.machine(node).second.directory_of(id).is_none();
+            let (engine, broken) = self.engine_found(node, id)?;
+            let engine = OpenEngine { engine, broken, storage_lost };
             let who = (process.member, id, self.settings.rules);
             let read = |from| process.logs.log().read(id, from, REPLAY_BYTES);
             let opened = recovery::open(who, engine, recovery::in_log(None, doubtful), read)?;
