@@ -3,15 +3,31 @@
 mod common;
 
 use common::run;
+use serde_json::Value;
+use std::fs;
+use std::sync::{Mutex, PoisonError};
 
-#[test]
-fn ten_seconds_of_all_faults_show_no_anomaly() {
+/// One cluster at a time: rounds are short, and a load on each would make the others late.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Runs a check that must find nothing wrong, and gives its report. If it does, what it printed is shown, and
+/// the operations that show what is wrong: its files go with the test.
+fn clean(words: &[&str]) -> Value {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = tempfile::tempdir().expect("a directory");
-    let ran = run(dir.path(), &["check", "--seconds", "10", "--output", "out", "--json"]);
-    assert_eq!(ran.status, 0, "{ran:?}");
+    let ran = run(dir.path(), &[&["check", "--output", "out", "--json"], words].concat());
+    let wrong = fs::read_to_string(dir.path().join("out/wrong.txt")).unwrap_or_default();
+    assert_eq!(ran.status, 0, "{words:?}\n{}\n{}\n{wrong}", ran.out, ran.err);
     let report = ran.object();
     assert_eq!(report["good"], true, "{report:#}");
     assert_eq!(report["findings"].as_array().map(Vec::len), Some(0), "{report:#}");
+    assert!(!dir.path().join("out/cluster").exists() && !dir.path().join("out/history.ndjson").exists());
+    report
+}
+
+#[test]
+fn ten_seconds_of_all_faults_show_no_anomaly() {
+    let report = clean(&["--seconds", "10"]);
     for fault in ["kill", "stop", "cut", "power"] {
         assert!(report["injected"][fault].as_u64() >= Some(1), "{fault} was injected: {report:#}");
     }
@@ -32,17 +48,27 @@ fn ten_seconds_of_all_faults_show_no_anomaly() {
         assert!(report["by_kind"][kind].as_u64() >= Some(1), "{kind}: {report:#}");
     }
     assert!(report["lost"].is_null(), "durable loses nothing: {report:#}");
-    assert!(!dir.path().join("out/cluster").exists() && !dir.path().join("out/history.ndjson").exists());
+}
+
+#[test]
+fn what_async_reports_lost_explains_all_that_is_missing() {
+    let load = ["--policy", "async", "--seconds", "10", "--faults", "kill,power"];
+    // A node is gone for less than a second. By default it is waited for longer than that (PR-85), and leads
+    // on with nearly all that it had. Here another one takes over, which has nothing of the last tenth of a
+    // second before a power loss.
+    let waits = ["--set", "timing.suspect_alone_ms=120", "--set", "controller.failover_wait_ms=200"];
+    let report = clean(&[&load[..], &waits].concat());
+    for fault in ["kill", "power"] {
+        assert!(report["injected"][fault].as_u64() >= Some(1), "{fault} was injected: {report:#}");
+    }
+    assert!(report["failovers"].as_u64() >= Some(2), "{report:#}");
+    assert!(report["lost"]["reported"].as_u64() >= Some(1), "something was subtracted: {report:#}");
 }
 
 #[test]
 fn a_bank_over_partitions_keeps_its_total_in_every_snapshot() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let words = ["check", "--transactions", "global", "--policy", "async", "--seconds", "8", "--json"];
-    let ran = run(dir.path(), &[&words[..], &["--faults", "kill,power", "--output", "out"]].concat());
-    assert_eq!(ran.status, 0, "{ran:?}");
-    let report = ran.object();
-    assert_eq!(report["good"], true, "{report:#}");
+    let load = ["--transactions", "global", "--policy", "async", "--seconds", "8"];
+    let report = clean(&[&load[..], &["--faults", "kill,power"]].concat());
     let bank = &report["bank"];
     assert!(bank["committed"].as_u64() > Some(50) && bank["snapshots"].as_u64() > Some(50), "{report:#}");
     assert!(report["failovers"].as_u64() >= Some(2), "{report:#}");
@@ -64,5 +90,5 @@ fn what_makes_no_sense_is_one_line_and_starts_nothing() {
         assert!(ran.sentence().contains(said), "{words:?}: {ran:?}");
         assert_eq!((ran.err.lines().count(), ran.out.as_str()), (1, ""), "{ran:?}");
     }
-    assert_eq!(std::fs::read_dir(dir.path()).expect("there").count(), 0);
+    assert_eq!(fs::read_dir(dir.path()).expect("there").count(), 0);
 }

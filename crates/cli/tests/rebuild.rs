@@ -285,6 +285,112 @@ fn the_controller_that_was_replaced_is_not_listened_to(processes: &mut Processes
     processes.check(0..27);
 }
 
+/// The rows of everybody, of node 3 alone, and those that are written without it.
+const ROWS: [std::ops::Range<u32>; 3] = [0..5, 10..13, 20..23];
+
+/// A node that led is left out, with rows that it acknowledged when no other node was there (R9, PR-200).
+#[test]
+fn pr107_who_is_left_out_comes_back_as_a_copy_and_its_tail_is_set_aside() {
+    let [everybody, alone, without] = ROWS;
+    let mut processes = Processes::start(3, None);
+    let partition = led_by_node_3(&processes);
+    // They hear nothing that happens after their ends.
+    processes.kill_node(1);
+    processes.kill_node(2);
+    processes.wait_in_sync(&[3]);
+    processes.put(alone);
+    processes.kill_node(3);
+    processes.kill_controller();
+    fs::remove_dir_all(processes.place.join("first")).expect("lost");
+
+    processes.start_node(1);
+    processes.start_node(2);
+    let refused = eventually("both tell what they keep", || {
+        let ran = processes.rebuild("second", &["--yes"]);
+        ran.err.contains("understudy: n3 did not tell").then_some(ran)
+    });
+    assert!(refused.status == 5 && refused.sentence().contains("--accept-missing"), "{refused:?}");
+    let written = processes.rebuild("second", &["--accept-missing", "--json", "--yes"]);
+    assert_eq!(written.status, 0, "{written:?}");
+    let object = written.object();
+    let sealed = object["partitions"].as_array().expect("a list").iter().find(|one| one["table"] == "t");
+    let sealed = sealed.expect("the table has one");
+    assert_eq!((&object["missing"], &sealed["left_out"]), (&vec![3].into(), &vec![3].into()), "{object}");
+    assert_eq!((&sealed["closed"], &sealed["loss_possible"]), (&false.into(), &true.into()), "{object}");
+    assert_ne!(sealed["primary"], 3, "{object}");
+
+    processes.start_controller("second");
+    processes.check(everybody.clone());
+    processes.put(without.clone());
+    processes.start_node(3);
+    processes.wait_in_sync(&[1, 2, 3]);
+    the_tail_of_node_3_is_named(&processes, partition);
+    all_copies_have(&processes, &everybody.chain(without).collect::<Vec<u32>>());
+}
+
+/// A table of one partition, with its first rows on the disks of all nodes.
+fn led_by_node_3(processes: &Processes) -> u64 {
+    fs::write(processes.dir.path().join("placement"), "3 1 2\n").expect("writes");
+    let create = ["table", "create", "t", "--columns", "id:int,n:int", "--key", "id", "--partitions", "1"];
+    // What is acknowledged is on the primary's disk, and need not be anywhere else.
+    let rules = ["--policy", "local", "--min-in-sync", "1", "--placement", "placement"];
+    processes.ok(&[&create[..], &rules].concat());
+    processes.put(ROWS[0].clone());
+    // It has a value already: this is one more entry, behind all of them.
+    let last = processes.ok(&["put", "t", "id=0", "n=0", "--timeout", "30s", "--json"]);
+    let last: serde_json::Value = serde_json::from_str(last.trim()).expect("JSON");
+    eventually("all of it on all disks", || {
+        let ran = processes.run(&["status", "--json"]);
+        let seen = (ran.status == 0).then(|| ran.object())?;
+        let line = seen["partitions"].as_array()?.iter().find(|line| line["table"] == "t")?;
+        let replicas = line["replicas"].as_array()?;
+        let level = replicas.iter().all(|copy| copy["durable"].as_u64() >= last["lsn"].as_u64());
+        (line["primary"] == 3 && replicas.len() == 3 && level).then_some(())
+    });
+    processes.wait_in_sync(&[1, 2, 3]);
+    last["partition"].as_u64().expect("a number")
+}
+
+/// With all that it acknowledged alone, and in the report of the rebuild.
+fn the_tail_of_node_3_is_named(processes: &Processes, partition: u64) {
+    let tails = eventually("what only node 3 had", || {
+        let listed = processes.ok(&["partition", "tails", "list", "--json"]);
+        let tails = listed.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+        let tails: Vec<_> = tails.filter(|tail| tail["partition"] == partition).collect();
+        let commits: u64 = tails.iter().filter_map(|tail| tail["commits"].as_u64()).sum();
+        (commits >= ROWS[1].len() as u64).then_some(tails)
+    });
+    assert!(tails.iter().all(|tail| tail["node"] == 3), "{tails:?}");
+    let files: Vec<&str> = tails.iter().map(|tail| tail["file"].as_str().expect("a name")).collect();
+    let export = |file: &str| processes.ok(&["partition", "tails", "export", file, "--data-dir", "n3"]);
+    let exported: String = files.iter().copied().map(export).collect();
+    for id in ROWS[1].clone() {
+        let values = format!(r#""values":{{"id":{id},"n":{}}}"#, id * 7);
+        assert!(exported.contains(&values), "{values} of {tails:?}: {exported}");
+    }
+    eventually("a report that names it", || {
+        let told = processes.ok(&["failover", "list", "--json"]);
+        files.iter().all(|file| told.contains(*file)).then_some(())
+    });
+}
+
+/// The rows of these numbers and no others, the same ones on all three nodes.
+fn all_copies_have(processes: &Processes, ids: &[u32]) {
+    let rows = processes.ok(&["scan", "t", "--json", "--timeout", "30s"]);
+    let found = rows.lines().map(|line| {
+        let row: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        (row["id"].as_u64(), row["n"].as_u64())
+    });
+    let expected = ids.iter().map(|id| (Some(u64::from(*id)), Some(u64::from(id * 7))));
+    assert!(found.eq(expected), "{ids:?}: {rows}");
+    // The lead may be handed back to node 3 meanwhile: then it is done again.
+    eventually("three replicas that are compared", || {
+        let ran = processes.run(&["scrub", "--table", "t", "--json", "--timeout", "30s"]);
+        assert_ne!(ran.status, 1, "nothing is damaged: {ran:?}");
+        (ran.status == 0 && ran.object()["compared"] == 3).then_some(())
+    });
+}
+
 #[test]
 fn pr107_records_that_rot_are_not_believed_and_the_way_out_is_named() {
     let mut processes = Processes::start(1, None);

@@ -3,9 +3,11 @@
 //!
 //! Nothing of such a partition leaves its node, since all of it would come after the tail. What changes its
 //! log and what clients are told is kept in order; messages to others are lost as on a network, which asks
-//! again. And nothing reaches it, so little is asked for: configurations, and what its own clock brings.
+//! again. So is what is read back of its log, where it is asked for again; else it is read later. And nothing
+//! reaches it, so little is asked for: configurations, and what its own clock brings.
 
 use replica::Output;
+use replica::output::ReadFor;
 use std::collections::{BTreeMap, VecDeque};
 use types::config::TailReport;
 use types::engine::Version;
@@ -82,6 +84,10 @@ impl BlockedOutputs {
         let partition = output.partition();
         let Some(queue) = partition.and_then(|id| self.partitions.get_mut(&id)) else { return Some(output) };
         match output {
+            // Nobody asks for these a second time (PR-355).
+            Output::ReadLog { purpose: ReadFor::Replay { .. } | ReadFor::Scrub { .. }, .. } => {
+                queue.push(output)
+            }
             Output::Send { .. } | Output::Propose(_) | Output::ReadLog { .. } => {}
             output => queue.push(output),
         }
@@ -199,6 +205,23 @@ mod tests {
         }
         assert!(matches!(next(false), Next::Free));
         assert!(held.is_empty(), "the partition goes on");
+    }
+
+    #[test]
+    fn pr355_what_is_asked_for_once_is_read_later() {
+        let read = |purpose| Output::ReadLog { partition: P, from: Lsn(3), max_bytes: 10, purpose };
+        let (replay, scrub) = (ReadFor::Replay { from: Lsn(3) }, ReadFor::Scrub { from: Lsn(3) });
+        let mut held = BlockedOutputs::default();
+        held.begin(P, tail(P), Micros(5));
+        for purpose in [replay, ReadFor::Aside { from: Lsn(3) }, scrub] {
+            assert_eq!(held.hold(read(purpose)), None);
+        }
+        let mut next = || held.go_on(P, Micros(6), |report, _, _| Ok::<_, ()>(Some(report.clone())));
+        assert!(matches!(next(), Ok(Next::SetAside(..))));
+        for purpose in [replay, scrub] {
+            assert!(matches!(next(), Ok(Next::Carry(output)) if output == read(purpose)));
+        }
+        assert!(matches!(next(), Ok(Next::Free)));
     }
 
     #[test]

@@ -68,7 +68,6 @@ pub async fn of_change(
             true => After::Gone,
             false => {
                 set(&table, &mut row, &change.set, new)?;
-                write::check(&table, &row)?;
                 let stored = encoded(&table, &row)?.1;
                 row = as_stored(&table, &key, &stored, row, change.returning.is_some())?;
                 After::Row(stored)
@@ -92,9 +91,10 @@ pub fn is_followed(evaluator: &Evaluator, table: &Table) -> bool {
 }
 
 /// A row that was found: its key, itself as it is stored, and new values.
-type Found = (Bytes, Bytes, Vec<Value>);
+pub type Found = (Bytes, Bytes, Vec<Value>);
 
-fn split(row: PgRow) -> Result<Found, Failure> {
+/// One that was computed.
+pub fn split(row: PgRow) -> Result<Found, Failure> {
     let mut row = row.into_iter();
     match (row.next(), row.next()) {
         (Some(Value::Bytes(key)), Some(Value::Bytes(stored))) => {
@@ -136,11 +136,12 @@ pub fn computed(quick: &[Quick], row: &[Value], values: &Values) -> Result<Vec<V
     quick.iter().map(|one| one.value(row, &|slot| values.of(slot))).collect()
 }
 
-fn set(table: &Table, row: &mut Row, columns: &[usize], values: Vec<Value>) -> Result<(), Failure> {
+/// Sets columns of a row.
+pub fn set(table: &Table, row: &mut Row, columns: &[usize], values: Vec<Value>) -> Result<(), Failure> {
     for (at, value) in columns.iter().zip(values) {
         row.values[*at] = fitted(&table.schema().columns()[*at], value)?;
     }
-    Ok(())
+    write::check(table, row)
 }
 
 /// What RETURNING gives of these rows.
@@ -167,7 +168,7 @@ pub async fn new_rows(
     view: &View,
 ) -> Result<Vec<(Row, Bytes, Bytes)>, Failure> {
     let table = Table::new(insertion.table.clone());
-    let mut rows: Vec<PgRow> = match &insertion.rows {
+    let rows: Vec<PgRow> = match &insertion.rows {
         Source::Slots(rows) => {
             rows.iter().map(|row| row.iter().map(|slot| values.of(slot)).collect()).collect()
         }
@@ -176,11 +177,8 @@ pub async fn new_rows(
             evaluator.all(bound.clone(), values.clone(), view.clone()).await?
         }
     };
-    let filler = Filler::new(&table, &insertion.columns, values)?;
-    filler.fill(&evaluator.handle, evaluator.numbers(), &table, &mut rows).await?;
     let mut whole = Vec::with_capacity(rows.len());
-    for row in rows {
-        let row = write::whole(&table, &filler.columns, row)?;
+    for row in filled(evaluator, (&table, insertion), rows, values).await? {
         let (key, stored) = encoded(&table, &row)?;
         let row = as_stored(&table, &key, &stored, row, insertion.returning.is_some())?;
         whole.push((row, key, stored));
@@ -190,6 +188,18 @@ pub async fn new_rows(
         check::rows(evaluator, &table, &rows, values).await?;
     }
     Ok(whole)
+}
+
+/// Rows of an INSERT with all their columns.
+pub async fn filled(
+    evaluator: &Evaluator,
+    (table, insertion): (&Table, &Insertion),
+    mut rows: Vec<PgRow>,
+    values: &Values,
+) -> Result<Vec<Row>, Failure> {
+    let filler = Filler::new(table, &insertion.columns, values)?;
+    filler.fill(&evaluator.handle, evaluator.numbers(), table, &mut rows).await?;
+    rows.into_iter().map(|row| write::whole(table, &filler.columns, row)).collect()
 }
 
 /// What an INSERT does, with the rows that are there looked at first.
@@ -327,7 +337,6 @@ async fn updated(
         let (number, old, _) = &known[at];
         let mut row = old.clone();
         set(table, &mut row, &upsert.set, new)?;
-        write::check(table, &row)?;
         let (key, stored) = encoded(table, &row)?;
         let row = as_stored(table, &key, &stored, row, true)?;
         made.insert(*number, (row, stored));

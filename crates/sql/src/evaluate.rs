@@ -11,8 +11,9 @@ use crate::sequences::{SequenceValues, Sequences};
 use crate::system;
 use crate::system::facts::{Asker, Facts};
 use crate::txn::View;
+use crate::write;
 use bytes::Bytes;
-use pg::{Cancel, Failure, Row, Rows, code};
+use pg::{Cancel, Failure, Row, Rows};
 use rusqlite::types::Value as Kept;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{mpsc, oneshot};
@@ -117,10 +118,7 @@ impl Evaluator {
             bytes += row.iter().map(size).sum::<usize>();
             rows.push(row);
             if rows.len() > wire::message::MAX_OPS || bytes > MAX_BYTES {
-                let most = wire::message::MAX_OPS;
-                let message =
-                    format!("a statement writes at most {most} rows, and {MAX_BYTES} bytes of them");
-                return Err(Failure::new(code::LIMIT, message).hint("write fewer rows at once"));
+                return Err(write::too_much(MAX_BYTES));
             }
         }
         Ok(rows)
@@ -218,7 +216,7 @@ fn slots(bound: &Bound, values: &Values) -> Vec<Value> {
 }
 
 /// About how much memory a value takes.
-fn size(value: &Value) -> usize {
+pub fn size(value: &Value) -> usize {
     match value {
         Value::Text(text) => text.len() + 32,
         Value::Bytes(bytes) => bytes.len() + 32,

@@ -17,7 +17,7 @@
 //! | VACUUM, ANALYZE, LOCK TABLE | [`upkeep`] |
 //! | reads of one row, counts, scans; tables; databases, of several partitions, too | [`read`], [`ddl`], [`database`], [`several`] |
 //! | transactions | [`txn`] |
-//! | statements that write, what they do to rows, and its sending | [`statements`], [`edits`], [`write`] |
+//! | statements that write, what they do to rows, and its sending | [`statements`], [`edits`], [`write`], [`large`] |
 //! | where each part of a query runs | [`explain`] |
 //! | system tables: the cluster's views and PostgreSQL's catalogs | [`system`] |
 //! | the task that drives the native client | [`driver`] |
@@ -47,6 +47,7 @@ pub mod explain;
 pub mod fault;
 pub mod follow;
 pub mod indexes;
+pub mod large;
 pub mod late;
 pub mod numbering;
 mod parse;

@@ -1,5 +1,6 @@
-//! A table's rows under another definition, where no definition alone can say what becomes of them: another
-//! primary key, or columns of other types ([`crate::altering::rewrite`] says which).
+//! A table's rows under another id, where no definition alone can say what becomes of them: another primary
+//! key, or columns of other types ([`crate::altering::rewrite`] says which); or a statement that writes more
+//! rows than one write may have ([`crate::large`]).
 //!
 //! One entry holds the table and makes another one, which nobody sees by its name. From there on nobody
 //! writes the rows (PR-124), and they are copied in slices, each a write like any other. One last entry
@@ -9,7 +10,6 @@
 //! Whoever copies says again and again that it does.
 
 use crate::catalog::as_of;
-use crate::constraints::violation;
 use crate::fault;
 use bytes::Bytes;
 use client::{Client, ClientError, Database, Table, created, wall_ms};
@@ -29,6 +29,7 @@ const ROWS: u32 = 2_000;
 const RENEW: Duration = Duration::from_secs(10);
 
 /// What a table becomes.
+#[derive(Clone)]
 pub struct Target {
     /// Its name from then on.
     pub name: String,
@@ -40,10 +41,32 @@ pub struct Target {
     pub children: Vec<Arc<TableRecord>>,
 }
 
-/// Makes rows of the one table to rows of the other one, which fit its columns and keep its checks.
+/// Makes the rows of the other table, which fit its columns and keep its checks.
 pub trait Convert {
-    /// Some rows, in the order of their keys; as many come back, in the same order.
-    fn rows(&mut self, rows: Vec<Row>) -> Result<Vec<Row>, Failure>;
+    /// The table is held: from here on nobody else writes it.
+    fn begin(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Some of the rows that are none of the table's own, or take their place. They are asked for before
+    /// those are copied; `None`: there are no more.
+    fn more(&mut self) -> Result<Option<Vec<Row>>, Failure> {
+        Ok(None)
+    }
+
+    /// What becomes of some rows of the table, which come in the order of their keys.
+    fn rows(&mut self, keys: Vec<Bytes>, rows: Vec<Row>) -> Result<Vec<Row>, Failure>;
+
+    /// The error of rows that are not kept in the other table.
+    fn refused(&self, why: Refusal<'_>) -> Failure;
+}
+
+/// Why rows are not kept.
+pub enum Refusal<'a> {
+    /// Several have a key; of the table, this one if it is known.
+    Key(&'a Table, Option<&'a Bytes>),
+    /// They are against a constraint, by its number, as rows of the table.
+    Constraint(&'a Table, u32, &'a [RowOp]),
 }
 
 /// A table that is held, and the one that gets its rows.
@@ -82,7 +105,8 @@ pub fn refill(
         last: begun.position(),
         client,
     };
-    let done = refill.copy(convert).and_then(|()| refill.switch(new, target));
+    let done = convert.begin().and_then(|()| refill.add(convert)).and_then(|()| refill.copy(convert));
+    let done = done.and_then(|()| refill.switch(new, target));
     if done.is_err() {
         refill.give_up();
     }
@@ -90,12 +114,19 @@ pub fn refill(
 }
 
 impl Refill<'_> {
+    /// Rows that are none of the table's own.
+    fn add(&mut self, convert: &mut dyn Convert) -> Result<(), Failure> {
+        while let Some(rows) = convert.more()? {
+            self.renew_in_time()?;
+            self.insert(&rows, convert)?;
+        }
+        Ok(())
+    }
+
     fn copy(&mut self, convert: &mut dyn Convert) -> Result<(), Failure> {
         let mut next = Some(Bytes::new());
         while let Some(from) = next {
-            if self.renewed.elapsed() >= RENEW {
-                self.renew()?;
-            }
+            self.renew_in_time()?;
             let op = Op::Scan { from, to: Bytes::new(), limit: ROWS, at: ReadSnapshot::Newest };
             let answer = self.client.call(self.from.call(self.database.partition(), op));
             let Body::Rows { rows, more } = answer.map_err(fault::of_client)?.body else {
@@ -104,12 +135,16 @@ impl Refill<'_> {
             let last = rows.last().map(|(last, ..)| Bytes::from([last, &[0u8][..]].concat()));
             let decoded = rows.iter().map(|(key, _, stored)| self.from.decode(key, stored));
             let decoded = decoded.collect::<Result<Vec<_>, _>>().map_err(fault::of_client)?;
-            let rows = convert.rows(decoded)?;
-            let ops = rows.iter().map(|row| self.inserted(row)).collect::<Result<Vec<_>, _>>()?;
-            self.write(ops)?;
+            let keys = rows.into_iter().map(|(key, ..)| key).collect();
+            self.insert(&convert.rows(keys, decoded)?, convert)?;
             next = last.filter(|_| more);
         }
         Ok(())
+    }
+
+    fn insert(&mut self, rows: &[Row], convert: &dyn Convert) -> Result<(), Failure> {
+        let ops = rows.iter().map(|row| self.inserted(row)).collect::<Result<Vec<_>, _>>()?;
+        self.write(ops, convert)
     }
 
     /// A row of the other table.
@@ -126,42 +161,44 @@ impl Refill<'_> {
         Ok(RowOp::Insert { key, row })
     }
 
-    fn write(&mut self, ops: Vec<RowOp>) -> Result<(), Failure> {
+    fn write(&mut self, ops: Vec<RowOp>, convert: &dyn Convert) -> Result<(), Failure> {
         if ops.is_empty() {
             return Ok(());
         }
         let mut seen = BTreeSet::new();
         if let Some(twice) = ops.iter().find(|op| !seen.insert(op.key().clone())) {
-            return Err(self.duplicate(Some(twice.key())));
+            return Err(convert.refused(Refusal::Key(&self.to, Some(twice.key()))));
         }
-        match self.client.call(self.to.write_since(self.database.partition(), ops, self.last)) {
+        match self.client.call(self.to.write_since(self.database.partition(), ops.clone(), self.last)) {
             Ok(answer) => {
                 self.last = answer.position();
                 Ok(())
             }
-            Err(ClientError::Exists) => Err(self.duplicate(None)),
-            Err(ClientError::Violates(number)) => Err(self.not_kept(number)),
+            Err(ClientError::Exists) => {
+                let met = self.met(&ops)?;
+                Err(convert.refused(Refusal::Key(&self.to, met)))
+            }
+            Err(ClientError::Violates(number)) => {
+                Err(convert.refused(Refusal::Constraint(&self.from, number, &ops)))
+            }
             Err(error) => Err(fault::of_client(error)),
         }
     }
 
-    /// Rows are against a constraint, as they are now.
-    fn not_kept(&self, number: u32) -> Failure {
-        let mut all = self.to.schema().constraints().iter();
-        match all.find(|one| one.number == number) {
-            Some(constraint) => violation::not_kept(self.to.record(), constraint, |_| None),
-            None => fault::of_client(ClientError::Violates(number)),
+    /// The first of these keys that is there already.
+    fn met<'k>(&mut self, ops: &'k [RowOp]) -> Result<Option<&'k Bytes>, Failure> {
+        for op in ops {
+            let get = Op::Get { key: op.key().clone(), at: ReadSnapshot::Newest };
+            let answer = self.client.call(self.to.call(self.database.partition(), get));
+            if let Body::Row(Some(_)) = answer.map_err(fault::of_client)?.body {
+                return Ok(Some(op.key()));
+            }
         }
+        Ok(None)
     }
 
-    fn duplicate(&self, key: Option<&Bytes>) -> Failure {
-        let table = self.to.name();
-        let message = format!("could not create unique index \"{table}_pkey\"");
-        let failure = Failure::new("23505", message);
-        match key.and_then(|key| crate::write::shown(&self.to, key)) {
-            Some(key) => failure.detail(format!("Key {key} is duplicated.")),
-            None => failure,
-        }
+    fn renew_in_time(&mut self) -> Result<(), Failure> {
+        if self.renewed.elapsed() >= RENEW { self.renew() } else { Ok(()) }
     }
 
     /// Says that the rows are still being copied.

@@ -19,6 +19,7 @@ use crate::driver::{Driver, Handle, Place};
 use crate::edits;
 use crate::evaluate::{Engines, Evaluator};
 use crate::fault;
+use crate::large;
 use crate::plan::{Cache, Parsed, StatementPlan, Work, plan, told_columns};
 use crate::range::range;
 use crate::read::{self, Values};
@@ -30,6 +31,7 @@ use crate::system::facts::Asker;
 use crate::system::relations;
 use crate::system::sessions::{self, Listed, Sessions};
 use crate::txn::{Modes, Open, Turns, View, turns};
+use crate::write;
 use bytes::Bytes;
 use client::{Options, Table};
 use pg::{Cancel, Failure, Kind, Login, Outcome, Rows, Session, Shape, Transaction, code};
@@ -313,7 +315,7 @@ impl SqlSession {
         if let Some(open) = &self.open {
             open.heard();
         }
-        let done = self.carry_out(&plan.work, Values { parameters, now }).await;
+        let done = self.carry_out(&plan, Values { parameters, now }).await;
         // The client is not silent while it sends rows.
         if self.copying.is_none() {
             self.rest();
@@ -334,12 +336,12 @@ impl SqlSession {
         }
     }
 
-    async fn carry_out(&mut self, work: &Work, values: Values) -> Result<Outcome, Failure> {
-        match work {
+    async fn carry_out(&mut self, plan: &Arc<StatementPlan>, values: Values) -> Result<Outcome, Failure> {
+        match &plan.work {
             Work::Query(bound) => self.query(bound, values).await,
             Work::Call(call) => self.call(call, values).await,
-            Work::Insert(insertion) => self.write(Statement::Insert(insertion), values).await,
-            Work::Change(change) => self.write(Statement::Change(change), values).await,
+            Work::Insert(insertion) => self.write(Statement::Insert(insertion), plan, values).await,
+            Work::Change(change) => self.write(Statement::Change(change), plan, values).await,
             Work::CopyIn(copy) => self.copy_in(copy, &values).await,
             Work::Declare { name, hold, bound } => self.declare((name, *hold), bound, values).await,
             Work::Upkeep(upkeep) => self.upkeep(upkeep),
@@ -363,10 +365,10 @@ impl SqlSession {
                 None => Ok(Outcome::Done("ROLLBACK".into())),
                 Some(open) => Ok(self.roll_back(open)),
             },
-            Work::Begin(..) | Work::SetTransaction(_) | Work::Savepoint(_) | Work::Release(_) => {
+            work @ (Work::Begin(..) | Work::SetTransaction(_) | Work::Savepoint(_) | Work::Release(_)) => {
                 self.within(work)
             }
-            Work::BackTo(_) => self.within(work),
+            work @ Work::BackTo(_) => self.within(work),
             work => self.utility(work),
         }
     }
@@ -404,13 +406,24 @@ impl SqlSession {
     }
 
     /// Writes rows: at once, or when the transaction commits.
-    async fn write(&mut self, statement: Statement<'_>, values: Values) -> Result<Outcome, Failure> {
+    async fn write(
+        &mut self,
+        statement: Statement<'_>,
+        plan: &Arc<StatementPlan>,
+        values: Values,
+    ) -> Result<Outcome, Failure> {
         self.settings.check_secured(statement.table())?;
         if self.open.is_none() {
             let turn = self.alone_in_turn(&statement, &values).await?;
             let done = statements::alone(&self.evaluator, statement, &values).await;
             drop(turn);
-            return done;
+            return match done {
+                Err(why) if write::is_too_much(&why) => {
+                    let context = (&self.settings, &self.turns);
+                    large::carry_out(&self.evaluator, (plan, statement), &values, context, why).await
+                }
+                done => done,
+            };
         }
         let until = turns::deadline();
         self.first_in_turn(&statement, &values, until).await?;

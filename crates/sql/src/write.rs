@@ -22,6 +22,21 @@ const MAX_BYTES: usize = 14 << 20;
 /// So many inserted rows are asked about, if it is to be said which of them is there already.
 pub const MAX_ASKED: usize = 1_000;
 
+/// What the error of a statement that writes more than a write may have begins with.
+const TOO_MUCH: &str = "a statement writes at most";
+
+/// The error of a statement that writes more than a write may have.
+pub fn too_much(bytes: usize) -> Failure {
+    Failure::new(code::LIMIT, format!("{TOO_MUCH} {MAX_OPS} rows, and {bytes} bytes of them")).hint(
+        "write fewer rows at once; outside of a transaction any number, where docs/databases.md says so",
+    )
+}
+
+/// True for the errors that [`too_much`] makes.
+pub fn is_too_much(failure: &Failure) -> bool {
+    failure.code == code::LIMIT && failure.message.starts_with(TOO_MUCH)
+}
+
 /// Operations on rows of one partition.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Batch {
@@ -56,8 +71,7 @@ impl Batch {
         };
         let bytes: usize = self.ops.iter().map(|op| op.key().len() + op.row().map_or(0, Bytes::len)).sum();
         if self.ops.len() > MAX_OPS || bytes > MAX_BYTES {
-            let message = format!("a statement writes at most {MAX_OPS} rows, and {MAX_BYTES} bytes of them");
-            return Err(Failure::new(code::LIMIT, message).hint("write fewer rows at once"));
+            return Err(too_much(MAX_BYTES));
         }
         let op = Op::Write { ops: self.ops, mark: None, since };
         fault::decided(handle.call(table.call(partition, op).within(CALL)).await)

@@ -17,11 +17,15 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use types::NodeId;
 
 /// The directory that `dev` uses if none is given.
 pub const DEV_DIR: &str = "./understudy-dev";
 /// The ports of a `dev` cluster begin here; those of the run before are kept as long as they are free.
 const FIRST_PORT: u16 = 7400;
+/// How long a node that was started again may take to answer.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
 /// What `dev` is asked for.
 #[derive(Clone, Debug)]
@@ -74,6 +78,8 @@ pub enum DevCommand {
         /// Copies that come back on it ignore what is there and are sent everything, in this life of the
         /// node.
         full: bool,
+        /// Whether to wait until it answers; otherwise its ports are open, and no more is known.
+        wait: bool,
     },
     /// Ends every process at once, unsynced bytes lost; `dev` starts all of them again.
     PowerLoss,
@@ -164,16 +170,35 @@ pub fn dev_command(dir: &Path, command: &DevCommand) -> Result<String, LocalErro
                 (true, Some(cut)) => format!("node {} goes on, and reaches {cut} again", id.0),
             }
         }
-        DevCommand::Restart { node, full } => {
+        DevCommand::Restart { node, full, wait } => {
             let id = named(node)?;
             let news = keeper::ask(dir, &format!("restart{} {}", if *full { "-full" } else { "" }, id.0))?;
+            if *wait {
+                await_answer(dir, id)?;
+            }
+            let done = if *wait { "answers again" } else { "is started again" };
             let how = if *full { " and takes nothing from what it has" } else { "" };
-            with_news(format!("node {} is started again{how}", id.0), &news)
+            with_news(format!("node {} {done}{how}", id.0), &news)
         }
         DevCommand::PowerLoss => {
             let news = keeper::ask(dir, "power-loss")?;
             with_news("everything lost power at once and is started again".into(), &news)
         }
+    })
+}
+
+/// Waits until a node that was started again answers. If it does not, the error says what to do.
+fn await_answer(dir: &Path, node: NodeId) -> Result<(), LocalError> {
+    // Its addresses and its process are those of its present life.
+    Running::find(dir)?.settle(node, ANSWERS_WITHIN).map_err(|error| match error {
+        LocalError::NotReady { name, seconds, why, log } => {
+            let why = format!(
+                "{why}; it runs and goes on trying: `understudy status` says whether a controller answers, \
+                 and `--no-wait` waits for nothing"
+            );
+            LocalError::NotReady { name, seconds, why, log }
+        }
+        error => error,
     })
 }
 

@@ -87,6 +87,8 @@ pub enum Event {
     OldController,
     /// The copy of a node's disk is started.
     Cloned,
+    /// An operator begins to have files read back, or goes on with it.
+    Scrub { begins: bool },
     /// A fault is over.
     Cure(Cure),
     /// Everything is looked at.
@@ -196,6 +198,7 @@ pub fn numbers_of(event: &Event) -> [u64; 6] {
         Event::Rebuild => plain(33, 0, 0),
         Event::OldController => plain(34, 0, 0),
         Event::Cloned => plain(35, 0, 0),
+        Event::Scrub { begins } => plain(36, u32::from(*begins), 0),
     }
 }
 

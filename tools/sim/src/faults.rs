@@ -163,6 +163,11 @@ impl Fault {
             || matches!(self, ReadFails | LogCut | GiveUp | GoBack)
     }
 
+    /// True if what is on a disk, or what is read there, may not be what was written, and nobody says so.
+    pub fn rots(self) -> bool {
+        matches!(self, Fault::Rot | Fault::QuietRot | Fault::ReadFlip | Fault::Misdirect)
+    }
+
     /// False for classes that only some seeds have, by their numbers: the others stay what they were.
     pub fn is_drawn(self) -> bool {
         use Fault::{DirectoryLoss, FewFiles, LsmFull, LsmSyncFails, QuietRot};

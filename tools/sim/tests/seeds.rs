@@ -1,6 +1,6 @@
 //! A fixed set of seeds keeps every promise, and a seed says everything.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use understudy_sim::faults::Fault;
 use understudy_sim::plan::RunPlan;
 use understudy_sim::{Options, run, run_all, run_range};
@@ -266,6 +266,7 @@ const FOUND: &[(u64, &str)] = &[
     (20785008615, "PR-353: who leaves and hangs kept its turn from who has the place now"),
     (20785005786, "PR-352: who did not serve reached no controller, and its backups heard it"),
     (20785014369, "PR-354: what a node had said first was recorded last"),
+    (20785034743, "PR-356: a copy had too many loads staged to take those of its primary's log"),
     (20785017289, "I3: a start of the simulator forgot a replica whose directory was lost"),
     (
         20785002748,
@@ -378,4 +379,37 @@ fn a_fifth_of_the_seeds_have_tables_on_the_lsm_engine_and_they_repeat_themselves
         checkpoints += u32::from(first.faults.contains_key("lsm-checkpoint"));
     }
     assert!(checkpoints >= 4, "{checkpoints} of six seeds write a tree to disk");
+}
+
+#[test]
+fn what_clients_ask_beside_single_rows_is_answered() {
+    let mut answered: BTreeMap<&str, u64> = BTreeMap::new();
+    for seed in (0..200).filter(|seed| RunPlan::new(*seed, 300, None).workload.wide.is_some()) {
+        let outcome = run(seed, Options::default());
+        assert!(outcome.violations.is_empty(), "seed {seed}: {:?}", outcome.violations);
+        for what in outcome.faults.into_keys() {
+            *answered.entry(what).or_default() += 1;
+        }
+    }
+    for what in ["scan-answered", "count-answered", "find-answered", "feed-answered", "any-tight-answered"] {
+        let seeds = answered.get(what).copied().unwrap_or(0);
+        assert!(seeds * 50 >= 200, "{what} in {seeds} of 200 seeds");
+    }
+}
+
+#[test]
+fn an_operator_has_files_read_back_and_damaged_replicas_mended() {
+    let with_operator: Vec<u64> = (0..500).filter(|seed| RunPlan::new(*seed, 300, None).scrubs).collect();
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    for seed in &with_operator {
+        let outcome = run(*seed, Options::default());
+        assert!(outcome.violations.is_empty(), "seed {seed}: {:?}", outcome.violations);
+        for what in outcome.faults.into_keys() {
+            *seen.entry(what).or_default() += 1;
+        }
+    }
+    let seeds = |what: &str| seen.get(what).copied().unwrap_or(0);
+    assert!(seeds("scrubbed") * 10 >= with_operator.len() * 8, "{seen:?}");
+    assert!(seeds("scrub-found") * 10 >= with_operator.len(), "{seen:?}");
+    assert!(seeds("scrub-repaired") > 0, "{seen:?}");
 }

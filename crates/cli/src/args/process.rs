@@ -124,7 +124,7 @@ pub enum MetastoreArg {
   understudy dev                         three nodes, in the foreground; data stay in ./understudy-dev
   understudy dev --nodes 5 --reset       begin from nothing
   understudy dev kill 2                  from another terminal: end node 2 as a crash does
-  understudy dev restart 2               and start it again
+  understudy dev restart 2               and start it again; returns when it answers
   understudy dev restart 2 --full        the same, and it is sent everything instead of what it lacks
   understudy dev power-loss              everything loses power at once and is started again"
 )]
@@ -169,13 +169,21 @@ pub enum FaultCommand {
         /// The node.
         node: String,
     },
-    /// Start a node again, whatever became of it.
+    /// Start a node again, whatever became of it, and wait until it answers.
+    #[command(
+        after_help = "It answers when a controller has let it in: then it serves clients, and its copies
+are brought level. After 30 s the command says what is lacking and ends with status 4;
+the node goes on trying."
+    )]
     Restart {
         /// The node.
         node: String,
         /// Copies that come back on it ignore what is there and are sent everything; to compare with.
         #[arg(long)]
         full: bool,
+        /// Return as soon as its ports are open, whether or not a controller lets it in.
+        #[arg(long)]
+        no_wait: bool,
     },
     /// Take power from everything at once; what no log had synced is gone, engine files stay as the system
     /// has them. Then start all of it again.

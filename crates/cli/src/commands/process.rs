@@ -108,7 +108,7 @@ fn fault_command(command: FaultCommand) -> DevCommand {
         FaultCommand::Stop { node } => DevCommand::Stop(node),
         FaultCommand::Cut { node } => DevCommand::Cut(node),
         FaultCommand::Heal { node } => DevCommand::Heal(node),
-        FaultCommand::Restart { node, full } => DevCommand::Restart { node, full },
+        FaultCommand::Restart { node, full, no_wait } => DevCommand::Restart { node, full, wait: !no_wait },
         FaultCommand::PowerLoss => DevCommand::PowerLoss,
     }
 }

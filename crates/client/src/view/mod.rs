@@ -4,6 +4,7 @@
 //! it.
 
 pub mod failovers;
+mod lacking;
 pub mod overview;
 pub mod replay;
 pub mod survive;

@@ -2,6 +2,7 @@
 //!
 //! Made from the records and the last status of every node. It is for people; safety never rests on it.
 
+use super::lacking;
 use super::replay::Estimates;
 use super::survive;
 pub use super::words::size;
@@ -347,7 +348,7 @@ impl Look<'_> {
         let copies = weakest.map_or(0, |record| record.in_sync.len());
         let policy = weakest.map_or(&table.policy, |record| &record.policy);
         let survives = survive::survives(policy, copies);
-        let (behind, stopped) = (self.behind(&records), self.trouble(&table.name, &records));
+        let (behind, stopped) = (self.behind(&records), self.trouble(table, &records));
         let wrong = !stopped.is_empty();
         let factor = table.policy.factor;
         let who = match behind.is_empty() {
@@ -420,19 +421,9 @@ impl Look<'_> {
     }
 
     /// What keeps partitions from serving or from acknowledging.
-    fn trouble(&self, table: &str, records: &[&PartitionRecord]) -> Vec<String> {
+    fn trouble(&self, table: &TableRecord, records: &[&PartitionRecord]) -> Vec<String> {
         let mut said = Vec::new();
-        let stopped = || records.iter().filter(|record| survive::stopped(record));
-        if let Some(fewest) = stopped().map(|record| record.in_sync.len()).min() {
-            let few = stopped().count();
-            // The very advice that a refused write gets.
-            said.push(format!(
-                "{} {} too few copies to acknowledge writes (start the other nodes again, or go on with fewer: \
-                 `understudy table alter {table} --min-in-sync {fewest}`, or `--available`)",
-                partitions_text(few),
-                have(few)
-            ));
-        }
+        said.extend(lacking::sentence(table, records, |node| self.is_live(node)));
         let serves =
             |record: &&&PartitionRecord| self.lead(record).is_some_and(|lead| lead.role == Role::Primary);
         let without = records.len() - records.iter().filter(serves).count();

@@ -212,19 +212,20 @@ impl BulkLoads {
         self.named.iter().find(|(at, _)| *at == lsn).map(|(_, load)| *load)
     }
 
-    /// A primary has files staged here: how far that is, if it is to be told.
+    /// A primary has files staged here: how far that is, if it is to be told. What an entry of its log names
+    /// has to come in, however much is staged here (PR-356): this member's log ends below that entry until
+    /// then, and what would make room may wait for this very member.
     pub fn take_stage(
         &mut self,
         engine: &mut dyn Engine,
         now: Micros,
-        (load, files): (LoadId, &[Component]),
+        (number, load, files): (u64, LoadId, &[Component]),
     ) -> Result<Option<Staging>, EngineError> {
         let known = engine.loads();
+        let too_many = number != OURS && !known.contains(&load) && known.len() >= 2 * MAX_LOADS;
         let staging = match loaded_at(engine, load) {
             Ok(Some(_)) => return Ok(None),
-            Ok(None) if !known.contains(&load) && known.len() >= 2 * MAX_LOADS => {
-                Staging::Refused("a member has too many loads already".into())
-            }
+            Ok(None) if too_many => Staging::Refused("a member has too many loads already".into()),
             Ok(None) => match stage(engine, load, files) {
                 Ok(staging) => staging,
                 Err(EngineError::Full(error)) => Staging::Refused(format!("a member has no room: {error}")),
@@ -499,6 +500,18 @@ mod tests {
         loads.forget_above(Lsn(3));
         loads.remove(&mut engine, LOAD).expect("no error");
         assert_eq!(engine.loads(), []);
+    }
+
+    #[test]
+    fn pr356_what_the_primarys_log_names_is_staged_however_much_is_here() {
+        let (mut loads, mut engine) = (BulkLoads::default(), FakeEngine::new());
+        let others = (1..=2 * MAX_LOADS as u64).map(|other| LoadId(LoadId::LEAST + other));
+        engine.loads = others.map(|other| (other, Staging::Ready(READY))).collect();
+        let mut stage =
+            |number: u64| loads.take_stage(&mut engine, Micros(1), (number, LOAD, &[])).expect("no error");
+        assert!(matches!(stage(1), Some(Staging::Refused(_))), "a client's load can wait");
+        assert_eq!(stage(OURS), Some(Staging::Wants { file: 0, from: 0 }));
+        assert_eq!(stage(1), Some(Staging::Wants { file: 0, from: 0 }), "it is here now");
     }
 
     #[test]

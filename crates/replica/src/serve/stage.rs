@@ -129,7 +129,7 @@ pub(crate) fn take_staging(
         PeerMessage::StageLoad(stage) => {
             let Origin { partition, epoch, me } = origin;
             let (number, load) = (stage.number, stage.load);
-            if let Some(staging) = loads.take_stage(engine, now, (load, &stage.files))? {
+            if let Some(staging) = loads.take_stage(engine, now, (number, load, &stage.files))? {
                 let told = StageAnswer { partition, epoch, from: me, number, load, staging };
                 out.push(Output::Send { to: stage.from, message: PeerMessage::StageAnswer(told) });
             }

@@ -9,11 +9,12 @@ use crate::ddl;
 use crate::evaluate::{Evaluator, Given};
 use crate::fault;
 use crate::read::Values;
-use crate::refill::{self, Convert, Target};
+use crate::refill::{self, Convert, Refusal, Target};
 use crate::rows::fitted;
 use crate::statements::canceled;
-use crate::{database, eval};
-use client::{Client, Table};
+use crate::{database, eval, write};
+use bytes::Bytes;
+use client::{Client, ClientError, Table};
 use pg::{Failure, code};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -214,7 +215,7 @@ pub fn transforms(table: &Arc<TableRecord>, applied: &Applied) -> Result<Option<
 }
 
 /// The other tables that refer to one whose rows are copied.
-fn referring(catalog: &Catalog, table: &Arc<TableRecord>) -> Vec<Arc<TableRecord>> {
+pub fn referring(catalog: &Catalog, table: &TableRecord) -> Vec<Arc<TableRecord>> {
     let mut found: Vec<Arc<TableRecord>> = Vec::new();
     for (child, ..) in children(catalog, table.id) {
         if child.id != table.id && found.iter().all(|known| known.id != child.id) {
@@ -311,9 +312,29 @@ impl Converting {
 }
 
 impl Convert for Converting {
-    fn rows(&mut self, rows: Vec<Row>) -> Result<Vec<Row>, Failure> {
+    fn rows(&mut self, _: Vec<Bytes>, rows: Vec<Row>) -> Result<Vec<Row>, Failure> {
         let runtime = self.runtime.clone();
         runtime.block_on(self.converted(rows))
+    }
+
+    fn refused(&self, why: Refusal<'_>) -> Failure {
+        match why {
+            Refusal::Key(table, key) => {
+                let message = format!("could not create unique index \"{}_pkey\"", table.name());
+                let failure = Failure::new("23505", message);
+                match key.and_then(|key| write::shown(table, key)) {
+                    Some(key) => failure.detail(format!("Key {key} is duplicated.")),
+                    None => failure,
+                }
+            }
+            Refusal::Constraint(_, number, _) => {
+                let mut all = self.to.schema().constraints().iter();
+                match all.find(|one| one.number == number) {
+                    Some(constraint) => violation::not_kept(self.to.record(), constraint, |_| None),
+                    None => fault::of_client(ClientError::Violates(number)),
+                }
+            }
+        }
     }
 }
 
@@ -331,24 +352,37 @@ pub async fn carry_out(
         let what = "another primary key or type in a database of several partitions";
         return Err(Failure::unsupported(what, hint));
     }
+    refilled(evaluator, (name, count), |catalog, table, first| {
+        fault::together(table, "another primary key or type")?;
+        let rewrite = Arc::new(make(catalog, table, first)?);
+        rewrite.refers_to_others(table)?;
+        Ok((rewrite.target.clone(), Converting::new(evaluator, rewrite, values.now)))
+    })
+    .await
+}
+
+/// Has a table filled under another id: `make` says with what, from the tables as they are and the first of
+/// `count` numbers for constraints. It is asked again where somebody else was faster.
+pub async fn refilled<C: Convert + Send + 'static>(
+    evaluator: &Evaluator,
+    (name, count): (&str, u32),
+    make: impl Fn(&Catalog, &Arc<TableRecord>, u32) -> Result<(Target, C), Failure>,
+) -> Result<(), Failure> {
+    let handle = &evaluator.handle;
     let (mut losses, mut changes) = (0, 0);
     loop {
         database::lift_abandoned(handle).await?;
         let catalog = handle.look().await?;
         let missing = || Failure::new("42P01", format!("relation \"{name}\" does not exist"));
         let table = catalog.table(name).cloned().ok_or_else(missing)?;
-        fault::together(&table, "another primary key or type")?;
         let busy = under_way(&catalog, table.id);
         if !busy {
             let first = database::numbers(handle, count.max(1)).await?;
-            let rewrite = Arc::new(make(&catalog, &table, first)?);
-            rewrite.refers_to_others(&table)?;
-            database::counted(handle, &rewrite.target.schema).await?;
+            let (target, mut convert) = make(&catalog, &table, first)?;
+            database::counted(handle, &target.schema).await?;
             let database = handle.database_record()?;
-            let mut converting = Converting::new(evaluator, rewrite.clone(), values.now);
             let work = move |client: &mut Client| {
-                let what = (&Table::new(table), &rewrite.target);
-                Ok(refill::refill(client, &database, what, &mut converting))
+                Ok(refill::refill(client, &database, (&Table::new(table), &target), &mut convert))
             };
             match ddl::on_a_client(handle, work).await? {
                 Err(failure) if fault::is_stale(&failure) && changes < MAX_CHANGES => changes += 1,

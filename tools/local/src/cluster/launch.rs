@@ -11,6 +11,8 @@ use types::config::Addresses;
 
 /// Between two looks for a file that will appear.
 const POLL_INTERVAL: Duration = Duration::from_millis(3);
+/// Between two questions over HTTP.
+pub(super) const ASK_INTERVAL: Duration = Duration::from_millis(10);
 /// How long one question over HTTP may take.
 const ASK: Duration = Duration::from_secs(2);
 
@@ -62,11 +64,34 @@ pub(super) fn wait_http(
     path: &str,
     within: Duration,
 ) -> Result<(), LocalError> {
-    wait(process, within, Duration::from_millis(10), || match http::request("GET", address, path, ASK) {
+    wait(process, within, ASK_INTERVAL, || match http::request("GET", address, path, ASK) {
         Ok((200..=299, _)) => Ok(()),
         Ok((status, body)) => Err(format!("{status} {body}")),
         Err(why) => Err(why),
     })
+}
+
+/// Waits until a node answers.
+pub(super) fn wait_answers(process: &mut Process, address: &str, within: Duration) -> Result<(), LocalError> {
+    wait(process, within, ASK_INTERVAL, || answers(address))
+}
+
+/// Whether the node with this HTTP address answers: a controller has let it in, and the thread that heard so
+/// is the one that serves clients. The error says what is lacking. A full disk and a damaged replica are for
+/// `status` to tell: with them a node answers all the same.
+pub(super) fn answers(address: &str) -> Result<(), String> {
+    let (_, body) = http::request("GET", address, "/readyz?verbose", ASK)?;
+    lacking(&body).map_or(Ok(()), Err)
+}
+
+/// What `/readyz?verbose` says that a node lacks before it answers.
+fn lacking(body: &str) -> Option<String> {
+    let is_good = |name: &str| body.lines().any(|line| line.strip_prefix("[+]") == Some(name));
+    match (is_good("running"), is_good("controllers")) {
+        (true, true) => None,
+        (true, false) => Some("no controller has let it in yet".into()),
+        (false, _) => Some(format!("it says `{}`", body.replace('\n', " "))),
+    }
 }
 
 /// Tries until it succeeds, the process ends or the time is over.
@@ -100,4 +125,19 @@ fn wait<T>(
 /// True if a process ended with these words because somebody else has its port.
 fn is_port_taken(why: &str) -> bool {
     why.contains(node::net::listen::PORT_IN_USE) || why.contains("address already in use")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_answers_when_a_controller_has_let_it_in() {
+        let damaged = "[+]controllers\n[+]running\n[-]disk\n[-]replicas\nnot ready";
+        assert_eq!(lacking(damaged), None, "it serves what it has");
+        let alone = "[-]controllers\n[+]running\n[+]disk\n[+]replicas\nnot ready";
+        assert_eq!(lacking(alone).as_deref(), Some("no controller has let it in yet"));
+        let ends = "[+]controllers\n[-]running\nnot ready";
+        assert_eq!(lacking(ends).as_deref(), Some("it says `[+]controllers [-]running not ready`"));
+    }
 }

@@ -17,7 +17,7 @@ use crate::error::LocalError;
 use crate::ports::PortLock;
 use crate::process::{Process, Signal};
 use file::{CLUSTER_FILE, write_json};
-use launch::{addresses, sql_address, start_on, wait_http, wait_ports};
+use launch::{addresses, sql_address, start_on, wait_answers, wait_http, wait_ports};
 use node::datadir::{self, Kind};
 use plan::LaunchPlan;
 use std::fs;
@@ -50,8 +50,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Writes configurations, starts every process and waits until all are ready. A port that somebody else
-    /// took is replaced by another one: see [`Cluster::take_news`].
+    /// Writes configurations, starts every process and waits until all answer. A port that somebody else took
+    /// is replaced by another one: see [`Cluster::take_news`].
     pub fn start(options: ClusterOptions) -> Result<Cluster, LocalError> {
         let lock = PortLock::take();
         let mut cluster = Cluster {
@@ -280,21 +280,18 @@ impl Cluster {
         self.write_file()
     }
 
-    /// Waits until a node that was started again is ready, at most `within`: without a controller it is not,
-    /// and still runs.
+    /// Waits until a node that was started again answers: a controller has let it in, and it serves clients.
     ///
     /// # Errors
     ///
-    /// If its process has ended, as it does on another cluster's data: with what it said.
+    /// If its process has ended, as it does on another cluster's data: with what it said. If it does not
+    /// answer `within` this time, as without a controller: with what is lacking. It still runs then.
     pub fn settle(&mut self, node: NodeId, within: Duration) -> Result<(), LocalError> {
         let http = self.addresses.get(node.0 as usize - 1).map(|addresses| addresses.http.clone());
-        match wait_http(self.process(node)?, &http.unwrap_or_default(), "/readyz", within) {
-            Err(LocalError::NotReady { .. }) => Ok(()),
-            other => other,
-        }
+        wait_answers(self.process(node)?, &http.unwrap_or_default(), within)
     }
 
-    /// Starts everything again that does not run, as after a power loss, and waits until all are ready.
+    /// Starts everything again that does not run, as after a power loss, and waits until all answer.
     pub fn restart_all(&mut self) -> Result<(), LocalError> {
         self.power_loss();
         self.start_all(PortLock::take())
@@ -363,7 +360,7 @@ impl Cluster {
         self.write_file()?;
         for (process, addresses) in self.nodes.iter_mut().zip(&self.addresses) {
             let Some(process) = process else { continue };
-            wait_http(process, &addresses.http, "/readyz", self.plan.options.ready_within)?;
+            wait_answers(process, &addresses.http, self.plan.options.ready_within)?;
         }
         Ok(())
     }

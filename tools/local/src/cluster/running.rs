@@ -2,11 +2,12 @@
 //! is signalled.
 
 use super::file::{ClusterFile, NodeFile, ProcessFile};
+use super::launch::{ASK_INTERVAL, answers};
 use crate::error::LocalError;
 use crate::http;
 use crate::process::{self, Signal};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use types::NodeId;
 
 /// How long a node may take to carry out a cut or a heal.
@@ -89,6 +90,32 @@ impl Running {
         }
         let cut = faults(node, "/harm/heal")?;
         Ok(Healed { frozen, cut: Some(cut.trim().to_string()).filter(|cut| cut != "nothing") })
+    }
+
+    /// Waits until a node that was started again answers: a controller has let it in, and it serves clients.
+    ///
+    /// # Errors
+    ///
+    /// If its process has ended, as it does on another cluster's data: with what it said. If it does not
+    /// answer `within` this time, as without a controller: with what is lacking. It still runs then.
+    pub fn settle(&self, node: NodeId, within: Duration) -> Result<(), LocalError> {
+        let node = self.file.node(node)?;
+        let (name, log) = (node.process.name.clone(), node.process.log.clone());
+        let deadline = Instant::now() + within;
+        loop {
+            let why = match answers(&node.addresses.http) {
+                Ok(()) => return Ok(()),
+                Err(why) => why,
+            };
+            if !node.process.is_running() {
+                let why = process::last_line(&log).unwrap_or_else(|| "it ended".into());
+                return Err(LocalError::NotStarted { name, why, status: None, log });
+            }
+            if Instant::now() >= deadline {
+                return Err(LocalError::NotReady { name, seconds: within.as_secs(), why, log });
+            }
+            std::thread::sleep(ASK_INTERVAL);
+        }
     }
 
     /// Ends every process at once.

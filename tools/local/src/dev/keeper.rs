@@ -21,8 +21,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const READ_WITHIN: Duration = Duration::from_secs(2);
 /// How long the keeper may take to start what it is asked for.
 const START_WITHIN: Duration = Duration::from_secs(90);
-/// How long a node that was started again is watched before it is said to run.
-const SETTLES_WITHIN: Duration = Duration::from_secs(2);
 /// The longest path that a socket can have.
 const PATH_BYTES: usize = 100;
 
@@ -83,9 +81,8 @@ impl Keeper {
             Some((restart @ ("restart" | "restart-full"), node)) => {
                 let node = NodeId(node.parse().map_err(|_| format!("`{node}` is no node"))?);
                 let settings: &[_] = if restart == "restart" { &[] } else { &[("failback.full", "true")] };
-                self.cluster
-                    .restart_with(node, settings)
-                    .and_then(|()| self.cluster.settle(node, SETTLES_WITHIN))
+                // Whoever asked waits for it to answer: meanwhile others can ask, too.
+                self.cluster.restart_with(node, settings)
             }
             None if line == "power-loss" => self.cluster.restart_all(),
             _ => return Err(format!("`{line}` is no request")),

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use types::data::{Column, ColumnType, Row, Schema, Value};
 use types::{FailoverRecord, NodeId, PartitionId, system};
+use understudy_local::http;
 use understudy_local::process::{Signal, is_ours, signal_ours};
 use understudy_local::{
     Cluster, ClusterFile, ClusterOptions, DevCommand, LocalError, Metastore, Running, dev_command,
@@ -225,6 +226,26 @@ fn start_dev(dir: &Path) -> (Child, Running) {
     (child, running)
 }
 
+/// A restart returns when the node answers. Without a controller none does: then it says so, and whoever does
+/// not wait is not kept. Leaves the cluster without its controller.
+fn restarts(dir: &Path) {
+    let restart = |wait| dev_command(dir, &DevCommand::Restart { node: "2".into(), full: false, wait });
+    let running = || Running::find(dir).expect("found");
+    let let_in = || {
+        let address = running().file().nodes[1].addresses.http.clone();
+        let answer = http::request("GET", &address, "/readyz?verbose", STEP_TIMEOUT);
+        answer.expect("it listens").1.contains("[+]controllers")
+    };
+    assert_eq!(restart(true).expect("restarted"), "node 2 answers again");
+    assert!(let_in());
+    running().file().controllers[0].process.signal(Signal::Kill).expect("killed");
+    assert_eq!(restart(false).expect("started"), "node 2 is started again");
+    assert!(!let_in());
+    let error = running().settle(NodeId(2), Duration::from_millis(300)).expect_err("no controller runs");
+    assert_eq!(error.exit_status(), 4);
+    assert!(error.to_string().contains("no controller has let it in yet"), "{error}");
+}
+
 /// `dev` is found and harmed from outside, restarts what it is asked to, and keeps data between runs.
 pub fn dev() {
     let temporary = tempfile::tempdir().expect("a directory");
@@ -237,10 +258,11 @@ pub fn dev() {
     run(DevCommand::Kill("2".into())).expect("killed");
     assert_eq!(run(DevCommand::Stop("9".into())).expect_err("none").exit_status(), 3);
     put(&mut client, &table, 20..40);
-    run(DevCommand::Restart { node: "n2".into(), full: false }).expect("restarted");
+    run(DevCommand::Restart { node: "n2".into(), full: false, wait: true }).expect("restarted");
     run(DevCommand::Stop("3".into())).expect("stopped");
     run(DevCommand::Heal("3".into())).expect("healed");
     wait("all in sync", || in_sync(&mut client));
+    restarts(&dir);
     run(DevCommand::PowerLoss).expect("all started again");
     let mut client = connect(Running::find(&dir).expect("found").file().controller_addresses());
     let table = client.wait_table(table.name()).expect("serves again");
@@ -296,7 +318,8 @@ pub fn ports_taken() {
     dev_command(&dir, &DevCommand::Kill("2".into())).expect("killed");
     let of_node = before.nodes[1].addresses.client.clone();
     let taken = holds(&of_node);
-    let said = dev_command(&dir, &DevCommand::Restart { node: "2".into(), full: false }).expect("restarted");
+    let restart = DevCommand::Restart { node: "2".into(), full: false, wait: true };
+    let said = dev_command(&dir, &restart).expect("restarted");
     assert!(said.contains(&format!("node 2, client: another process has {of_node} now")), "{said}");
     let after = Running::find(&dir).expect("found").file().clone();
     assert_ne!(after.nodes[1].addresses.client, of_node);

@@ -106,13 +106,14 @@ pub fn covers(report: &TailReport, node: NodeId, partition: PartitionId, at: Pos
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::check::lineage::Lineage;
     use crate::check::lineage::tests::{P, at, entry};
     use types::Term;
 
-    fn report(from: u64, to: u64, rows: Option<u64>) -> TailReport {
+    /// The report of a tail of the first node, of term 1.
+    pub(crate) fn report(from: u64, to: u64, rows: Option<u64>) -> TailReport {
         TailReport {
             partition: P,
             node: NodeId(1),

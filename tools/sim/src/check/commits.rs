@@ -3,8 +3,8 @@
 //! before it began, and nobody wrote a row that it writes between the snapshot at which it read that row and
 //! its commit.
 
-use super::claims;
 use super::lineage::{Commit, Known};
+use super::{Broken, claims};
 use std::collections::BTreeMap;
 use types::Position;
 
@@ -100,15 +100,22 @@ impl History {
         written.next().and_then(|(_, value)| *value)
     }
 
-    /// Compares everything that clients saw with it. The error is a sentence.
-    pub fn check(&self, operations: &[TxnOperation]) -> Result<(), (&'static str, String)> {
-        operations.iter().try_for_each(|operation| self.check_one(operation))?;
-        claims::check(self.commits.iter())?;
-        self.check_order(operations)
+    /// Compares everything that clients saw with it. All that is broken.
+    pub fn check(&self, operations: &[TxnOperation]) -> Vec<Broken> {
+        let mut broken: Vec<Broken> =
+            operations.iter().flat_map(|operation| self.check_one(operation)).collect();
+        broken.extend(claims::check(self.commits.iter()).err());
+        broken.extend(self.check_order(operations).err());
+        broken
     }
 
-    fn check_one(&self, operation: &TxnOperation) -> Result<(), (&'static str, String)> {
-        let Some(snapshot) = operation.snapshot else { return Ok(()) };
+    fn check_one(&self, operation: &TxnOperation) -> Vec<Broken> {
+        let Some(snapshot) = operation.snapshot else { return Vec::new() };
+        let verdicts = [self.check_reads(operation), self.check_commit(operation, snapshot)];
+        verdicts.into_iter().filter_map(Result::err).collect()
+    }
+
+    fn check_reads(&self, operation: &TxnOperation) -> Result<(), Broken> {
         for (name, seen, at) in &operation.reads {
             let there = self.value(name, *at);
             if *seen != there {
@@ -116,6 +123,11 @@ impl History {
                 return Err(("PR-252", sentence));
             }
         }
+        Ok(())
+    }
+
+    /// What was acknowledged is there, and nobody wrote its rows behind the snapshot that they rest on.
+    fn check_commit(&self, operation: &TxnOperation, snapshot: Position) -> Result<(), Broken> {
         let TxnEnd::Committed(at) = operation.told else { return Ok(()) };
         if self.commits.get(&at) != Some(&operation.writes) {
             let there = self.commits.get(&at);
@@ -137,7 +149,7 @@ impl History {
     }
 
     /// Whoever begins later sees what was acknowledged before.
-    fn check_order(&self, operations: &[TxnOperation]) -> Result<(), (&'static str, String)> {
+    fn check_order(&self, operations: &[TxnOperation]) -> Result<(), Broken> {
         let committed = |operation: &TxnOperation| match operation.told {
             TxnEnd::Committed(at) => Some((operation.completed, at)),
             _ => None,
@@ -182,9 +194,14 @@ mod tests {
         TxnOperation { snapshot: Some(at(snapshot)), reads, told, ..TxnOperation::new(1, 10) }
     }
 
+    /// The first promise that is broken.
+    fn verdict(operations: &[TxnOperation]) -> Result<(), &'static str> {
+        history().check(operations).into_iter().next().map_or(Ok(()), |(id, _)| Err(id))
+    }
+
     #[test]
     fn a_transaction_reads_its_snapshot_and_nothing_else() {
-        let check = |operation| history().check(&[operation]).map_err(|(id, _)| id);
+        let check = |operation| verdict(&[operation]);
         assert_eq!(check(txn(4, &[("a", Some(1)), ("b", Some(2))], TxnEnd::ReadOnly)), Ok(()));
         assert_eq!(check(txn(6, &[("a", None)], TxnEnd::ReadOnly)), Ok(()));
         assert_eq!(check(txn(4, &[("a", None)], TxnEnd::ReadOnly)), Err("PR-252"), "of a later commit");
@@ -196,7 +213,7 @@ mod tests {
         let check = |snapshot, at_lsn, key: &str, value| {
             let writes = vec![(key.to_string(), value)];
             let operation = TxnOperation { writes, ..txn(snapshot, &[], TxnEnd::Committed(at(at_lsn))) };
-            history().check(&[operation]).map_err(|(id, _)| id)
+            verdict(&[operation])
         };
         assert_eq!(check(4, 6, "a", None), Ok(()));
         assert_eq!(check(1, 6, "a", None), Err("PR-250"), "written at 2");
@@ -210,7 +227,7 @@ mod tests {
             let writes = vec![("a".to_string(), None)];
             let reads = vec![("a".to_string(), Some(1), at(read_at))];
             let operation = TxnOperation { writes, reads, ..txn(1, &[], TxnEnd::Committed(at(6))) };
-            history().check(&[operation]).map_err(|(id, _)| id)
+            verdict(&[operation])
         };
         assert_eq!(check(2), Ok(()), "written at 2, read behind it");
         assert_eq!(check(1), Err("PR-252"), "there was nothing yet");
@@ -224,8 +241,7 @@ mod tests {
             completed: 5,
             ..txn(2, &[], TxnEnd::Committed(at(4)))
         };
-        assert_eq!(history().check(&[first.clone(), txn(4, &[], TxnEnd::ReadOnly)]), Ok(()));
-        let late = history().check(&[first, txn(2, &[], TxnEnd::ReadOnly)]);
-        assert_eq!(late.map_err(|(id, _)| id), Err("R5"));
+        assert_eq!(verdict(&[first.clone(), txn(4, &[], TxnEnd::ReadOnly)]), Ok(()));
+        assert_eq!(verdict(&[first, txn(2, &[], TxnEnd::ReadOnly)]), Err("R5"));
     }
 }

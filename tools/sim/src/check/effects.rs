@@ -5,7 +5,7 @@ use crate::check::history::{Action, Answer, Operation};
 use crate::check::lineage::Known;
 use crate::check::states::States;
 use crate::check::survival::LossyFailover;
-use crate::check::{batches, ranges};
+use crate::check::{Broken, batches, ranges};
 use std::collections::BTreeMap;
 use types::{Epoch, Lsn, PartitionId, Position, SessionId, Term};
 
@@ -143,17 +143,16 @@ impl<'a> Final<'a> {
     }
 }
 
-/// Checks the operations on one partition against its final log: the id of the promise that was broken, and a
-/// sentence.
-pub fn check(last: &Final<'_>, operations: &[&Operation]) -> Result<(), (&'static str, String)> {
+/// All that is wrong with the operations on one partition, compared with its final log.
+pub fn faults(last: &Final<'_>, operations: &[&Operation]) -> impl Iterator<Item = Broken> {
     let writers = Writers::of(&last.line);
-    for operation in operations {
-        match operation.action.writes() {
-            true => written(last, &writers, operation)?,
-            false => read(last, &writers, operation)?,
+    operations.iter().flat_map(move |operation| match operation.action.writes() {
+        true => written(last, &writers, operation),
+        false => {
+            let verdicts = [read(last, &writers, operation), looked(last, operation)];
+            verdicts.into_iter().filter_map(Result::err).collect()
         }
-    }
-    Ok(())
+    })
 }
 
 /// An acknowledged write of which a session said that it is lost.
@@ -182,23 +181,29 @@ pub fn check_losses<'a>(
     there.map_or(Ok(()), |lost| Err(format!("what is at {} was said to be lost, and is there", lost.at)))
 }
 
-fn written(
-    last: &Final<'_>,
-    writers: &Writers<'_>,
-    operation: &Operation,
-) -> Result<(), (&'static str, String)> {
+fn written(last: &Final<'_>, writers: &Writers<'_>, operation: &Operation) -> Vec<Broken> {
+    let mut broken = Vec::new();
     let made = writers.made(operation);
     let entries = [made, writers.numbered(operation)].into_iter().find(|entries| entries.len() > 1);
     if let Some(entries) = entries {
         let places: Vec<String> = entries.iter().map(|known| known.at.to_string()).collect();
-        return Err(("I9", format!("{operation:?} had an effect at {}", places.join(" and "))));
+        broken.push(("I9", format!("{operation:?} had an effect at {}", places.join(" and "))));
     }
     if let Action::Batch(batch) = &operation.action {
         let whole = last.lossy.is_none();
         let entry = writers.entry(operation, whole);
-        batches::check((operation, batch), entry, &last.states, whole)?;
-        return acknowledged(last, operation, made);
+        broken.extend(batches::check((operation, batch), entry, &last.states, whole).err());
+        broken.extend(acknowledged(last, operation, made).err());
+        return broken;
     }
+    let verdicts =
+        [rests(last, operation, made), acknowledged(last, operation, made), answered(last, operation, made)];
+    broken.extend(verdicts.into_iter().filter_map(Result::err));
+    broken
+}
+
+/// A write that is done only if a row is as it was, or not there, was made just above that state.
+fn rests(last: &Final<'_>, operation: &Operation, made: &[&Known]) -> Result<(), Broken> {
     if let (Action::Swap { read, since, .. }, Some(made)) = (&operation.action, made.first()) {
         let before = last.newest(&operation.key, made.at.lsn.prev());
         if before != *read {
@@ -211,7 +216,11 @@ fn written(
     {
         return Err(("I9", format!("{operation:?} at {} replaced {before:?}", made.at)));
     }
-    acknowledged(last, operation, made)?;
+    Ok(())
+}
+
+/// What a client was told of a write is what became of it.
+fn answered(last: &Final<'_>, operation: &Operation, made: &[&Known]) -> Result<(), Broken> {
     match &operation.told {
         Answer::Done { .. }
             if last.is_kept(operation) && made.is_empty() && operation.action.value().is_some() =>
@@ -241,7 +250,7 @@ fn written(
 }
 
 /// What is the same for all reads, and what scans, counts and feeds found.
-fn looked(last: &Final<'_>, operation: &Operation) -> Result<(), (&'static str, String)> {
+fn looked(last: &Final<'_>, operation: &Operation) -> Result<(), Broken> {
     let Some((at, epoch)) = operation.read_at() else { return Ok(()) };
     // A state that is asked for by name may be older than a token: who answers must have come that far.
     let (below, wrong) = match (operation.action.snapshot(), operation.action.bound()) {
@@ -294,11 +303,7 @@ fn shows(operation: &Operation, at: Lsn, states: &States<'_>) -> Result<(), Stri
 }
 
 /// What was acknowledged and is not lost is where it was said to be.
-fn acknowledged(
-    last: &Final<'_>,
-    operation: &Operation,
-    made: &[&Known],
-) -> Result<(), (&'static str, String)> {
+fn acknowledged(last: &Final<'_>, operation: &Operation, made: &[&Known]) -> Result<(), Broken> {
     let Answer::Done { at, .. } = operation.told else { return Ok(()) };
     if !last.is_kept(operation) {
         return Ok(());
@@ -316,11 +321,7 @@ fn acknowledged(
     }
 }
 
-fn read(
-    last: &Final<'_>,
-    writers: &Writers<'_>,
-    operation: &Operation,
-) -> Result<(), (&'static str, String)> {
+fn read(last: &Final<'_>, writers: &Writers<'_>, operation: &Operation) -> Result<(), Broken> {
     match (&operation.told, &operation.action) {
         (Answer::Found { row: Some((lsn, value)), at, epoch }, action) => {
             if lsn > at {
@@ -348,7 +349,7 @@ fn read(
         }
         _ => {}
     }
-    looked(last, operation)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -387,6 +388,11 @@ mod tests {
             completed: 1,
             told,
         }
+    }
+
+    /// The first of what is broken.
+    fn check(last: &Final<'_>, operations: &[&Operation]) -> Result<(), Broken> {
+        faults(last, operations).next().map_or(Ok(()), Err)
     }
 
     fn verdict(line: &[Known], operation: &Operation) -> Result<(), &'static str> {

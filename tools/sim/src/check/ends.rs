@@ -1,6 +1,8 @@
 //! What replicas had when their process ended, or their directory was lost: whoever is dead has not received
 //! what came later (F04).
 
+use crate::check::lineage::Lineage;
+use crate::check::wanted::Wanted;
 use std::collections::BTreeMap;
 use types::{Lsn, Member, PartitionId, Position};
 
@@ -30,6 +32,24 @@ impl Ends {
     /// How far this member's replica was when its process ended; none if it did not end, or had none.
     pub fn of(&self, member: &Member, partition: PartitionId) -> Option<Last> {
         self.0.get(&(*member, partition)).copied()
+    }
+
+    /// What a member that has ended did not have of an entry when it ended; none if it had what was needed,
+    /// or nobody can tell.
+    pub fn lacks(
+        &self,
+        lineage: &Lineage,
+        member: &Member,
+        (partition, at): (PartitionId, Position),
+        need: Wanted,
+    ) -> Option<&'static str> {
+        let last = self.of(member, partition)?;
+        let had = lineage.has(partition, last.end, at);
+        match () {
+            () if need.received && !had => Some("did not have it"),
+            () if need.applied && last.applied < at.lsn => Some("had not executed it"),
+            () => None,
+        }
     }
 }
 

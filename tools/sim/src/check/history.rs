@@ -4,6 +4,9 @@ use bytes::Bytes;
 use types::{Epoch, Lsn, PartitionId, Position, SessionId};
 use wire::request::ReadSnapshot;
 
+/// How old what any replica shows may be for a client that asks for nothing special, milliseconds.
+pub const USUAL_LAG_MS: u64 = 400;
+
 /// What a write does to one row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RowChange {
@@ -281,6 +284,26 @@ impl Operation {
             | Answer::Number { at, epoch, .. } => Some((at, epoch)),
             _ => None,
         }
+    }
+
+    /// What is worth being counted: that a read of many rows or of a feed was answered, or one at any replica
+    /// with a bound.
+    pub fn seen(&self) -> [Option<&'static str>; 2] {
+        if self.read_at().is_none() {
+            return [None; 2];
+        }
+        let kind = match self.action {
+            Action::Scan { .. } => Some("scan-answered"),
+            Action::Count { .. } => Some("count-answered"),
+            Action::Find { .. } => Some("find-answered"),
+            Action::Feed(_) => Some("feed-answered"),
+            _ => None,
+        };
+        let any = self.action.bound().map(|bound| match bound.max_lag_ms < USUAL_LAG_MS {
+            true => "any-tight-answered",
+            false => "any-answered",
+        });
+        [kind, any]
     }
 
     /// Where its write was acknowledged, if it was.

@@ -25,7 +25,9 @@
 //! | `catalog` | what a table of a database is |
 //! | `tables` | PR-120 to PR-124: several tables in one partition |
 //! | `jobs` | PR-47, PR-82: what a job said of its records |
+//! | `calls` | PR-190, R11, I9: calls of procedures |
 //! | `commits` | PR-250 to PR-254: global transactions |
+//! | `claims` | PR-324, PR-325: unique values and references over all partitions |
 //! | `cluster_snapshots` | PR-80: points over all partitions |
 //! | `report` | I14, R9: reports of loss |
 //! | `aside` | R9: tails have what is given up |
@@ -74,6 +76,9 @@ use types::engine::Version;
 use types::{Member, PartitionId, Position, Term};
 use wire::control::Suspect;
 use wire::{Entry, RecordText};
+
+/// What a checker objects to: the id of the promise that was broken, and a sentence.
+pub type Broken = (&'static str, String);
 
 /// A promise that was broken.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
@@ -290,11 +295,23 @@ impl Checks {
         }
     }
 
-    /// Looks at the whole history.
+    /// Looks at the whole history, unless something is broken already. Of each checker the first objection
+    /// is noted.
     pub fn finish(&mut self, now: u64, told: ClientAnswers<'_>) {
-        if !self.violations.is_empty() {
-            return;
+        if self.violations.is_empty() {
+            self.look_at_history(now, told, 1);
         }
+    }
+
+    /// The same to the end, whatever is broken already: every objection of every checker is noted. So a
+    /// history can be shown to break one promise alone.
+    #[cfg(test)]
+    pub(crate) fn finish_to_the_end(&mut self, now: u64, told: ClientAnswers<'_>) {
+        self.look_at_history(now, told, usize::MAX);
+    }
+
+    /// Looks at the whole history. `most`: so many objections of each checker are noted.
+    fn look_at_history(&mut self, now: u64, told: ClientAnswers<'_>, most: usize) {
         let acknowledged: BTreeSet<(PartitionId, Position)> =
             told.operations.iter().filter_map(|op| Some((op.partition, op.acknowledged()?))).collect();
         let of_tables = told.tables.iter().filter_map(|op| match op.told {
@@ -313,19 +330,19 @@ impl Checks {
         let tips = self.tips.clone();
         for (partition, tip) in tips {
             let tip = self.last_acknowledged(partition, tip, &acknowledged, told);
-            self.finish_partition(now, partition, tip, told);
+            self.finish_partition(now, (partition, tip), told, most);
         }
-        self.finish_transactions(now, told.transactions);
+        self.finish_transactions(now, told.transactions, most);
     }
 
     /// Compares what clients saw of global transactions with the manager's log.
-    fn finish_transactions(&mut self, now: u64, told: &[commits::TxnOperation]) {
+    fn finish_transactions(&mut self, now: u64, told: &[commits::TxnOperation], most: usize) {
         let Some(manager) = self.lineage.transactional().manager else { return };
         let Some(tip) = self.tips.get(&manager).copied() else { return };
         let mut line: Vec<_> = self.lineage.line(manager, tip).collect();
         line.reverse();
-        let verdict = commits::History::of(line.into_iter()).check(told);
-        if let Err((id, sentence)) = verdict {
+        let broken = commits::History::of(line.into_iter()).check(told);
+        for (id, sentence) in broken.into_iter().take(most) {
             self.fault(id, now, sentence);
         }
     }
@@ -350,7 +367,13 @@ impl Checks {
         here.chain(refused).filter(behind).max().unwrap_or(tip)
     }
 
-    fn finish_partition(&mut self, now: u64, partition: PartitionId, tip: Position, told: ClientAnswers<'_>) {
+    fn finish_partition(
+        &mut self,
+        now: u64,
+        (partition, tip): (PartitionId, Position),
+        told: ClientAnswers<'_>,
+        most: usize,
+    ) {
         let of_here = told.operations.iter().filter(|op| op.partition == partition);
         let operations: Vec<&Operation> = of_here.collect();
         let mut line: Vec<_> = self.lineage.line(partition, tip).collect();
@@ -370,19 +393,16 @@ impl Checks {
         let last = last.with_terms(self.epochs.terms(partition), gone.clone().into_iter());
         let of_tables = match self.lineage.has_tables(partition) {
             true => tables::told::check(&tables::told::Logs::new(&last, gone.into_iter()), told.tables),
-            false => Ok(()),
+            false => Vec::new(),
         };
         let jobs: Vec<_> = told.jobs.iter().filter(|told| told.partition == partition).collect();
         let of_jobs = jobs::check(&last, &jobs);
         let lost = told.lost.iter().filter(|lost| lost.partition == partition);
         let of_losses = effects::check_losses(&last, lost, self.survival.last_forced(partition));
-        let verdict = effects::check(&last, &operations);
+        let of_operations: Vec<Broken> = effects::faults(&last, &operations).take(most).collect();
         let present: BTreeSet<u64> =
             last.line.iter().flat_map(|known| known.changes.iter().filter_map(|(_, value)| *value)).collect();
-        if let Err((id, sentence)) = verdict {
-            self.fault(id, now, sentence);
-        }
-        if let Err((id, sentence)) = of_tables {
+        for (id, sentence) in of_operations.into_iter().chain(of_tables.into_iter().take(most)) {
             self.fault(id, now, sentence);
         }
         self.expect("PR-82", now, of_jobs);

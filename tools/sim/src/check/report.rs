@@ -77,7 +77,7 @@ fn names(failover: &FailoverRecord, at: Position) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// The log of each term has everything.
@@ -88,7 +88,8 @@ mod tests {
     use types::config::{Cause, LossReport, TailReport};
     use types::{Epoch, Lsn, NodeId};
 
-    fn failover(possible: bool, term: u64, kept: u64) -> FailoverRecord {
+    /// The second configuration takes the place of the first: what its report says of losses.
+    pub(crate) fn failover(possible: bool, term: u64, kept: u64) -> FailoverRecord {
         FailoverRecord {
             format: 1,
             id: 1,

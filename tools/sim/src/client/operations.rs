@@ -1,6 +1,6 @@
 //! What clients of single rows ask, and what they were told.
 
-use crate::check::history::{Action, Answer, Bound, Operation};
+use crate::check::history::{Action, Answer, Bound, Operation, USUAL_LAG_MS};
 use crate::client::wide::{self, Wide};
 use crate::plan::RunPlan;
 use crate::random::Stream;
@@ -165,7 +165,7 @@ impl Operations {
             64..72 => {
                 let token =
                     if self.random.chance(500) { newest.map_or(Lsn::ZERO, |at| at.lsn) } else { Lsn::ZERO };
-                (register, Action::GetAny(Bound { token, max_lag_ms: 400 }), false)
+                (register, Action::GetAny(Bound { token, max_lag_ms: USUAL_LAG_MS }), false)
             }
             72..80 => (format!("i{}", self.random.below(12)), Action::Insert(number), true),
             80..88 => (format!("i{}", self.random.below(12)), Action::Insert(number), false),

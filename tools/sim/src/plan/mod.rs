@@ -7,6 +7,7 @@ pub mod databases;
 pub mod flushes;
 pub mod own;
 pub mod profiles;
+pub mod scrubs;
 pub mod stranded;
 pub mod transactions;
 pub mod wide;
@@ -139,6 +140,8 @@ pub struct RunPlan {
     pub small_logs: bool,
     /// Procedures of the database.
     pub calls: Option<CallPlan>,
+    /// An operator has replicas read their files back, and gives up those that are damaged.
+    pub scrubs: bool,
 }
 
 /// The most nodes of a plan.
@@ -201,6 +204,7 @@ impl RunPlan {
             flushes: if biased { FlushPlan::BY_LOT } else { FlushPlan::new(seed) },
             small_logs: false,
             calls: None,
+            scrubs: false,
         };
         match profile {
             Some(finding) => profiles::bias(&mut plan, finding, seed, &mut random),
@@ -269,6 +273,9 @@ impl RunPlan {
         }
         if calls::has_calls(seed) {
             self.add_calls(seed, CallPlan::new(seed, self.nodes));
+        }
+        if scrubs::has_scrubs(seed) {
+            self.add_scrubs();
         }
     }
 

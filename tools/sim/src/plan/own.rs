@@ -53,6 +53,12 @@ impl OwnFaults {
         if [3, 6, 9, 18, 24, 38, 46].contains(&(seed % 83)) {
             faults.insert(Fault::OtherBuild);
         }
+        // Nor has one of them one of these. What nodes keep does not go back with a disk that does.
+        if [16, 42, 67, 95, 121, 142, 168, 188, 204, 226].contains(&(seed % 241))
+            && !faults.contains(&Fault::RecordsLost)
+        {
+            faults.insert(GoBack);
+        }
         let leaves_out = faults.contains(&Fault::RecordsLost) && (seed / 43).is_multiple_of(3);
         let think_us = Stream::new(seed, Concern::OwnFaults, 0).between(600_000, 1_800_000);
         OwnFaults { faults, think_us, leaves_out }

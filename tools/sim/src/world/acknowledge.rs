@@ -3,7 +3,7 @@
 
 use super::World;
 use super::inspect::tells_what_is_secured;
-use crate::check::wanted::{Wanted, wanted};
+use crate::check::wanted::wanted;
 use crate::node::{Machine, Process};
 use replica::ClientRef;
 use types::config::Cause;
@@ -84,7 +84,8 @@ impl World {
             let alive = machine.process.as_ref().filter(|process| process.member == *member);
             let Some(process) = alive else {
                 // Whoever is gone had it before, or it was never covered.
-                if let Some(lacks) = self.lacked(record, member, need, at) {
+                let ends = &self.checks.ends;
+                if let Some(lacks) = ends.lacks(&self.checks.lineage, member, (record.id, at), need) {
                     return Some(format!(
                         "{} {at} is acknowledged under '{policy}' in {}, and {member}, which has ended, {lacks}",
                         record.id, record.epoch
@@ -94,8 +95,9 @@ impl World {
             };
             // Who comes back on an older copy of its disk has the number of a life that has ended, and that
             // life had it when it said so.
-            let ended = machine.disk.is_older() && self.checks.ends.of(member, record.id).is_some();
-            if ended && self.lacked(record, member, need, at).is_none() {
+            let (ends, lineage) = (&self.checks.ends, &self.checks.lineage);
+            let ended = machine.disk.is_older() && ends.of(member, record.id).is_some();
+            if ended && ends.lacks(lineage, member, (record.id, at), need).is_none() {
                 continue;
             }
             let received = self.holds(process, record.id, at);
@@ -115,25 +117,6 @@ impl World {
             }
         }
         None
-    }
-
-    /// What a member that has ended did not have of an entry when it ended; none if it had what was needed,
-    /// or nobody can tell.
-    fn lacked(
-        &self,
-        record: &PartitionRecord,
-        member: &Member,
-        need: Wanted,
-        at: Position,
-    ) -> Option<&'static str> {
-        let last = self.checks.ends.of(member, record.id)?;
-        let had = self.checks.lineage.has(record.id, last.end, at);
-        let applied = last.applied >= at.lsn;
-        match () {
-            () if need.received && !had => Some("did not have it"),
-            () if need.applied && !applied => Some("had not executed it"),
-            () => None,
-        }
     }
 
     /// True if the replica's log has this entry.

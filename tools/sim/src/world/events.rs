@@ -83,6 +83,7 @@ impl World {
             Event::Rebuild => self.rebuild_on(),
             Event::OldController => self.start_old_controller(),
             Event::Cloned => self.start_clone(),
+            Event::Scrub { begins } => self.scrub(begins),
             Event::Cure(cure) => self.cure(cure),
             Event::Inspect => self.inspect(),
         }

@@ -221,6 +221,7 @@ impl World {
             reply.body = wire::Body::None;
         }
         self.show_answer(node, &request, &reply);
+        self.hear_scrub(to, &reply);
         self.send(to.connection, false, Message::Reply(reply));
     }
 

@@ -29,12 +29,20 @@ impl World {
             }
             (node, _) => node,
         };
+        self.befall(fault, node);
+    }
+
+    /// A fault befalls a node, if it may. False if not.
+    pub(super) fn befall(&mut self, fault: Fault, node: u32) -> bool {
         let led = self.served_by(node);
-        if self.inflict(fault, node) {
+        let happens = self.inflict(fault, node);
+        if happens {
             self.note_fault(fault, node, &led);
             self.injected(fault.name());
             self.trace.note(self.now(), format_args!("fault: {fault}, n{node}"));
+            self.scrub_after(fault);
         }
+        happens
     }
 
     /// Whom the next fault concerns: a primary more often than not.

@@ -1,6 +1,8 @@
-//! What decides which fault strikes, how far an operator is who forces a promotion, and who is sound.
+//! What decides which fault strikes, how far operators are who force a promotion or have files read back, and
+//! who is sound.
 
 use super::clones::ClonedDisk;
+use super::scrubs::Scrubbing;
 use super::soundness::Soundness;
 use crate::network::Endpoint;
 use crate::random::{Concern, Stream};
@@ -17,6 +19,8 @@ pub(super) struct Faults {
     indexes: Stream,
     /// The operator who goes on without the node that has everything.
     pub forced: Forced,
+    /// The operator who has files read back.
+    pub scrubbing: Scrubbing,
     /// Whom they have left in peace.
     pub soundness: Soundness,
 }
@@ -33,6 +37,7 @@ impl Faults {
             online: Stream::new(seed, Concern::Workload, (1 << 32) + 1),
             indexes: Stream::new(seed, Concern::Workload, 1 << 32),
             forced: Forced::new(Stream::new(seed, Concern::Operator, 1)),
+            scrubbing: Scrubbing::new(Stream::new(seed, Concern::Operator, 2)),
             soundness: Soundness::default(),
         }
     }

@@ -35,6 +35,7 @@
 //! | `clones` | copies of nodes' disks are started beside them |
 //! | `stranded` | a partition that an operator has to recover, and nobody does |
 //! | `rivals` | operators who want different things |
+//! | `scrubs` | an operator has files read back, and gives up replicas that are damaged |
 //! | `online` | copies and nodes come and go |
 //! | `phases` | setting up, faults, healing, converging |
 //! | `staleness` | how old reads at any replica are |
@@ -76,6 +77,7 @@ mod phases;
 mod rebuild;
 mod rivals;
 mod schedule;
+mod scrubs;
 mod soundness;
 mod stage;
 mod staleness;

@@ -76,6 +76,9 @@ impl World {
             if self.plan.workload.forces {
                 self.plan_force();
             }
+            if self.plan.scrubs {
+                self.plan_scrub();
+            }
         } else if self.now() > SETUP {
             let created = self.control.operator.created();
             self.checks.fault(

@@ -50,6 +50,14 @@ pub(super) struct Heard {
     pub fault: Option<String>,
 }
 
+impl Heard {
+    /// Of a client of rows: operations that ended with it.
+    fn of_rows(ended: &[Operation], fault: Option<&str>) -> Heard {
+        let seen = ended.iter().flat_map(Operation::seen).flatten().collect();
+        Heard { ended: ended.len() as u64, seen, fault: fault.map(ToString::to_string) }
+    }
+}
+
 /// The clients, by number: those of rows first.
 pub(super) struct Workload {
     rows: Vec<Box<dyn RowClient>>,
@@ -193,8 +201,7 @@ impl Workload {
                 let client = &mut self.rows[at];
                 let before = client.operations().history().len();
                 client.hear(now, from, conn, message);
-                let ended = (client.operations().history().len() - before) as u64;
-                return Heard { ended, fault: client.fault().map(ToString::to_string), ..Heard::default() };
+                return Heard::of_rows(&client.operations().history()[before..], client.fault());
             }
             (Which::Tables(at), message) => {
                 let client = &mut self.tables[at];

@@ -6,7 +6,7 @@ use crate::context::Identity;
 use crate::fake::{FakeEngine, at, member, request};
 use crate::recovered::Recovered;
 use types::config::{Cause, FORMAT};
-use types::{Epoch, LogKind, PartitionId, ProposalId, SessionId, TableId};
+use types::{Epoch, LogKind, NodeId, PartitionId, ProposalId, SessionId, TableId};
 
 fn record() -> PartitionRecord {
     PartitionRecord {
@@ -75,8 +75,14 @@ fn pr21_too_few_copies_make_no_entry() {
     let (mut record, mut data) = (record(), data());
     (record.policy.min_in_sync, record.policy.below) = (2, types::policy::Below::Strict);
     let refused = with(&record, &mut data, |writing| writing.open_session()).expect("no error");
-    assert!(matches!(refused.status, Status::TooFewCopies(_)), "{refused:?}");
+    let Status::TooFewCopies(why) = &refused.status else { panic!("{refused:?}") };
+    assert!(why.contains("(on n1); start the other nodes if they do not run"), "{why}");
     assert_eq!(data.log.end(), Position::ZERO);
+    // Who is waited for is named.
+    record.catching_up.push(Member { node: NodeId(7), ..member() });
+    let refused = with(&record, &mut data, |writing| writing.open_session()).expect("no error");
+    let Status::TooFewCopies(why) = &refused.status else { panic!("{refused:?}") };
+    assert!(why.contains("(on n1); n7 is catching up: wait for it"), "{why}");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Histories of a database each of which breaks one promise: the checker of that one rejects it.
+//! Histories of a database each of which breaks one promise: the checker of that one rejects it, and no other
+//! does.
 
 use super::replicas::Found;
 use super::told::check_numbers;
@@ -80,8 +81,8 @@ impl Log {
     /// What is broken, if clients were told this.
     fn broken(mut self, tables: &[TableOperation]) -> Vec<String> {
         self.checks.tip(P, at(1, self.end));
-        self.checks
-            .finish(100, ClientAnswers { operations: &[], jobs: &[], lost: &[], tables, transactions: &[] });
+        let told = ClientAnswers { operations: &[], jobs: &[], lost: &[], tables, transactions: &[] };
+        self.checks.finish_to_the_end(100, told);
         let violations = self.checks.violations().iter();
         violations.map(|broken| broken.id.clone()).collect::<BTreeSet<_>>().into_iter().collect()
     }

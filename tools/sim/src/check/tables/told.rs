@@ -4,6 +4,7 @@
 use super::keeps::CatalogState;
 use super::model::Model;
 use super::{Asked, Part, Refused, Shown, TableAnswer, TableOperation, Transaction, What};
+use crate::check::Broken;
 use crate::check::catalog::{Kept, Standing, Table};
 use crate::check::effects::Final;
 use crate::check::lineage::Known;
@@ -11,9 +12,6 @@ use std::collections::BTreeMap;
 use types::data::Standing as How;
 use types::{Epoch, Lsn, SessionId, Term};
 use wire::request::ReadSnapshot;
-
-/// A broken promise: its id, and a sentence.
-type Broken = (&'static str, String);
 
 /// The logs of a database's partition: the one that won, and those of terms that did not.
 pub struct Logs<'a> {
@@ -42,8 +40,9 @@ impl<'a> Logs<'a> {
     }
 }
 
-/// Checks a partition's log and what clients were told of it.
-pub fn check(logs: &Logs<'_>, operations: &[TableOperation]) -> Result<(), Broken> {
+/// All that is wrong with a partition's log, and with what clients were told of it.
+pub fn check(logs: &Logs<'_>, operations: &[TableOperation]) -> Vec<Broken> {
+    let mut broken = Vec::new();
     let mut asked: BTreeMap<(SessionId, u64), (&TableOperation, &Transaction)> = BTreeMap::new();
     for operation in operations {
         if let (Asked::Write(write), Some(session)) = (&operation.asked, operation.session) {
@@ -56,11 +55,11 @@ pub fn check(logs: &Logs<'_>, operations: &[TableOperation]) -> Result<(), Broke
         match (ours, known.session) {
             (Some((operation, write)), Some(session)) => {
                 if made.insert(session, known.at).is_some() {
-                    return Err(("I9", format!("{operation:?} is there twice, at {} too", known.at)));
+                    broken.push(("I9", format!("{operation:?} is there twice, at {} too", known.at)));
                 }
-                entry(logs, known, (operation, write))?;
+                broken.extend(entry(logs, known, (operation, write)).err());
             }
-            _ => removal(&logs.model, known)?,
+            _ => broken.extend(removal(&logs.model, known).err()),
         }
     }
     let mut newest: Vec<(u64, Lsn)> = Vec::new();
@@ -68,16 +67,17 @@ pub fn check(logs: &Logs<'_>, operations: &[TableOperation]) -> Result<(), Broke
         match &operation.asked {
             Asked::Write(_) => {
                 let made = operation.session.and_then(|session| made.get(&session));
-                answered(logs, operation, made.is_some())?;
+                broken.extend(answered(logs, operation, made.is_some()).err());
                 if let TableAnswer::Done(at) = operation.told {
                     newest.push((operation.completed, at.lsn));
                 }
             }
-            _ => looked(logs, operation)?,
+            _ => broken.extend(looked(logs, operation).err()),
         }
     }
     newest.sort();
-    operations.iter().try_for_each(|operation| is_fresh(logs, &newest, operation))
+    broken.extend(operations.iter().filter_map(|operation| is_fresh(logs, &newest, operation).err()));
+    broken
 }
 
 /// An entry that a client asked for.

@@ -1,0 +1,139 @@
+//! What global transactions read and committed, and what calls of procedures came to, each time with one
+//! promise broken.
+
+use super::run::{Run, payload};
+use super::{Accepted, KnownBad, bad};
+use crate::check::calls::Asked;
+use crate::check::commits::{TxnEnd, TxnOperation};
+use crate::check::lineage::Transactional;
+use crate::check::lineage::tests::{P, at};
+use crate::programs::{self, COUNTERS};
+use crate::rows;
+use types::data::{Row, Value, encode_key, encode_row};
+use types::system::commit_row;
+use types::{KeySpace, Mutation, PartitionId, Position, SessionId};
+use wire::commit::{KeptWrites, encode_write_set};
+use wire::{Kind, RowOp, TablePart};
+
+/// The partition that commits write. The manager's is the one that is run.
+const WRITTEN: PartitionId = PartitionId(65);
+
+pub(super) const CASES: &[KnownBad] = &[
+    bad("commits", "a read of another commit", &[("PR-252", "read a as None")], || read_as(None)),
+    bad("commits", "a row was written since", &[("PR-250", "writes a over")], || third_commit(1, 3)),
+    bad("commits", "another content", &[("I1", "was acknowledged as")], || third_commit(2, 9)),
+    bad("commits", "an acknowledged one is not seen", &[("R5", "behind the commit")], || began_behind(0)),
+    bad("claims", "a unique value twice", &[("PR-324", "both have the unique value")], || people(3, 3)),
+    bad("claims", "a letter to nobody", &[("PR-325", "which is not there")], || letter_to_m1("m0")),
+    bad("calls", "a call does not add to what is there", &[("I9", "makes Some(3) of 5")], || called(3)),
+];
+
+pub(super) const ACCEPTED: &[Accepted] = &[
+    ("a transaction that reads its snapshot", || read_as(Some(1))),
+    ("a transaction that rests on the newest commit", || third_commit(2, 3)),
+    ("a transaction that sees what was acknowledged", || began_behind(1)),
+    ("two people", || people(3, 4)),
+    ("a letter to somebody", || letter_to_m1("m1")),
+    ("two calls", || called(8)),
+];
+
+/// Of a transaction manager.
+fn manager() -> Run {
+    let (manager, written) = (Some(P), vec![WRITTEN]);
+    Run::of_partition(|lineage| lineage.will_have_transactions(Transactional { manager, written }))
+}
+
+/// A transaction is committed that writes a row.
+fn commits(run: &mut Run, name: &str, value: u64) -> Position {
+    let key = rows::key(name, true);
+    let ops = vec![RowOp::Put { key, row: rows::table_row(name, value, (1, 0)) }];
+    let parts = vec![TablePart { table: rows::table_of(name), schema: 1, ops, seen: Vec::new() }];
+    let kept = [KeptWrites { partition: WRITTEN, previous: Position::ZERO, parts }];
+    let (key, value) = commit_row(run.next_at(), 0, (1, 1), &encode_write_set(&kept));
+    let at = run.changes(&[Mutation { key: KeySpace::Bare.row_key(&key), value: Some(value) }]);
+    run.acknowledges(at);
+    run.now += 10;
+    at
+}
+
+/// A transaction that begins and ends now, with a snapshot at this LSN.
+fn transaction(run: &Run, lsn: u64, told: TxnEnd) -> TxnOperation {
+    let snapshot = if lsn == 0 { Position::ZERO } else { at(1, lsn) };
+    TxnOperation { snapshot: Some(snapshot), told, ..TxnOperation::new(1, run.now) }
+}
+
+/// At a snapshot of two commits, the first of which has put 1 to `a`, that is read.
+fn read_as(value: Option<u64>) -> Run {
+    let mut run = manager();
+    commits(&mut run, "a", 1);
+    commits(&mut run, "b", 2);
+    let reads = vec![("a".to_string(), value, at(1, 2))];
+    run.transactions.push(TxnOperation { reads, ..transaction(&run, 2, TxnEnd::ReadOnly) });
+    run
+}
+
+/// Of three commits to `a` the third is told: that it rests on this one, and has put that value.
+fn third_commit(snapshot: u64, value: u64) -> Run {
+    let mut run = manager();
+    let all = [1, 2, 3].map(|value| commits(&mut run, "a", value));
+    let writes = vec![("a".to_string(), Some(value))];
+    let told = TxnEnd::Committed(all[2]);
+    run.transactions.push(TxnOperation { writes, ..transaction(&run, snapshot, told) });
+    run
+}
+
+/// A transaction begins when one was committed, at a snapshot with so many commits.
+fn began_behind(snapshot: u64) -> Run {
+    let mut run = manager();
+    let told = TxnEnd::Committed(commits(&mut run, "b", 2));
+    let writes = vec![("b".to_string(), Some(2))];
+    run.transactions.push(TxnOperation { writes, ..transaction(&run, 0, told) });
+    run.now += 10;
+    run.transactions.push(transaction(&run, snapshot, TxnEnd::ReadOnly));
+    run
+}
+
+/// Two people with these unique values.
+fn people(one: i64, other: i64) -> Run {
+    let mut run = manager();
+    for (name, mark) in [("m0", one), ("m1", other)] {
+        let value = (1..).find(|value| rows::mark(name, *value) == Some(mark));
+        commits(&mut run, name, value.expect("there are few marks"));
+    }
+    run
+}
+
+/// A person, and a letter to `m1`.
+fn letter_to_m1(person: &str) -> Run {
+    let mut run = manager();
+    let value = (1..).find(|value| rows::refers("l0", *value).as_deref() == Some("m1"));
+    commits(&mut run, person, 1);
+    commits(&mut run, "l0", value.expect("some refer"));
+    run
+}
+
+/// The change that puts a number to a row that procedures are about.
+fn counter(id: i64, number: i64) -> Mutation {
+    let [table, ..] = programs::definitions();
+    let key = encode_key(&table.schema, &[Value::Int(id)]).expect("a key");
+    let row = Row::new(vec![Value::Int(id), Value::Int(number)]);
+    let row = encode_row(&table.schema, &row).expect("a row");
+    Mutation { key: KeySpace::Table(COUNTERS).row_key(&key), value: Some(row.into()) }
+}
+
+/// Two calls add 5 and 3 to a row. The second makes this of it, and its client is told so.
+fn called(second: i64) -> Run {
+    let mut run = Run::of_partition(|lineage| lineage.will_have_tables(P));
+    let opens = run.header(Kind::SessionOpen);
+    let session = SessionId(run.makes(opens, &[], &[]));
+    for (seq, by, number) in [(1, 5, 5), (2, 3, second)] {
+        let changes = [counter(1, number)];
+        let mut header = run.header(Kind::Rows);
+        (header.session, header.seq) = (session, seq);
+        let at = run.makes(header, &payload(&changes), &changes);
+        run.acknowledges(at);
+        run.calls.insert((session, seq), Asked { id: 1, by });
+        run.called.insert(at, number);
+    }
+    run
+}
