@@ -6,8 +6,8 @@ use super::{Event, Phase, World};
 use crate::event::Cure;
 use crate::faults::Fault;
 use crate::network::Conn;
-use types::PartitionRecord;
-use wire::{Op, Request};
+use types::{Lsn, PartitionRecord};
+use wire::{Op, ReadLevel, Request};
 
 /// Where nobody listens.
 const NOBODY: Conn = Conn::MAX;
@@ -109,7 +109,9 @@ impl World {
         self.faults_soundly(node);
         let why = "an operator does not trust it".to_string();
         let op = Op::GiveUp { source: record.primary.node, why };
-        let request = Request { id: self.now(), ..Request::new(record.table, 0, record.id, op) };
+        // A backup is asked: it does not send the question on.
+        let read = ReadLevel::Any { max_lag_ms: 600_000, min_lsn: Lsn::ZERO };
+        let request = Request { id: self.now(), read, ..Request::new(record.table, 0, record.id, op) };
         self.request(node, NOBODY, request);
         true
     }
