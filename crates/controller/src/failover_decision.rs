@@ -252,10 +252,11 @@ impl Controller {
         let (mut unheard, alive) = (BTreeMap::new(), self.settings.alive);
         for record in self.records.partitions() {
             let heard = self.failure_detector.hears(&record.primary, now.mono, alive);
-            if heard || record.before.is_none() || self.serves(record) {
+            if heard {
                 continue;
             }
-            let Some(applied) = self.failure_detector.stands_at(record, now.mono, alive) else { continue };
+            let told = self.failure_detector.stands_at((record, self.serves(record)), now.mono, alive);
+            let Some(applied) = told else { continue };
             let fresh = Stalled { term: record.term.began(), applied, since: now.mono };
             let known = self.sealing.unheard.get(&record.id).copied();
             let stands = known.filter(|known| known.term == fresh.term && known.applied >= applied);
@@ -354,12 +355,14 @@ impl Controller {
         })
     }
 
-    /// A primary that does not serve yet, and reaches no controller, cannot put out of the set who is gone.
-    /// Its backups hear it, so nobody misses it: one of them leads, and it stays in the set (PR-352).
+    /// A primary that reaches no controller cannot put out of the set who is gone. Its backups hear it, so
+    /// nobody misses it: one of them leads, and it stays in the set (PR-352). One that serves is waited for
+    /// longer: a member may be slow just now.
     fn after_silence(&self, now: Now, record: &PartitionRecord) -> Option<FailoverDecision> {
         let required = self.requirements(record);
         let known = self.sealing.unheard.get(&record.id)?;
-        let waited = now.mono.since(known.since) >= self.settings.restart_reconcile;
+        let times = if self.serves(record) { 2 } else { 1 };
+        let waited = now.mono.since(known.since).0 >= times * self.settings.restart_reconcile.0;
         // What its disk has alone, and what only it compared, is not given up for that (PR-85, PR-343).
         let alone = required.rests || record.lossy && !required.survives;
         (known.term == record.term.began() && waited && !alone).then(|| FailoverDecision {

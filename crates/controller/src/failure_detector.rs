@@ -207,8 +207,14 @@ impl FailureDetector {
     }
 
     /// How far in-sync backups say that their partition is committed, if each that spoke within `span` has
-    /// more in its log than that, or nothing of this term yet; none: nobody speaks, or one has all.
-    pub(crate) fn stands_at(&self, record: &PartitionRecord, now: Micros, span: Micros) -> Option<Lsn> {
+    /// more in its log than that, or nothing of a term that does not serve; none: nobody speaks, or one has
+    /// all.
+    pub(crate) fn stands_at(
+        &self,
+        (record, serves): (&PartitionRecord, bool),
+        now: Micros,
+        span: Micros,
+    ) -> Option<Lsn> {
         let backups = record.in_sync.iter().filter(|member| **member != record.primary);
         let told = backups.filter(|member| self.hears(member, now, span)).filter_map(|member| {
             let (status, at) = self.nodes.get(&member.node)?.status.as_ref()?;
@@ -221,7 +227,7 @@ impl FailureDetector {
         });
         let mut furthest = None;
         for replica in told {
-            if replica.end.term >= record.term && replica.committed >= replica.end.lsn {
+            if (serves || replica.end.term >= record.term) && replica.committed >= replica.end.lsn {
                 return None;
             }
             furthest = furthest.max(Some(replica.committed));

@@ -163,9 +163,9 @@ fn pr351_a_primary_whose_log_is_full_and_whose_disk_hangs_is_waited_for_no_longe
 }
 
 /// The primary of three copies is gone. Who leads next, and serves or not, reaches no controller any more;
-/// its backup says that so much of thirty entries is committed. Gives that primary, and the record after
-/// three seconds.
-fn reaches_no_controller(serves: bool, committed: u64) -> (Member, PartitionRecord) {
+/// its backup says that so much of thirty entries is committed. Gives that primary, and the record after so
+/// many milliseconds.
+fn reaches_no_controller(serves: bool, committed: u64, ms: u64) -> (Member, PartitionRecord) {
     let mut world = World::with(1, Settings::default());
     world.with_table(3, table("t", "durable", LogKind::Disk, None, 1));
     for node in world.nodes.values_mut() {
@@ -179,23 +179,26 @@ fn reaches_no_controller(serves: bool, committed: u64) -> (Member, PartitionReco
     assert_ne!(leads.node, NodeId(1));
     world.pass(100);
     world.pause(leads.node.0);
-    for _ in 0..12 {
+    for _ in 0..ms / 250 {
         world.pass(250);
     }
     (leads, world.partition(64))
 }
 
 #[test]
-fn pr352_who_does_not_serve_and_reaches_no_controller_is_followed_and_stays() {
-    let (before, record) = reaches_no_controller(false, 20);
-    assert_ne!(record.primary, before);
-    assert!(record.in_sync.contains(&before) && !record.lossy, "{record:?}");
-    let stays = |serves, committed| {
-        let (before, record) = reaches_no_controller(serves, committed);
+fn pr352_who_gets_no_further_and_reaches_no_controller_is_followed_and_stays() {
+    for (serves, ms) in [(false, 1_250), (true, 3_000)] {
+        let (before, record) = reaches_no_controller(serves, 20, ms);
+        assert_ne!(record.primary, before, "{serves}");
+        assert!(record.in_sync.contains(&before) && !record.lossy, "{record:?}");
+    }
+    let stays = |serves, committed, ms| {
+        let (before, record) = reaches_no_controller(serves, committed, ms);
         record.primary == before
     };
-    assert!(stays(true, 20), "it said that it serves");
-    assert!(stays(false, 30), "its backup says that it does");
+    assert!(stays(true, 20, 1_250), "it serves: it is waited for longer");
+    assert!(stays(true, 30, 3_000), "all is committed");
+    assert!(stays(false, 30, 3_000), "its backup says that it serves");
 }
 
 #[test]
