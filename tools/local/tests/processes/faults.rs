@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use client::table::Table;
-use client::{Client, Options};
+use client::{Client, ClientError, Options};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -41,7 +41,18 @@ fn create(client: &mut Client, policy: &str) -> Table {
         partitions: 3,
         ..CreateTable::new("notes", Schema::new(columns, &["id"], 1, false).expect("valid"), policy)
     };
-    client.create_table(&table).expect("created")
+    // A controller that has just started may not have heard all nodes.
+    let deadline = Instant::now() + STEP_TIMEOUT;
+    loop {
+        match client.create_table(&table) {
+            Ok(table) => return table,
+            Err(ClientError::Admin { sentence, .. }) if sentence.contains("live: ") => {
+                assert!(Instant::now() < deadline, "{sentence}");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(error) => panic!("not created: {error:?}"),
+        }
+    }
 }
 
 fn put(client: &mut Client, table: &Table, ids: std::ops::Range<i64>) {
