@@ -141,7 +141,8 @@ impl Sender<'_> {
             self.progress.needs = at.lsn.min(agreed.unwrap_or(Lsn::MAX));
         }
         let Some(shipping) = self.progress.files.as_mut() else { return Ok(()) };
-        shipping.pinned = Some(Pinned { pin, at, at_crc, description, bytes, piece_bytes });
+        let files = set.files;
+        shipping.pinned = Some(Pinned { pin, at, at_crc, description, files, bytes, piece_bytes });
         (shipping.heard_at, shipping.have.1) = (now, now);
         self.send_transfer_offer();
         Ok(())
@@ -313,6 +314,13 @@ impl Sender<'_> {
             Err(EngineError::Later(_)) => return Ok(0),
             Err(error) => return Err(error),
         };
+        let shipping = self.progress.files.as_mut();
+        let sound = shipping.is_none_or(|shipping| shipping.is_as_offered(piece, &bytes));
+        // Who tells of it counts, and can lead. Else this may be the last copy, and rows of it may do.
+        if !sound && self.record.in_sync.contains(&self.to) {
+            let why = format!("file {} that {} is sent does not match its digest", piece.file, self.to);
+            return Err(EngineError::Corrupt(why));
+        }
         let (length, crc) = (bytes.len(), Chunk::checksum(&bytes));
         let Origin { partition, epoch, me: from } = self.origin;
         self.send(PeerMessage::Chunk(Chunk { partition, epoch, from, number, piece, crc, bytes }));
@@ -342,4 +350,70 @@ fn piece_bytes(settings: &Settings) -> u32 {
     let (most, rate) = (settings.copy_bytes.clamp(1, PIECE_BYTES) as u64, settings.ship_bytes_per_second);
     let piece = if rate == 0 { most } else { most.min((rate / 8).max(LEAST_PIECE_BYTES)) };
     piece as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{FakeEngine, at, member};
+    use crate::log_state::LogState;
+    use crate::marks::Marks;
+    use crate::readers::Readers;
+    use crate::recovered::Recovered;
+    use crate::sender::progress::Progress;
+    use crate::sender::shipping::FilesOut;
+    use types::{Epoch, LogKind, Member, NodeId, PartitionId, PartitionRecord, Policy, TableId};
+
+    /// A file that was offered as `b"written"` is read as this, for a member that got `tainted` files.
+    fn sends(read: &'static [u8], tainted: u64, counts: bool) -> Result<usize, EngineError> {
+        let to = Member { node: NodeId(2), ..member() };
+        let in_sync = if counts { vec![member(), to] } else { vec![member()] };
+        let policy = Policy::preset("sync", 2, LogKind::Disk).expect("a preset");
+        let record = PartitionRecord::new(PartitionId(1), TableId(1), Epoch(1), in_sync, policy);
+        let mut engine = FakeEngine::new();
+        (engine.persisted, engine.file) = (at(7), Bytes::from_static(b"written"));
+        let (pin, set) = engine.pin().expect("no error").expect("it has files");
+        engine.file = Bytes::from_static(read);
+        let (mut files, mut progress) = (FilesOut::default(), Progress::new(Micros::ZERO, 0));
+        let mut shipping = files.new_shipping(Micros(1));
+        let (number, description) = (shipping.number, encode_set(&set));
+        let (at, at_crc, bytes, piece_bytes, set) = (set.at, 0, 7, 4, set.files);
+        shipping.pinned = Some(Pinned { pin, at, at_crc, description, files: set, bytes, piece_bytes });
+        progress.files = Some(shipping);
+        let log = LogState::recover(&Recovered::nothing(), Position::ZERO, false);
+        let (marks, settings) = (Marks::new(Lsn(2), Lsn(2)), Settings::default());
+        let (mut readers, mut out) = (Readers::default(), Vec::new());
+        let (partition, epoch) = (record.id, record.epoch);
+        let mut sender = Sender {
+            to,
+            progress: &mut progress,
+            files: &mut files,
+            engine: &mut engine,
+            log: &log,
+            marks: &marks,
+            readers: &mut readers,
+            record: &record,
+            origin: Origin { partition, epoch, me: member() },
+            led_at: Micros::ZERO,
+            now: Micros(2),
+            settings: &settings,
+            ships: true,
+            serves: true,
+            names_position: true,
+            out: &mut out,
+        };
+        let pieces = vec![Piece { file: 0, from: 0 }, Piece { file: 0, from: 4 }];
+        let want = TransferRequest { partition, epoch, from: to, number, pieces, have: 0, tainted };
+        sender.on_transfer_request(&want);
+        assert_eq!(sender.send_piece()?, 4);
+        sender.send_piece()
+    }
+
+    #[test]
+    fn pr357_who_sends_a_file_again_that_came_tainted_looks_at_it() {
+        assert!(matches!(sends(b"wriTten", 1, true), Err(EngineError::Corrupt(_))));
+        assert!(matches!(sends(b"written", 1, true), Ok(3)), "it was spoilt on the way");
+        assert!(matches!(sends(b"wriTten", 0, true), Ok(3)), "nobody has said anything");
+        assert!(matches!(sends(b"wriTten", 1, false), Ok(3)), "nobody else may have it");
+    }
 }

@@ -3,8 +3,10 @@
 use crate::log_state::LogState;
 use bytes::Bytes;
 use std::collections::{BTreeSet, VecDeque};
-use types::{Engine, Lsn, Member, Micros, PinId, Position};
+use std::fmt;
+use types::{Component, Engine, Lsn, Member, Micros, PinId, Position};
 use wire::ship::{DESCRIPTION, MAX_PIECES, Piece, TransferRequest};
+use xxhash_rust::xxh3::Xxh3;
 
 /// A member that asked for nothing for so long is looked at anew.
 pub(crate) const SILENT: Micros = Micros::from_millis(5_000);
@@ -30,6 +32,30 @@ pub(crate) struct Shipping {
     pub(super) have: (u64, Micros),
     /// Up to where its log is that of this replica, as long as it may choose the log alone.
     pub(super) agreed: Option<Lsn>,
+    doubt: Doubt,
+}
+
+/// Whether what is read to be sent is what was offered.
+#[derive(Debug, Default)]
+struct Doubt {
+    /// The member got a file that does not match its digest.
+    tainted: bool,
+    /// What was read of such a file since.
+    reread: Option<Box<Reread>>,
+}
+
+/// A file that is read from its beginning, to be sent once more.
+struct Reread {
+    file: u32,
+    /// What comes next.
+    next: u64,
+    hash: Xxh3,
+}
+
+impl fmt::Debug for Reread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "file {} up to {}", self.file, self.next)
+    }
 }
 
 #[derive(Debug)]
@@ -38,6 +64,7 @@ pub(super) struct Pinned {
     pub(super) at: Position,
     pub(super) at_crc: u32,
     pub(super) description: Bytes,
+    pub(super) files: Vec<Component>,
     pub(super) bytes: u64,
     /// The length of a piece.
     pub(super) piece_bytes: u32,
@@ -75,6 +102,7 @@ impl Shipping {
     /// it any more.
     pub(super) fn hear(&mut self, want: &TransferRequest, now: Micros) -> bool {
         (self.heard_at, self.answered) = (now, true);
+        self.doubt.tainted |= want.tainted > 0;
         if want.have != self.have.0 {
             self.have = (want.have, now);
         }
@@ -85,6 +113,22 @@ impl Shipping {
         }
         let takes_files = want.pieces.iter().any(|piece| piece.file != DESCRIPTION);
         takes_files && self.agreed.take().is_some()
+    }
+
+    /// A piece was read, to be sent. False if with it a file ends that is not what it was offered as. That is
+    /// looked at once the member got one tainted: it is sent that one again from the beginning (PR-357).
+    pub(super) fn is_as_offered(&mut self, piece: Piece, bytes: &[u8]) -> bool {
+        let files = self.pinned.as_ref().map(|pinned| &pinned.files).filter(|_| self.doubt.tainted);
+        let Some(file) = files.and_then(|files| files.get(piece.file as usize)).copied() else { return true };
+        if piece.from == 0 {
+            self.doubt.reread = Some(Box::new(Reread { file: piece.file, next: 0, hash: Xxh3::new() }));
+        }
+        // What was lost on the way and is sent once more was read before.
+        let follows = |reread: &&mut Box<Reread>| (reread.file, reread.next) == (piece.file, piece.from);
+        let Some(reread) = self.doubt.reread.as_mut().filter(follows) else { return true };
+        reread.hash.update(bytes);
+        reread.next += bytes.len() as u64;
+        reread.next < file.bytes || reread.hash.digest128() == file.digest
     }
 
     /// True if newer files than these are on disk, up to `persisted`.
@@ -133,6 +177,7 @@ impl FilesOut {
             sent_at: Micros::ZERO,
             have: (0, now),
             agreed: None,
+            doubt: Doubt::default(),
         })
     }
 
@@ -261,5 +306,22 @@ mod tests {
         shipping.sent_at = Micros(9);
         assert!(shipping.is_alive(Micros(8) + SILENT), "PR-349: it waits for what it asked for");
         assert!(!shipping.is_alive(Micros(9) + SILENT));
+    }
+
+    #[test]
+    fn pr357_pieces_that_are_sent_twice_are_read_once() {
+        let file = Component { number: 1, bytes: 6, digest: xxhash_rust::xxh3::xxh3_128(b"abcdef") };
+        let mut shipping = FilesOut::default().new_shipping(Micros(1));
+        let (pin, at_crc, description, bytes) = (types::PinId(1), 0, Bytes::new(), 6);
+        let files = vec![file];
+        shipping.pinned = Some(Pinned { pin, at: at(7), at_crc, description, files, bytes, piece_bytes: 2 });
+        shipping.doubt.tainted = true;
+        let piece = |from| Piece { file: 0, from };
+        for (from, read) in [(0, b"ab"), (2, b"cd"), (2, b"cd"), (4, b"ef")] {
+            assert!(shipping.is_as_offered(piece(from), read));
+        }
+        for (from, read, sound) in [(0, b"ab", true), (2, b"cX", true), (4, b"ef", false)] {
+            assert_eq!(shipping.is_as_offered(piece(from), read), sound);
+        }
     }
 }
