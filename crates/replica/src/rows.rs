@@ -82,6 +82,27 @@ pub(crate) fn feed_key(rules: Rules, scope: &Scope, feed: FeedId) -> Bytes {
     keys.feed_key(feed)
 }
 
+/// How far feeds into a table have come, as positions of the table that takes its place with its rows: what
+/// they have brought is not brought again (PR-358).
+pub(crate) fn feeds_of(
+    engine: &dyn Engine,
+    rules: Rules,
+    old: TableId,
+    new: TableId,
+) -> Result<Vec<Mutation>, EngineError> {
+    if !rules.feeds_are_of_tables() {
+        return Ok(Vec::new());
+    }
+    let (from, to) = KeySpace::Table(old).feed_range();
+    let (begins, _) = KeySpace::Table(new).feed_range();
+    let rows = engine.scan(&from, &to, ReadAt::Applied, usize::MAX, usize::MAX)?;
+    let moved = |row: types::engine::Row| Mutation {
+        key: [&begins[..], &row.key[from.len()..]].concat().into(),
+        value: Some(row.value),
+    };
+    Ok(rows.into_iter().map(moved).collect())
+}
+
 /// What is left of a write that is refused: nothing (PR-112).
 fn left(rules: Rules, mutations: Vec<Mutation>) -> Vec<Mutation> {
     if rules.refused_writes_change_nothing() { Vec::new() } else { mutations }

@@ -281,18 +281,25 @@ pub(crate) fn evaluate_parts(
     (changes, parts): (&[Change], &[TablePart]),
     since: Option<Position>,
 ) -> Result<Result<Evaluated, Refused>, EngineError> {
-    let changed = match changes.is_empty() {
-        true => Tables::new(),
-        false => match apply_changes(rules, runtime, tables_at(engine, ReadAt::Applied)?, changes) {
-            Ok(changed) => changed,
-            Err(refused) => return Ok(Err(refused)),
-        },
+    let before = if changes.is_empty() { Tables::new() } else { tables_at(engine, ReadAt::Applied)? };
+    let filled = |(_, table): &(TableState, CatalogTable)| Some((table.fills?, table.id));
+    let filled: Vec<(TableId, TableId)> = before.values().filter_map(filled).collect();
+    let changed = match apply_changes(rules, runtime, before, changes) {
+        Ok(changed) => changed,
+        Err(refused) => return Ok(Err(refused)),
     };
     let store = |(state, table): &(TableState, CatalogTable)| Mutation {
         key: table.stored_key(),
         value: Some(table.encode(*state)),
     };
     let mut mutations: Vec<Mutation> = changed.values().map(store).collect();
+    let state = |id: &TableId| changed.get(id).map(|(state, _)| *state);
+    for (old, new) in filled {
+        // It takes the place of the table from whose rows it was filled.
+        if state(&old) == Some(TableState::Dropping) && state(&new) == Some(TableState::Live) {
+            mutations.extend(rows::feeds_of(engine, rules, old, new)?);
+        }
+    }
     let mut affected = 0;
     for part in parts {
         let scope = match changed.get(&part.table) {
@@ -318,271 +325,4 @@ pub(crate) fn evaluate_parts(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fake::{FakeEngine, at, member};
-    use bytes::Bytes;
-    use types::data::{Column, ColumnType, Schema};
-    use types::{Epoch, LogKind, Lsn, PartitionId, Policy};
-    use wire::{RecordText, RowOp};
-
-    const DATABASE: TableId = TableId(5);
-    const PETS: TableId = TableId(7);
-    const TOWNS: TableId = TableId(8);
-
-    fn record() -> PartitionRecord {
-        let policy = Policy::preset("sync", 1, LogKind::Disk).expect("a preset");
-        PartitionRecord::new(PartitionId(64), DATABASE, Epoch(1), vec![member()], policy).of_database()
-    }
-
-    fn table(id: TableId, name: &str, version: u32, more: usize) -> CatalogTable {
-        let columns = (0..=more).map(|n| Column::new(format!("c{n}"), ColumnType::Int)).collect();
-        let mut parts = Schema::new(columns, &["c0"], 1, false).expect("valid").into_parts();
-        parts.version = version;
-        CatalogTable::new(id, name, Schema::from_parts(parts).expect("valid"), 0)
-    }
-
-    fn create(id: TableId, name: &str) -> TableChange {
-        TableChange::Create(RecordText::new(&table(id, name, 1, 0)))
-    }
-
-    fn part(table: TableId, schema: u32, keys: &[&str]) -> TablePart {
-        let put = |key: &&str| RowOp::Put { key: Bytes::copy_from_slice(key.as_bytes()), row: "row".into() };
-        TablePart { table, schema, ops: keys.iter().map(put).collect(), seen: Vec::new() }
-    }
-
-    /// A partition in memory that does one write after the other.
-    struct World {
-        engine: FakeEngine,
-        lsn: u64,
-    }
-
-    impl World {
-        fn new() -> World {
-            World { engine: FakeEngine::new(), lsn: 0 }
-        }
-
-        fn execute(&mut self, mutations: &[Mutation]) -> Position {
-            self.lsn += 1;
-            self.engine.execute(at(self.lsn), mutations);
-            at(self.lsn)
-        }
-
-        fn write(&mut self, changes: &[TableChange], parts: &[TablePart]) -> Result<u32, Refused> {
-            let changes = read_changes(changes).map_err(Refused::Bad)?;
-            let all = (&changes[..], parts);
-            let evaluated =
-                evaluate_parts(&self.engine, &record(), (Rules::ALL, &Runtime::default()), all, None)
-                    .expect("no error")?;
-            self.execute(&evaluated.2);
-            Ok(evaluated.1)
-        }
-
-        fn rows(&self, table: TableId, schema: u32) -> Result<Vec<String>, String> {
-            let scope = Scope::of(&self.engine, (&record(), Rules::ALL), (table, schema), ReadAt::Applied)
-                .expect("no error")?;
-            let (from, to) = scope.keys().range(&[], &[]);
-            let rows = self.engine.scan(&from, &to, ReadAt::Applied, 1000, usize::MAX).expect("no error");
-            let text = |row: &types::engine::Row| {
-                String::from_utf8_lossy(&scope.keys().key_of(&row.key)).into_owned()
-            };
-            Ok(rows.iter().map(text).collect())
-        }
-    }
-
-    const STALE: Refused = Refused::Outcome(Outcome::Stale);
-
-    #[test]
-    fn a_write_makes_tables_and_writes_rows_of_several_or_does_nothing() {
-        let mut world = World::new();
-        let both = [create(PETS, "pets"), create(TOWNS, "towns")];
-        let parts = [part(PETS, 1, &["a", "b"]), part(TOWNS, 1, &["a"])];
-        assert_eq!(world.write(&both, &parts), Ok(3));
-        assert_eq!(world.rows(PETS, 1), Ok(vec!["a".into(), "b".into()]));
-        assert_eq!(world.rows(TOWNS, 1), Ok(vec!["a".into()]));
-        let wrong = part(TOWNS, 2, &["z"]);
-        assert_eq!(world.write(&[], &[part(PETS, 1, &["z"]), wrong]), Err(STALE));
-        assert_eq!(world.rows(PETS, 1), Ok(vec!["a".into(), "b".into()]), "all or none");
-        let insert = RowOp::Insert { key: "a".into(), row: "other".into() };
-        let taken = TablePart { ops: vec![insert], ..part(TOWNS, 1, &[]) };
-        let exists = Refused::Outcome(Outcome::Exists);
-        assert_eq!(world.write(&[], &[part(PETS, 1, &["z"]), taken]), Err(exists));
-    }
-
-    #[test]
-    fn where_flushes_are_never_refused_nothing_may_rest_on_refusals() {
-        let mut global = record();
-        global.unknown.insert(PartitionRecord::TRANSACTIONS.into(), types::config::GLOBAL.into());
-        let fault = |record: &PartitionRecord, table: CatalogTable| {
-            fault_of_global(record, &[Change::Alter(1, table)]).unwrap_or_default()
-        };
-        let plain = table(PETS, "pets", 2, 1);
-        let held = CatalogTable { held_ms: Some(1), ..plain.clone() };
-        let filling = CatalogTable { fills: Some(TOWNS), ..plain.clone() };
-        let restored = CatalogTable { fills: Some(PETS), ..plain.clone() };
-        assert_eq!(fault(&global, plain), "");
-        assert_eq!(fault(&global, restored), "", "it is no other one's copy");
-        for copied in [held, filling] {
-            assert!(fault(&global, copied.clone()).contains("cannot be copied into another one"));
-            assert_eq!(fault(&record(), copied), "", "elsewhere it may");
-        }
-    }
-
-    #[test]
-    fn names_and_ids_are_taken_once() {
-        let mut world = World::new();
-        world.write(&[create(PETS, "pets")], &[]).expect("made");
-        let taken = Refused::Outcome(Outcome::NameTaken);
-        assert_eq!(world.write(&[create(TOWNS, "pets")], &[]), Err(taken.clone()));
-        let other = |name: &str| {
-            let table = CatalogTable { created_ms: 9, ..table(PETS, name, 1, 0) };
-            TableChange::Create(RecordText::new(&table))
-        };
-        assert!(matches!(world.write(&[other("others")], &[]), Err(Refused::Bad(_))));
-        assert_eq!(world.write(&[create(PETS, "pets")], &[]), Err(STALE), "somebody was faster");
-        assert!(matches!(world.write(&[create(TableId(0), "others")], &[]), Err(Refused::Bad(_))));
-        let drop = TableChange::Drop { table: PETS, schema: 1 };
-        world.write(&[drop, create(TOWNS, "pets")], &[part(TOWNS, 1, &["a"])]).expect("the name is free");
-        assert!(matches!(world.write(&[other("again")], &[]), Err(Refused::Bad(_))), "ids never are");
-        let rename = TableChange::Alter { from: 1, to: RecordText::new(&table(TOWNS, "towns", 9, 0)) };
-        world.write(&[rename, create(TableId(9), "pets")], &[]).expect("the name is free");
-        let swap = |id, from, name, version| TableChange::Alter {
-            from,
-            to: RecordText::new(&table(id, name, version, 0)),
-        };
-        let both = [swap(TOWNS, 9, "pets", 12), swap(TableId(9), 1, "towns", 13)];
-        world.write(&both, &[]).expect("each has the other's name");
-        assert_eq!(world.write(&[create(TableId(10), "towns")], &[]), Err(taken));
-    }
-
-    #[test]
-    fn pr120_a_stale_schema_is_refused_and_rows_of_an_older_one_stay() {
-        let mut world = World::new();
-        world.write(&[create(PETS, "pets")], &[part(PETS, 1, &["old"])]).expect("made");
-        let change = |from, version, more| TableChange::Alter {
-            from,
-            to: RecordText::new(&table(PETS, "pets", version, more)),
-        };
-        world.write(&[change(1, 20, 1)], &[part(PETS, 20, &["new"])]).expect("altered");
-        assert_eq!(world.write(&[], &[part(PETS, 1, &["x"])]), Err(STALE));
-        assert!(world.rows(PETS, 1).is_err());
-        assert_eq!(world.rows(PETS, 20), Ok(vec!["new".into(), "old".into()]));
-        assert_eq!(world.write(&[change(1, 30, 2)], &[]), Err(STALE), "somebody was faster");
-        let bad = [change(20, 20, 2), change(20, 19, 2), change(20, 30, 0)];
-        for change in bad {
-            assert!(
-                matches!(world.write(std::slice::from_ref(&change), &[]), Err(Refused::Bad(_))),
-                "{change:?}"
-            );
-        }
-        let before = ReadAt::Lsn(Lsn(1));
-        let old = Scope::of(&world.engine, (&record(), Rules::ALL), (PETS, 1), before).expect("no error");
-        assert!(old.is_ok(), "an earlier state has the schema that it had");
-    }
-
-    #[test]
-    fn pr123_a_table_that_is_filled_has_no_name_until_it_gets_one() {
-        let mut world = World::new();
-        world.write(&[create(PETS, "pets")], &[part(PETS, 1, &["old"])]).expect("made");
-        let filling = CatalogTable { fills: Some(PETS), ..table(TOWNS, "pets", 1, 0) };
-        world.write(&[TableChange::Create(RecordText::new(&filling))], &[]).expect("its name is not taken");
-        world.write(&[], &[part(TOWNS, 1, &["new"])]).expect("who knows its id writes it");
-        let taken = Refused::Outcome(Outcome::NameTaken);
-        let named = TableChange::Alter { from: 1, to: RecordText::new(&table(TOWNS, "pets", 9, 0)) };
-        assert_eq!(world.write(std::slice::from_ref(&named), &[]), Err(taken), "both would have the name");
-        world
-            .write(&[TableChange::Drop { table: PETS, schema: 1 }, named], &[])
-            .expect("one takes the other's place");
-        assert_eq!(world.rows(TOWNS, 9), Ok(vec!["new".into()]));
-        assert!(world.rows(PETS, 1).is_err());
-        let again = CatalogTable { fills: Some(PETS), ..table(TOWNS, "pets", 10, 0) };
-        let again = TableChange::Alter { from: 9, to: RecordText::new(&again) };
-        assert!(matches!(world.write(&[again], &[]), Err(Refused::Bad(_))), "others know it");
-    }
-
-    #[test]
-    fn pr124_a_table_whose_rows_are_copied_is_read_and_not_written() {
-        let mut world = World::new();
-        world.write(&[create(PETS, "pets")], &[part(PETS, 1, &["a"])]).expect("made");
-        let held = |version| CatalogTable { held_ms: Some(1), ..table(PETS, "pets", version, 0) };
-        let hold = TableChange::Alter { from: 1, to: RecordText::new(&held(9)) };
-        assert_eq!(world.write(std::slice::from_ref(&hold), &[part(PETS, 9, &["b"])]), Err(STALE));
-        world.write(&[hold], &[]).expect("held");
-        for version in [1, 9] {
-            assert_eq!(world.write(&[], &[part(PETS, version, &["b"])]), Err(STALE), "{version}");
-            let write =
-                Scope::of_writes(&world.engine, (&record(), Rules::ALL), (PETS, version)).expect("no error");
-            assert!(write.is_err(), "by itself neither: {version}");
-        }
-        assert_eq!(world.rows(PETS, 9), Ok(vec!["a".into()]));
-        assert_eq!(world.write(&[create(TOWNS, "pets")], &[]), Err(Refused::Outcome(Outcome::NameTaken)));
-        // Somebody has lifted the hold, and written: whoever has copied cannot put the copy there.
-        let lift = TableChange::Alter { from: 9, to: RecordText::new(&table(PETS, "pets", 12, 0)) };
-        world.write(&[lift], &[part(PETS, 12, &["b"])]).expect("lifted");
-        assert_eq!(world.write(&[TableChange::Drop { table: PETS, schema: 9 }], &[]), Err(STALE));
-        assert_eq!(world.rows(PETS, 12), Ok(vec!["a".into(), "b".into()]));
-    }
-
-    #[test]
-    fn pr193_what_is_no_table_has_no_rows() {
-        use types::data::kind::Kind;
-        let mut world = World::new();
-        let columns = vec![Column::new("kind", ColumnType::Int)];
-        let mut parts = Schema::new(columns, &["kind"], 1, false).expect("valid").into_parts();
-        parts.version = 1;
-        let schema = Schema::from_parts(parts).expect("valid");
-        let view = schema.clone().of_kind(Kind::View("SELECT 1".into())).expect("valid");
-        let view = CatalogTable::new(TOWNS, "towns", view, 0);
-        let create = |table: &CatalogTable| TableChange::Create(RecordText::new(table));
-        assert_eq!(world.write(&[create(&view)], &[part(TOWNS, 1, &["a"])]), Err(STALE), "at once");
-        world.write(&[create(&view)], &[]).expect("made");
-        assert_eq!(world.write(&[], &[part(TOWNS, 1, &["a"])]), Err(STALE), "in an entry of several");
-        let alone = Scope::of_writes(&world.engine, (&record(), Rules::ALL), (TOWNS, 1)).expect("no error");
-        assert!(alone.is_err(), "by itself");
-        // A table whose column has that name is one.
-        let table = CatalogTable::new(PETS, "pets", schema, 0);
-        world.write(&[create(&table)], &[part(PETS, 1, &["a"])]).expect("made and written");
-        world.write(&[], &[part(PETS, 1, &["b"])]).expect("written");
-        assert_eq!(world.rows(PETS, 1), Ok(vec!["a".into(), "b".into()]));
-    }
-
-    #[test]
-    fn each_row_of_a_write_may_rest_on_a_state_of_its_own() {
-        let mut world = World::new();
-        world.write(&[create(PETS, "pets")], &[part(PETS, 1, &["a", "b"])]).expect("made at 1");
-        world.write(&[], &[part(PETS, 1, &["b"])]).expect("changed at 2");
-        let update = |key: &str| RowOp::Update { key: key.to_string().into(), row: "new".into() };
-        let rests = |seen: Vec<Position>| TablePart {
-            ops: vec![update("a"), update("b")],
-            seen,
-            ..part(PETS, 1, &[])
-        };
-        let changed = Refused::Outcome(Outcome::Changed);
-        assert_eq!(world.write(&[], &[rests(vec![at(1), at(1)])]), Err(changed.clone()));
-        assert_eq!(world.write(&[], &[rests(vec![at(2), at(1)])]), Err(changed));
-        assert_eq!(world.write(&[], &[rests(vec![at(1), at(2)])]), Ok(2));
-    }
-
-    #[test]
-    fn requests_that_a_partition_cannot_do_are_told_apart() {
-        let fault = |record: &PartitionRecord, table: TableId, op: Op| {
-            fault(record, &Request::new(table, 1, record.id, op)).is_some()
-        };
-        let transact = || Op::Transact { changes: Vec::new(), parts: Vec::new(), since: None };
-        let bare = PartitionRecord { unknown: Default::default(), ..record() };
-        assert!(fault(&bare, DATABASE, transact()) && !fault(&bare, DATABASE, Op::write(Vec::new())));
-        assert!(fault(&record(), DATABASE, Op::write(Vec::new())) && !fault(&record(), DATABASE, transact()));
-        assert!(fault(&record(), PETS, transact()) && !fault(&record(), PETS, Op::write(Vec::new())));
-        assert!(fault(&record(), PETS, Op::Unstage { load: types::LoadId(1) }));
-    }
-
-    #[test]
-    fn a_key_that_has_no_room_beside_the_tables_id_is_refused() {
-        let mut world = World::new();
-        world.write(&[create(PETS, "pets")], &[]).expect("made");
-        let longest = types::engine::MAX_KEY_BYTES - 5;
-        assert_eq!(world.write(&[], &[part(PETS, 1, &[&"x".repeat(longest)])]), Ok(1));
-        let over = world.write(&[], &[part(PETS, 1, &[&"x".repeat(longest + 1)])]);
-        assert!(matches!(over, Err(Refused::Bad(_))));
-    }
-}
+mod tests;
