@@ -32,6 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::runtime;
+use types::data::constraint::Demand;
 use types::data::{Row, Schema};
 use types::{TableId, TableRecord};
 
@@ -59,6 +60,11 @@ pub async fn carry_out(
     }
     let count = Arc::new(AtomicU64::new(0));
     rewrite::refilled(evaluator, (&statement.table().name, 0), |catalog, table, _| {
+        // Columns are named by their places: they must be those of the plan.
+        let planned = statement.table();
+        if (table.id, table.schema.version()) != (planned.id, planned.schema.version()) {
+            return Err(fault::stale());
+        }
         may(catalog, table, statement, &why)?;
         let schema = like(table)?;
         let target = Target {
@@ -96,13 +102,19 @@ fn is_plain(statement: Statement<'_>) -> bool {
 }
 
 /// The columns and constraints of a table whose rows get another id. Numbers go on, those of a key that
-/// nobody sees as well.
+/// nobody sees as well. A check is as valid as it was, since rows that stay are not looked at.
 fn like(table: &TableRecord) -> Result<Schema, Failure> {
     let mut parts = database::emptied(table, (TableId(0), &BTreeMap::new()), false).schema.into_parts();
     for (at, column) in parts.columns.iter_mut().enumerate().filter(|(_, column)| column.rules.hidden) {
         let numbered = column.rules.identity.is_some();
         let counter = table.schema.columns()[at].rules.counter;
         column.rules.counter = counter.or(numbered.then_some((table.id.0, at as u32)));
+    }
+    for constraint in parts.constraints.iter_mut().filter(|one| matches!(one.demand, Demand::Check(_))) {
+        let mut before = table.schema.constraints().iter();
+        if let Some(known) = before.find(|known| known.number == constraint.number) {
+            *constraint = known.clone();
+        }
     }
     Schema::from_parts(parts).map_err(define::invalid)
 }
