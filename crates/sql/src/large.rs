@@ -200,7 +200,7 @@ impl Filling {
         };
         let Reading { open, patience, rows } = &mut self.reading;
         let view = open.statement(handle, *patience).await?;
-        read::pin(handle, read::partitions(&bound.sources, &self.values), &view).await?;
+        read::pin(handle, read::partitions(&bound.sources, &self.values), &view).await.map_err(lost)?;
         *rows = Some(self.evaluator.start(bound.clone(), self.values.clone(), view)?);
         Ok(())
     }
@@ -214,7 +214,7 @@ impl Filling {
                 next = rows.next() => next,
                 () = self.evaluator.cancel.wait() => return Err(canceled()),
             };
-            let Some(row) = next.transpose()? else { break };
+            let Some(row) = next.transpose().map_err(lost)? else { break };
             bytes += row.iter().map(size).sum::<usize>();
             found.push(row);
         }
@@ -259,6 +259,12 @@ impl Filling {
         }
         Ok(rows)
     }
+}
+
+/// What it read is lost with a primary, and nothing is done: it may begin again, as a conflict has it.
+fn lost(failure: Failure) -> Failure {
+    let of_states = failure.code == fault::SERIALIZATION && !fault::is_stale(&failure);
+    if of_states { fault::conflict() } else { failure }
 }
 
 impl Convert for Filling {

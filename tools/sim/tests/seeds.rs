@@ -266,6 +266,11 @@ const FOUND: &[(u64, &str)] = &[
     (20785008615, "PR-353: who leaves and hangs kept its turn from who has the place now"),
     (20785005786, "PR-352: who did not serve reached no controller, and its backups heard it"),
     (20785014369, "PR-354: what a node had said first was recorded last"),
+    (
+        20786014718,
+        "I13: a simulator: a node stayed dead where the only other one was drained, without a place",
+    ),
+    (20786014744, "I12: a checker: a start had said that all of a log was lost, and was not heard"),
     (20786003291, "PR-357: a primary sent a rotted file of its own again and again"),
     (20785034743, "PR-356: a copy had too many loads staged to take those of its primary's log"),
     (20785017289, "I3: a start of the simulator forgot a replica whose directory was lost"),

@@ -104,13 +104,14 @@ impl World {
         }
     }
 
-    /// True if the log on the disk has nothing but this position: its checksum alone is named, and nothing is
-    /// given up.
+    /// True if the log on the disk has nothing but this position, and no more was proven: its checksum alone
+    /// is named, and nothing is given up.
     fn begins_at(&self, node: u32, partition: PartitionId, at: Position) -> bool {
         let Some(process) = &self.machine(node).process else { return false };
-        let is_at =
-            |cluster_snapshot: Option<(Position, u32)>| cluster_snapshot.is_some_and(|(here, _)| here == at);
-        is_at(process.logs.log().base(partition)) && is_at(process.logs.log().end(partition))
+        let is_at = |there: Option<(Position, u32)>| there.is_some_and(|(here, _)| here == at);
+        let proven = self.checks.storage.holds(NodeId(node), partition);
+        let no_more = proven.is_none_or(|proven| proven.lsn <= at.lsn);
+        no_more && is_at(process.logs.log().base(partition)) && is_at(process.logs.log().end(partition))
     }
 
     /// R10: a member calls durable what its log has made durable, from where its log begins on.
@@ -165,6 +166,13 @@ impl World {
             // `Log::open` returns when everything that it reports is on the disk.
             self.checks.storage.proven(NodeId(node), id, part.end);
         }
+    }
+
+    /// What a start makes of a replica that the log knows nothing of (I12).
+    pub(super) fn show_unlogged(&mut self, node: u32, id: PartitionId, end: Lsn, damaged: bool) {
+        let start = Start { end, damaged, torn: false, faulted: self.machine(node).health.tears() };
+        let verdict = self.checks.storage.starts(NodeId(node), id, start);
+        self.checks.expect("I12", self.now(), verdict);
     }
 
     /// A replica stops because of damage.

@@ -214,10 +214,12 @@ impl World {
             }
             let storage_lost = self.machine(node).second.directory_of(id).is_none();
             let (engine, broken) = self.engine_found(node, id)?;
+            let persisted = engine.persisted().lsn;
             let engine = OpenEngine { engine, broken, storage_lost };
             let who = (process.member, id, self.settings.rules);
             let read = |from| process.logs.log().read(id, from, REPLAY_BYTES);
             let opened = recovery::open(who, engine, recovery::in_log(None, doubtful), read)?;
+            self.show_unlogged(node, id, persisted, opened.replica.is_damaged());
             process.host.add(opened.replica);
         }
         Ok(())

@@ -159,9 +159,16 @@ impl World {
         let now = self.now();
         let needless = |record: &types::PartitionRecord| {
             let others = (1..=self.plan.nodes).filter(|other| *other != node && !self.is_removed(*other));
-            // A drained node is given no copy in the place of one that hangs.
-            let drained = |other: &u32| self.control.records.is_drained(types::NodeId(*other));
-            let others = others.filter(|other| !(self.plan.loses_later && drained(other))).count() as u32;
+            // A drained node is given no copy in the place of one that is dead or hangs, unless it has a
+            // place there itself.
+            let table = self.control.records.table(record.table);
+            let row = table.map(|table| &table.placement[(record.id.0 - table.first_partition.0) as usize]);
+            let placed = |node: &types::NodeId| row.is_some_and(|row| row.contains(node));
+            let takes = |other: &u32| {
+                let node = types::NodeId(*other);
+                !self.control.records.is_drained(node) || !self.plan.loses_later && placed(&node)
+            };
+            let others = others.filter(takes).count() as u32;
             let holds = record.in_sync.iter().any(|member| member.node.0 == node);
             // What a backup asked for may be recorded once it is dead: whom it misses counts no more (N6).
             let sealed = record.primary.node.0 != node
