@@ -15,18 +15,21 @@ pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all().map_err(io::Error::other)
 }
 
-/// Makes `dir` and its parents where missing. Its entry is durable afterwards, and so are those of the
-/// parents that were made: a directory that is there may have been made by a process that was killed before
-/// it synced that (PR-94).
+/// Makes `dir` where missing. Its entry is durable afterwards: a directory that is there may have been made
+/// by a process that was killed before it synced that (PR-94). Its parent has to be there: where a disk is
+/// gone, its directories are not made on the disk below (PR-359).
 pub(crate) fn create_dir(dir: &Path) -> io::Result<()> {
+    ensure_dir(dir)?;
     let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if !dir.is_dir() {
-        create_dir(parent)?;
-        fs::create_dir(dir)?;
-    } else if dir == parent || dir.file_name().is_none() {
-        return Ok(());
-    }
     sync_dir(parent)
+}
+
+/// The same without making it durable.
+pub(crate) fn ensure_dir(dir: &Path) -> io::Result<()> {
+    match fs::create_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+        outcome => outcome,
+    }
 }
 
 /// Makes `path` a file of these bytes, durably, or leaves what was there: certainly so if there is no room.

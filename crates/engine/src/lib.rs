@@ -38,7 +38,7 @@ mod tests {
     #[test]
     fn engines_are_opened_by_name() {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let (memory, lsm) = (dir.path().join("memory"), dir.path().join("a/b/lsm"));
+        let (memory, lsm) = (dir.path().join("memory"), dir.path().join("lsm"));
         let persistent = |kind: EngineKind, dir: Option<&Path>| {
             let engine = open(kind, dir)?;
             assert_eq!(engine.ships_files(), kind.ships_files());
@@ -48,6 +48,12 @@ mod tests {
         assert!(matches!(persistent(EngineKind::Memory, None), Ok(false)));
         assert!(matches!(persistent(EngineKind::Memory, Some(&memory)), Ok(true)));
         assert!(matches!(persistent(EngineKind::Lsm, Some(&lsm)), Ok(true)));
+        // PR-359: the directory that theirs lies in is somebody else's, and may be gone with its disk.
+        for kind in [EngineKind::Memory, EngineKind::Lsm] {
+            let refused = persistent(kind, Some(&dir.path().join("gone/engine")));
+            assert!(matches!(refused, Err(EngineError::Io(_))), "{refused:?}");
+        }
+        assert!(!dir.path().join("gone").exists());
         assert!(matches!(persistent(EngineKind::Lsm, None), Err(EngineError::Library(_))));
     }
 }

@@ -22,6 +22,7 @@ struct Pair {
 
 impl Pair {
     fn new(dir: &Path) -> Pair {
+        std::fs::create_dir_all(dir).unwrap();
         let open = |name: &str| LsmEngine::open(&dir.join(name)).unwrap();
         Pair { source: open("source"), target: open("target"), model: Model::default() }
     }

@@ -190,7 +190,7 @@ fn open_files(
     engine_dir: &Path,
 ) -> Result<(Box<dyn Engine>, Option<String>), Failure> {
     let path = engine_dir.join("engine");
-    files::ensure_dir(engine_dir).map_err(|error| Failure::io(engine_dir, &error))?;
+    dir.ensure(engine_dir).map_err(|error| Failure::io(engine_dir, &error))?;
     match engine::open(meta.engine, Some(&path)) {
         Ok(engine) => Ok((engine, None)),
         Err(EngineError::Io(error) | EngineError::Full(error) | EngineError::Later(error))

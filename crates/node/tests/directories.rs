@@ -130,6 +130,7 @@ fn losing_a_directory_fails_over_only_what_is_in_it() {
             });
             elsewhere && in_sync(status, 3)
         });
+        assert!(!cluster.second_dir(1).exists(), "nobody makes it on the disk below (PR-359)");
         drop(stops);
         (writer.join().expect("writes"), after)
     });

@@ -68,7 +68,8 @@ impl Incoming {
         let dir = dir.join(DIR);
         environment.before(FileCall::Write, &dir)?;
         let tables = dir.join("tree").join("tables");
-        fs::create_dir_all(&tables)?;
+        // Never the engine's own directory, which may be gone with its disk (PR-359).
+        [dir.as_path(), &dir.join("tree"), &tables].into_iter().try_for_each(files::ensure_dir)?;
         // The set that was being received before a restart. If that cannot be told, none was.
         let before = files::read_value(&dir.join(SET)).map(|set: ComponentSet| set.files).unwrap_or_default();
         keep_only(&tables, &before, &set.files)?;

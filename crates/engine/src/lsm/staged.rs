@@ -232,6 +232,7 @@ fn forget(dir: &Path) -> io::Result<()> {
 
 /// Makes a place for the files of a load.
 fn begin(dir: &Path, files: &[Component]) -> io::Result<()> {
+    dir.parent().map_or(Ok(()), create_dir)?;
     create_dir(dir)?;
     // What an earlier one may have left here counts for nothing.
     forget(dir)?;

@@ -310,10 +310,15 @@ impl DataDir {
         match meta.directory {
             Some(_) => {
                 self.discard_if_there(&engine_dir)?;
-                files::ensure_dir(&engine_dir)
+                self.ensure(&engine_dir)
             }
             None => self.discard_if_there(&engine_dir.join("engine")),
         }
+    }
+
+    /// Makes a directory in one of this node's, which has to be there.
+    pub fn ensure(&self, path: &Path) -> io::Result<()> {
+        files::ensure_within(self.root_of(path), path)
     }
 
     fn discard_if_there(&self, path: &Path) -> io::Result<()> {
@@ -553,6 +558,21 @@ mod tests {
         let there = |name: &str| disks.at("a").join(name).exists();
         assert!(there("partitions/64") && !there("partitions/65") && !there("partitions/66"));
         assert!(there("damaged/66-0/x"), "nothing says that it is not wanted");
+    }
+
+    #[test]
+    fn pr359_a_directory_that_is_gone_is_not_made_for_a_replica() {
+        let disks = Disks::new();
+        let dir = disks.open(&["a"], &Metas::new()).expect("opens");
+        let meta = meta(64, Some(dir.data_dirs()[0].id));
+        let place = dir.engine_dir(&meta).expect("is there");
+        fs::rename(disks.at("a"), disks.at("away")).expect("renames");
+        assert!(dir.clear_engine_dir(&meta).is_err() && dir.ensure(&place).is_err());
+        assert!(dir.set_aside(&place, "64").is_err());
+        assert!(!disks.at("a").exists());
+        fs::rename(disks.at("away"), disks.at("a")).expect("renames");
+        dir.clear_engine_dir(&meta).expect("makes");
+        assert!(place.is_dir());
     }
 
     #[test]

@@ -32,6 +32,21 @@ pub fn ensure_dir(dir: &Path) -> io::Result<()> {
     }
     let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     ensure_dir(parent)?;
+    make(dir, parent)
+}
+
+/// The same within a directory of this node's, which has to be there: where a disk is gone, its directories
+/// are not made on the disk below it (PR-359).
+pub fn ensure_within(root: &Path, dir: &Path) -> io::Result<()> {
+    let parent = match dir.parent() {
+        Some(parent) if dir != root && dir.starts_with(root) && !dir.is_dir() => parent,
+        _ => return fs::read_dir(dir).map(drop),
+    };
+    ensure_within(root, parent)?;
+    make(dir, parent)
+}
+
+fn make(dir: &Path, parent: &Path) -> io::Result<()> {
     match fs::create_dir(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => sync_dir(parent),

@@ -18,7 +18,8 @@ impl DataDir {
 
     /// Takes what is damaged out of use, and keeps it. Gives its new name.
     pub fn set_aside(&self, path: &Path, name: &str) -> io::Result<PathBuf> {
-        files::ensure_dir(&self.root_of(path).join("damaged"))?;
+        let root = self.root_of(path);
+        files::ensure_within(root, &root.join("damaged"))?;
         self.rename_into("damaged", path, name)
     }
 
