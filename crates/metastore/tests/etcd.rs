@@ -43,7 +43,7 @@ impl Cluster {
                 .args(["--listen-client-urls", &clients[index], "--advertise-client-urls", &clients[index]])
                 .args(["--listen-peer-urls", &peers[index], "--initial-advertise-peer-urls", &peers[index]])
                 .args(["--initial-cluster", &all.join(","), "--initial-cluster-token", "test"])
-                .args(["--heartbeat-interval", "20", "--election-timeout", "200"])
+                .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn();

@@ -262,7 +262,7 @@ fn pr292_a_commit_names_partitions_of_one_global_database_that_are_there() {
             PartitionWrites { partition: *partition, parts }
         });
         let asked = CommitRequest { snapshot, writes: writes.collect() };
-        let call = manager.call(ManagerOp::Commit(asked)).within(Micros::from_millis(300));
+        let call = manager.call(ManagerOp::Commit(asked)).within(Micros::from_millis(3_000));
         client.call(call).map(|_| ())
     };
     let first = database.partition();

@@ -95,7 +95,9 @@ impl Cluster {
 
     /// Three nodes, with these flags of `dev`.
     pub fn flagged(flags: &[&'static str]) -> Cluster {
-        Cluster::begin(3, |_| Vec::new(), flags.to_vec())
+        // Who was not run for a moment is not suspected: tests of directories say whose terms stay.
+        let patient = |_: &Path| vec![("UNDERSTUDY_TIMING_SUSPECT_MS", "1000".into())];
+        Cluster::begin(3, patient, flags.to_vec())
     }
 
     fn begin(
@@ -124,7 +126,9 @@ impl Cluster {
         command.args(["dev", "--nodes", &nodes_wanted]).args(&self.flags).stdout(Stdio::null()).stderr(log);
         // A log that is opened again is read to the end of its segment, which takes long without
         // optimisation.
-        command.env("UNDERSTUDY_LOG_SEGMENT_BYTES", "4194304").envs(self.env.iter().cloned());
+        command.env("UNDERSTUDY_LOG_SEGMENT_BYTES", "4194304");
+        // Who was not run for a moment is not suspected: the machine may be busy.
+        command.env("UNDERSTUDY_TIMING_SUSPECT_MS", "300").envs(self.env.iter().cloned());
         self.dev = Some(command.spawn().expect("the binary runs"));
         eventually("all nodes are live", || {
             let ended = self.dev.as_mut().expect("just started").try_wait().expect("a child");

@@ -12,8 +12,8 @@ pub(crate) use tables::name_key;
 use crate::api::ConnId;
 use crate::controller::Controller;
 use std::collections::VecDeque;
-use tables::Creation;
-use types::{Holds, NodeId, Now, PartitionId, PartitionRecord};
+use tables::{COPIES, Creation};
+use types::{Holds, Micros, NodeId, Now, PartitionId, PartitionRecord};
 use wire::RecordText;
 use wire::control::{Admin, AdminAnswer, AdminCommand, AlterTable, ClusterStatus, CreateTable, HungDisk};
 
@@ -30,6 +30,9 @@ const NOT_FOUND: u8 = 3;
 const UNREACHABLE: u8 = 4;
 /// It would not be safe.
 const REFUSED: u8 = 5;
+
+/// A creation waits so long for nodes that are registered and silent. Clients wait longer for their answer.
+const SILENT_NODES_WAIT: Micros = Micros::from_millis(1_500);
 
 /// A disk that has written nothing for so long, milliseconds, is shown: what is due comes within a few.
 const HUNG_MS: u64 = 1_000;
@@ -93,7 +96,8 @@ pub(crate) struct Waiting(VecDeque<(ConnId, u64, AdminWait)>);
 
 #[derive(Clone, Debug)]
 enum AdminWait {
-    Create(Box<CreateTable>),
+    /// With the time until which nodes that are registered and have not been heard are waited for.
+    Create(Box<CreateTable>, Micros),
     Numbers(u32),
     Force(PartitionId, Option<NodeId>),
 }
@@ -143,7 +147,8 @@ impl Controller {
     ) -> Option<Answer> {
         match text.read::<CreateTable>() {
             Ok(request) => {
-                self.wait(now, conn, id, AdminWait::Create(Box::new(CreateTable { holds, ..request })))
+                let until = now.mono + SILENT_NODES_WAIT;
+                self.wait(now, conn, id, AdminWait::Create(Box::new(CreateTable { holds, ..request }), until))
             }
             Err(why) => Some(Err((USAGE, why))),
         }
@@ -189,10 +194,15 @@ impl Controller {
 
     /// Begins the next wish that waited for its turn at the cluster's record.
     pub(crate) fn go_on_waiting(&mut self, now: Now) {
+        let mut put_off = VecDeque::new();
         while !self.takes_numbers() {
-            let Some((conn, id, wait_for)) = self.waiting.0.pop_front() else { return };
+            let Some((conn, id, wait_for)) = self.waiting.0.pop_front() else { break };
+            if self.waits_for_nodes(now, conn, &wait_for) {
+                put_off.push_back((conn, id, wait_for));
+                continue;
+            }
             let answer = match wait_for {
-                AdminWait::Create(request) => self.create_table(now, conn, id, *request),
+                AdminWait::Create(request, _) => self.create_table(now, conn, id, *request),
                 AdminWait::Numbers(count) => self.give_numbers(conn, id, count),
                 AdminWait::Force(partition, node) => self.force(now, conn, id, partition, node),
             };
@@ -200,6 +210,23 @@ impl Controller {
                 self.answer(conn, id, answer);
             }
         }
+        put_off.append(&mut self.waiting.0);
+        self.waiting.0 = put_off;
+    }
+
+    /// True if a creation would be refused, or made of fewer copies, only because nodes that are registered
+    /// have not been heard yet: a controller that has just started, or stood still, hears them in a moment.
+    fn waits_for_nodes(&self, now: Now, conn: ConnId, wait_for: &AdminWait) -> bool {
+        let AdminWait::Create(request, until) = wait_for else { return false };
+        now.mono < *until && self.failure_detector.is_open(conn) && self.lacks_nodes(now, request)
+    }
+
+    /// True if a creation needs more nodes than are live, and no more than are registered.
+    fn lacks_nodes(&self, now: Now, request: &CreateTable) -> bool {
+        let registered = self.records.nodes().filter(|node| !self.is_draining(node.id)).count();
+        let default = if request.policy == "none" { 1 } else { registered.min(COPIES) };
+        let wanted = request.factor.map_or(default, usize::from);
+        wanted <= registered && self.open_sites(now).len() < wanted
     }
 
     /// A step was taken, or somebody else was faster: then it is begun again on what the records are now.
@@ -207,7 +234,7 @@ impl Controller {
         let answer = match (job, applied) {
             (Job::Reserve(creation), true) => self.fill(conn, id, *creation),
             (Job::Reserve(creation), false) => {
-                self.wait(now, conn, id, AdminWait::Create(Box::new(creation.request)))
+                self.wait(now, conn, id, AdminWait::Create(Box::new(creation.request), now.mono))
             }
             (Job::Fill(creation), true) => self.fill(conn, id, *creation),
             (Job::Fill(creation), false) => Some(self.creation_failed(&creation)),

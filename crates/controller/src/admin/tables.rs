@@ -31,7 +31,7 @@ const MOST_PARTITIONS: u32 = 4096;
 const TARGETS: std::ops::RangeInclusive<u64> = 20..=3_600_000;
 
 /// Copies, if nothing else is said and there are enough nodes.
-const COPIES: usize = 3;
+pub(super) const COPIES: usize = 3;
 
 /// The policy of a table to be, and where its copies go.
 type Checked = (Policy, Vec<Vec<NodeId>>);
@@ -361,7 +361,7 @@ impl Controller {
     }
 
     /// Nodes that may be given copies.
-    fn open_sites(&self, now: Now) -> Vec<Site> {
+    pub(super) fn open_sites(&self, now: Now) -> Vec<Site> {
         let nodes =
             self.records.nodes().filter(|node| self.is_live(now, node.id) && !self.is_draining(node.id));
         nodes.map(|node| Site { node: node.id, zone: node.zone.clone() }).collect()

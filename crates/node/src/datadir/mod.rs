@@ -29,7 +29,13 @@ pub use ports::Ports;
 use crate::failure::Failure;
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 use types::{ClusterId, Generation, Incarnation, NodeId, PartitionId, StoreId};
+
+/// A start waits so long for a process that may be ending to give its lock back, looking every `LOCK_POLL`.
+const PREDECESSOR_WAIT: Duration = Duration::from_secs(2);
+const LOCK_POLL: Duration = Duration::from_millis(10);
 
 /// The layout that this version writes and reads.
 pub const VERSION: u32 = 1;
@@ -260,16 +266,22 @@ fn check_version(root: &Path, version: Option<Vec<u8>>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The lock of this directory, for as long as the file is open. Who held it may just be ending: a supervisor
+/// starts a process again at once when it has killed it.
 fn lock(root: &Path) -> Result<File, Failure> {
     let path = root.join("LOCK");
     let open = File::options().create(true).truncate(false).write(true).open(&path);
     let file = open.map_err(|error| Failure::io(&path, &error))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => {
-            Err(Failure::refused(format!("{} is in use by another process", root.display())))
+    let deadline = Instant::now() + PREDECESSOR_WAIT;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(LOCK_POLL),
+            Err(TryLockError::WouldBlock) => {
+                return Err(Failure::refused(format!("{} is in use by another process", root.display())));
+            }
+            Err(TryLockError::Error(error)) => return Err(Failure::io(&path, &error)),
         }
-        Err(TryLockError::Error(error)) => Err(Failure::io(&path, &error)),
     }
 }
 

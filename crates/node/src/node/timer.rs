@@ -10,6 +10,10 @@ const LOOK_WHEN_FULL: Micros = Micros::from_millis(50);
 /// How often what a failover would replay is compared with the tables' targets.
 const LOOK_AT_TARGETS: Micros = Micros::from_millis(100);
 
+/// Controllers hold a node that was silent for half a second for dead, however long `suspect` is: they hear
+/// it well before.
+const LONGEST_SILENCE: Micros = Micros::from_millis(125);
+
 /// The time, and when what is due.
 #[derive(Debug)]
 pub struct Timer {
@@ -32,7 +36,7 @@ impl Timer {
             now,
             interval: settings.heartbeat,
             next_tick: at,
-            status_every: Micros(settings.suspect.0 / 2),
+            status_every: Micros(settings.suspect.0 / 2).min(LONGEST_SILENCE),
             next_status: at,
             next_look: at,
             next_targets: at,

@@ -131,10 +131,8 @@ impl<'a> Stale<'a> {
             outcome: StaleOutcome::default(),
         };
         stale.greet(ANSWER_WITHIN)?;
-        stale.write();
-        stale.good_answer()?;
-        stale.read();
-        stale.good_answer()?;
+        stale.until_answered(Stale::write)?;
+        stale.until_answered(Stale::read)?;
         // What was before the fault counts for nothing.
         stale.outcome.report = StaleReport::default();
         Ok(stale)
@@ -181,11 +179,27 @@ impl<'a> Stale<'a> {
     }
 
     /// Before the fault an answer must be good.
+    /// Asks again for a while: a node that was not run for a moment refuses until it is sure that it leads.
+    fn until_answered(&mut self, ask: fn(&mut Self)) -> Result<(), String> {
+        let deadline = Instant::now() + ANSWER_WITHIN;
+        loop {
+            ask(self);
+            match self.good_answer() {
+                Err(_) if Instant::now() < deadline => std::thread::sleep(EVERY),
+                outcome => return outcome,
+            }
+        }
+    }
+
     fn good_answer(&mut self) -> Result<(), String> {
         match self.receive(ANSWER_WITHIN)? {
             Some(Message::Reply(reply)) if reply.status == Status::Ok => {
                 self.heard(&reply);
                 Ok(())
+            }
+            Some(Message::Reply(reply)) => {
+                self.heard(&reply);
+                Err(format!("the stale client's first request was refused: {:?}", reply.status))
             }
             other => Err(format!("the stale client's first request was not answered well: {other:?}")),
         }

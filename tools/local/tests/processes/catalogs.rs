@@ -1,10 +1,11 @@
 //! What psql's commands show of tables, and the cluster of itself, with a node killed in the middle.
 
+use super::drivers::patient;
 use crate::sql::{of_node, psql, rows};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use types::NodeId;
-use understudy_local::{Cluster, ClusterOptions};
+use understudy_local::Cluster;
 
 /// What a statement must come to show.
 const LONG: Duration = Duration::from_secs(30);
@@ -161,7 +162,7 @@ pub fn client() {
         return println!("skipped: psql is not installed");
     }
     let dir = tempfile::tempdir().expect("a directory");
-    let mut cluster = Cluster::start(ClusterOptions::new(dir.path())).expect("starts");
+    let mut cluster = Cluster::start(patient(dir.path())).expect("starts");
     let url = of_node(&cluster.sql_url().expect("a password"), 0);
     describes(&url);
     describes_columns(&url);

@@ -6,11 +6,12 @@
 //! all of these; one that is answered alike must not have such a line. `UNDERSTUDY_RECORD=1` writes what
 //! PostgreSQL answers.
 
+use super::drivers::patient;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use understudy_local::{Cluster, ClusterOptions};
+use understudy_local::Cluster;
 
 /// Stands before each answer.
 const MARK: &str = "@@@";
@@ -190,7 +191,7 @@ pub fn run() {
     let record = std::env::var_os("UNDERSTUDY_RECORD").is_some();
     let postgres = Postgres::start();
     let dir = tempfile::tempdir().expect("a directory");
-    let cluster = Cluster::start(ClusterOptions::new(dir.path())).expect("starts");
+    let cluster = Cluster::start(patient(dir.path())).expect("starts");
     let url = cluster.sql_url().expect("a password");
     let (mut wrong, mut count, mut known) = (Vec::new(), 0, Vec::new());
     for path in &files {

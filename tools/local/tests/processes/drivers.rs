@@ -24,10 +24,18 @@ pub fn runs(program: &str, argument: &str) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
+/// Of clusters in which nobody fails: who was not run for a moment is not suspected, and no statement is told
+/// to begin again.
+pub fn patient(dir: &std::path::Path) -> ClusterOptions {
+    let mut options = ClusterOptions::new(dir);
+    options.settings.push(("timing.suspect_ms".into(), "2000".into()));
+    options
+}
+
 /// A cluster of three nodes, by its URL.
 pub fn with_cluster(test: impl FnOnce(&str)) {
     let dir = tempfile::tempdir().expect("a directory");
-    let cluster = Cluster::start(ClusterOptions::new(dir.path())).expect("starts");
+    let cluster = Cluster::start(patient(dir.path())).expect("starts");
     test(&cluster.sql_url().expect("a password"));
     cluster.shutdown();
 }

@@ -30,7 +30,9 @@ pub fn wait(what: &str, mut is_true: impl FnMut() -> bool) {
 }
 
 pub fn connect(controllers: Vec<String>) -> Client {
-    let options = Options { controllers, timeout: STEP_TIMEOUT, wait: true, ..Options::default() };
+    let mut options = Options { controllers, timeout: STEP_TIMEOUT, wait: true, ..Options::default() };
+    // Copies that were not run for a moment are let in again while a write waits.
+    options.core.patience = types::Micros::from_millis(60_000);
     Client::connect(options).expect("a controller answers")
 }
 
