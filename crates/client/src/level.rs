@@ -38,10 +38,11 @@ impl Catalogs {
 
 impl Client {
     /// Brings the catalogs of all partitions of a database to that of its first one, whoever left them behind
-    /// (PR-170). What the first one has lost it is given back by those who have it (PR-172). Nothing is to be
-    /// done for a database of one partition.
+    /// (PR-170). What the first one has lost it is given back by those who have it (PR-172). Where
+    /// transactions are global, the transaction manager is told what the tables are like, also of a database
+    /// of one partition (PR-360). Nothing is to be done for any other one of one partition.
     pub fn level(&mut self, database: &Database) -> Result<(), ClientError> {
-        if !database.is_spread() {
+        if !database.is_spread() && !database.record().is_global() {
             return Ok(());
         }
         for _ in 0..MAX_LEVELLINGS {

@@ -530,3 +530,40 @@ fn sessions_race_for_unique_values_and_for_parents() {
     assert_eq!(one.good("SELECT count(*) - count(DISTINCT name) FROM child"), "0");
     assert_eq!(one.good("SELECT count(*) FROM child WHERE name LIKE 'm%'"), "50");
 }
+
+/// One partition is what a database has unless it asks for more.
+#[test]
+fn pr360_a_global_database_of_one_partition_keeps_constraints_and_makes_tables_in_transactions() {
+    let cluster = Cluster::start();
+    drop(cluster.ready());
+    let service = service(&cluster);
+    Talk::new(&service).good("CREATE DATABASE ledger WITH (transactions = global, factor = 3)");
+    let (mut one, mut two) = (within(&service), within(&service));
+    one.good("CREATE TABLE person (id int PRIMARY KEY, name text UNIQUE)");
+    one.good("CREATE TABLE letter (id int PRIMARY KEY, recipient int NOT NULL REFERENCES person)");
+    one.good("INSERT INTO person SELECT n, 'p' || n FROM generate_series(1, 10) AS s(n)");
+    two.good("INSERT INTO letter VALUES (1, 1), (2, 9)");
+    let wrong = [
+        ("INSERT INTO person VALUES (50, 'p7')", "23505", "person_name_key"),
+        ("INSERT INTO letter VALUES (50, 60)", "23503", "letter_recipient_fkey"),
+        ("DELETE FROM person WHERE id = 9", "23503", "letter_recipient_fkey"),
+        ("BEGIN; INSERT INTO person VALUES (50, 'p7'); COMMIT", "23505", "person_name_key"),
+        ("BEGIN; DELETE FROM letter; CREATE TABLE t (id int PRIMARY KEY)", "25001", "written"),
+    ];
+    refused(&mut one, &wrong);
+    // Tables are made at once, as in a database of several partitions, and rows are the transaction's.
+    for text in ["BEGIN", "CREATE TABLE note (id int PRIMARY KEY, letter int REFERENCES letter)"] {
+        one.good(text);
+    }
+    one.good("INSERT INTO note VALUES (1, 2), (2, NULL)");
+    assert_eq!(two.good("SELECT count(*) FROM note"), "0");
+    one.good("UPDATE person SET name = 'n' WHERE id = 3");
+    one.good("COMMIT");
+    assert_eq!(two.good("SELECT count(*) FROM note"), "2");
+    refused(&mut two, &[("DELETE FROM letter WHERE id = 2", "23503", "note_letter_fkey")]);
+    one.good("ALTER TABLE note ADD COLUMN memo text UNIQUE");
+    one.good("UPDATE note SET memo = 'm' WHERE id = 1");
+    refused(&mut two, &[("UPDATE note SET memo = 'm' WHERE id = 2", "23505", "note_memo_key")]);
+    one.good("DROP TABLE note");
+    assert_eq!(two.good("DELETE FROM letter WHERE id = 2"), "DELETE 1");
+}

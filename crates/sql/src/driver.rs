@@ -243,9 +243,12 @@ impl Handle {
         own.unwrap_or(0..0)
     }
 
-    /// The database, if it has several partitions.
+    /// The database, if others than its first partition are told of its tables: it has several partitions, or
+    /// its transactions are global, and the transaction manager is told, however many partitions there are
+    /// (PR-360). What is done to its tables is done at once, and is no part of a transaction.
     pub fn spread(&self) -> Option<Database> {
-        self.database_record().ok().filter(Database::is_spread)
+        let is_told = |database: &Database| database.is_spread() || database.record().is_global();
+        self.database_record().ok().filter(is_told)
     }
 
     /// True if its session is in a database whose transactions reach over all partitions.

@@ -55,7 +55,7 @@ pub async fn carry_out(
 ) -> Result<Outcome, Failure> {
     let handle = &evaluator.handle;
     let apart = statement.table().database().is_none();
-    if apart || handle.spread().is_some() || handle.is_global() || !is_plain(statement) {
+    if apart || handle.spread().is_some() || !is_plain(statement) {
         return Err(why);
     }
     let count = Arc::new(AtomicU64::new(0));

@@ -76,7 +76,8 @@ pub async fn enter(handle: &Handle, changes: Vec<TableChange>) -> Result<(), Fai
     })
 }
 
-/// Brings all partitions of the session's database to what the first one has of tables (PR-170).
+/// Brings all partitions of the session's database to what the first one has of tables (PR-170), and the
+/// transaction manager where transactions are global.
 pub async fn level(handle: &Handle) -> Result<(), Failure> {
     match handle.spread() {
         None => Ok(()),

@@ -347,7 +347,7 @@ pub async fn carry_out(
     make: impl Fn(&Catalog, &Arc<TableRecord>, u32) -> Result<Rewrite, Failure>,
 ) -> Result<(), Failure> {
     let handle = &evaluator.handle;
-    if handle.spread().is_some() || handle.is_global() {
+    if handle.spread().is_some() {
         let hint = "it says where rows lie: make another table, and INSERT ... SELECT what is there";
         let what = "another primary key or type in a database of several partitions";
         return Err(Failure::unsupported(what, hint));
