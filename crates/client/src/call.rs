@@ -216,6 +216,8 @@ pub struct Completed {
     pub latency_us: u64,
     /// How often it was sent.
     pub attempts: u32,
+    /// Of a write: the session and the number that it had when it ended.
+    pub number: Option<(SessionId, u64)>,
 }
 
 /// Acknowledged writes of a lane that a failover lost: the new primary expects their sequence numbers again

@@ -237,13 +237,15 @@ impl Core {
         if pending.kind == Kind::Open {
             return;
         }
+        let request = pending.request();
         self.completed.push_back(Completed {
             ticket,
             lane: pending.lane,
-            partition: pending.request().partition,
+            partition: request.partition,
             outcome,
             latency_us: now.since(pending.submitted).0,
             attempts: pending.attempts,
+            number: request.session.is_some().then_some((request.session, request.seq)),
         });
     }
 }

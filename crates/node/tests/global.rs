@@ -3,7 +3,7 @@
 mod common;
 
 use client::txn::Manager;
-use client::{Call, Client, ClientError, Database, FailKind, Table};
+use client::{Call, Client, ClientError, Database, FailKind, Outcome, Table};
 use common::{Cluster, LONG, in_sync, wait_for};
 use std::time::{Duration, Instant};
 use types::data::{Column, ColumnType, Row, Schema, Value};
@@ -410,4 +410,44 @@ fn pr323_a_commit_fits_its_tables_and_a_change_of_them_has_a_timestamp_in_all_ch
     other.drop_table_in(&named).expect("dropped");
     assert_eq!(client.commit(late), Err(ClientError::Stale));
     secured_everywhere(&mut client);
+}
+
+/// The transaction manager's primary is alone while it is asked for a commit. Whether the client is told then
+/// or before its next transaction, it is told what has become of it, and nothing comes later.
+#[test]
+fn pr361_what_became_of_a_commit_is_known_before_the_next_transaction() {
+    let mut cluster = Cluster::start();
+    let mut client = cluster.ready();
+    let (database, table) = bank(&mut client, "durable");
+    secured_everywhere(&mut client);
+    let manager = client.transaction_manager().expect("there");
+    let leads = client.cluster_map().partition(manager.partition()).expect("known").primary.node;
+    let snapshot = client.begin(&database).expect("begun").snapshot();
+    let (key, stored) = table.encode(&row(1, 77)).expect("a row");
+    let partition = table.partition_of(&key).expect("a partition");
+    let parts = vec![table.part(vec![RowOp::Put { key, row: stored }])];
+    let asked = CommitRequest { snapshot, writes: vec![PartitionWrites { partition, parts }] };
+    let others: Vec<u32> = (1..=3).filter(|number| NodeId(*number) != leads).collect();
+    others.iter().for_each(|number| cluster.kill(*number));
+    let call = manager.call(ManagerOp::Commit(asked)).within(Micros::from_millis(300));
+    let ticket = client.submit_in_transaction(Client::BLOCKING, call);
+    let said = client.wait_for(ticket).expect("it ends").outcome;
+    others.iter().for_each(|number| cluster.start_node(*number));
+    wait_for(&mut client, "level copies", |status| in_sync(status, 3));
+    let transaction = client.begin(&database).expect("begun");
+    let resolved = client.resolved_commits();
+    let committed = match (&said, &resolved[..]) {
+        (Outcome::Ok(_), []) | (Outcome::Unknown(_), [Ok(_)]) => true,
+        (Outcome::Refused(..) | Outcome::Failed(..), []) => false,
+        (Outcome::Unknown(_), [Err(ClientError::Changed)]) => false,
+        other => panic!("{other:?}"),
+    };
+    let expected = if committed { 77 } else { 100 };
+    assert_eq!(balance(&mut client, &transaction, &table, 1), expected, "{said:?}, {resolved:?}");
+    for _ in 0..5 {
+        transfer(&mut client, &database, &table, (2, 3));
+        let transaction = client.begin(&database).expect("begun");
+        assert_eq!(balance(&mut client, &transaction, &table, 1), expected, "nothing comes later");
+    }
+    assert!(client.resolved_commits().is_empty(), "each is told once");
 }

@@ -140,7 +140,7 @@ impl Port for FakeStore {
         let completed = queue.into_iter().map(|(ticket, lane, call)| {
             let partition = call.partition;
             let outcome = self.answer(ticket, lane, call);
-            Completed { ticket, lane, partition, outcome, latency_us: 1, attempts: 1 }
+            Completed { ticket, lane, partition, outcome, latency_us: 1, attempts: 1, number: None }
         });
         Ok(completed.collect())
     }

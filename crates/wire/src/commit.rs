@@ -5,7 +5,7 @@ use crate::control::RecordText;
 use crate::request::{Op, ReadSnapshot, TablePart};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use types::{PartitionId, Position, TableId};
+use types::{PartitionId, Position, SessionId, TableId};
 
 /// The largest write-set of one transaction, in bytes, 16 for each row beside its key and value: it is one
 /// row of the manager's partition.
@@ -246,9 +246,24 @@ pub enum ManagerOp {
     /// As [`ManagerOp::Commit`], of rows of tables with values that are unique, or that refer to others: the
     /// second is the snapshot at which nothing stood against them (PR-324, PR-325).
     CommitChecked(CommitRequest, Position),
+    /// What became of a commit whose client heard no answer to it (PR-361). Answered as the commit itself.
+    /// One that was not executed never will be from here on: it is refused with [`crate::Outcome::Changed`],
+    /// by an entry that uses its number up. [`crate::Status::TooOld`] if the session is not known any more,
+    /// or has forgotten it.
+    Outcome {
+        /// The session of the commit.
+        session: SessionId,
+        /// Its number there.
+        seq: u64,
+    },
 }
 
 impl ManagerOp {
+    /// True if it makes an entry although it has no number: to do it twice is to do it once.
+    pub fn is_told(&self) -> bool {
+        matches!(self, ManagerOp::Secured { .. } | ManagerOp::Mend { .. } | ManagerOp::Outcome { .. })
+    }
+
     /// The transaction that is to be committed, if one is.
     pub fn commit(&self) -> Option<&CommitRequest> {
         match self {

@@ -307,6 +307,10 @@ fn validate_manager(op: &ManagerOp) -> Result<(), String> {
         ManagerOp::Define { partitions, tables, gone } => {
             commit::define_fault(partitions, tables, gone).map_or(Ok(()), |fault| Err(fault.into()))
         }
+        ManagerOp::Outcome { session, seq } if !session.is_some() || *seq == 0 => {
+            Err("a commit has a number in a session".into())
+        }
+        ManagerOp::Outcome { session, .. } => is_possible(session.0),
         ManagerOp::Snapshot { .. } | ManagerOp::Chain { .. } => Ok(()),
         ManagerOp::Thresholds | ManagerOp::Tables { .. } => Ok(()),
     }
@@ -375,6 +379,16 @@ mod tests {
             |key: usize, row: usize| asks(Op::write(vec![RowOp::Put { key: long(key), row: long(row) }]));
         assert_eq!(put(MAX_KEY_BYTES - 1, MAX_VALUE_BYTES), Ok(()));
         assert!(put(MAX_KEY_BYTES, 0).is_err() && put(0, 0).is_err() && put(1, MAX_VALUE_BYTES + 1).is_err());
+    }
+
+    #[test]
+    fn a_commit_that_is_asked_about_has_a_number_in_a_session() {
+        let of = |lsn: u64, seq: u64| {
+            let session = types::SessionId(Position::new(Term(u64::from(lsn > 0)), Lsn(lsn)));
+            asks(Op::Manager(ManagerOp::Outcome { session, seq }))
+        };
+        assert_eq!(of(7, 1), Ok(()));
+        assert!(of(0, 1).is_err() && of(7, 0).is_err() && of(u64::MAX, 1).is_err());
     }
 
     fn range_len(op: &Op) -> (usize, usize) {

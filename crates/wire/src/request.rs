@@ -382,7 +382,7 @@ impl Op {
 
     /// True if it makes an entry, be it one that no session numbers because doing it twice is doing it once.
     pub fn makes_entries(&self) -> bool {
-        let told = matches!(self, Op::Manager(ManagerOp::Secured { .. } | ManagerOp::Mend { .. }));
+        let told = matches!(self, Op::Manager(asked) if asked.is_told());
         self.writes() || matches!(self, Op::Flush(_)) || told
     }
 

@@ -150,7 +150,8 @@ impl Trial {
             let heard = fortune >= self.loses + self.unheard;
             if heard { outcome } else { Outcome::Unknown("the primary changed".into()) }
         };
-        let completed = Completed { ticket, lane: LaneId(1), partition, outcome, latency_us, attempts: 1 };
+        let (lane, number) = (LaneId(1), None);
+        let completed = Completed { ticket, lane, partition, outcome, latency_us, attempts: 1, number };
         assert!(self.job.completed(completed), "it is the job's");
     }
 
@@ -301,7 +302,8 @@ fn a_write_that_surely_failed_ends_the_job() {
     let (ticket, (partition, _)) = trial.job.tickets.iter().next().map(|(t, p)| (*t, *p)).expect("one");
     trial.queues.get_mut(&partition).expect("asked").retain(|(other, _)| *other != ticket);
     let outcome = Outcome::Failed(FailKind::Full, "the disk is full".into());
-    let completed = Completed { ticket, lane: LaneId(1), partition, outcome, latency_us: 1, attempts: 1 };
+    let (lane, number) = (LaneId(1), None);
+    let completed = Completed { ticket, lane, partition, outcome, latency_us: 1, attempts: 1, number };
     trial.job.completed(completed);
     let report = trial.end();
     trial.check(&report);

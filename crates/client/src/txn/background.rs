@@ -1,6 +1,7 @@
 //! Flushes behind a commit, and calls that take several steps, while the caller does something else.
 
 use super::steps::{Doing, KnownCommits, Manager, Step};
+use super::unknown::UnknownCommits;
 use crate::call::{Answer, Call, Completed, LaneId, Outcome, Ticket};
 use crate::client::Client;
 use crate::error::ClientError;
@@ -28,7 +29,7 @@ struct Goal {
 
 /// What is done with the answer to a call of the transaction manager that somebody waits for.
 #[derive(Debug)]
-enum Asked {
+pub(super) enum Asked {
     Snapshot,
     Commit { manager: Manager, database: TableId, asked: CommitRequest },
 }
@@ -43,6 +44,8 @@ pub(crate) struct Background {
     doing: BTreeMap<Ticket, Goal>,
     /// By the call: what the transaction manager was asked.
     asked: BTreeMap<Ticket, Asked>,
+    /// Commits of which no acknowledgement came.
+    pub(super) unknown: UnknownCommits,
     /// Those that pause, until when.
     paused: Vec<(Micros, Goal)>,
     /// What is to be gone on with: a call ended, and how.
@@ -60,9 +63,18 @@ impl Background {
             self.ended.push((goal, completed));
             return None;
         }
-        if let (Some(asked), Outcome::Ok(answer)) = (self.asked.remove(&completed.ticket), &completed.outcome)
-        {
-            self.learn(asked, answer);
+        if let Some(doubt) = self.unknown.answered(completed.ticket) {
+            let (asked, completed) = self.unknown.settle(doubt, completed.outcome);
+            if let Outcome::Ok(answer) = &completed.outcome {
+                self.learn(asked, answer);
+            }
+            return Some(completed);
+        }
+        let Some(asked) = self.asked.remove(&completed.ticket) else { return Some(completed) };
+        match &completed.outcome {
+            Outcome::Ok(answer) => self.learn(asked, answer),
+            Outcome::Unknown(_) => return self.unknown.take(asked, completed),
+            Outcome::Refused(..) | Outcome::Failed(..) => {}
         }
         Some(completed)
     }
@@ -87,7 +99,7 @@ impl Background {
     pub fn waits_for(&self, ticket: Ticket) -> bool {
         let goals = self.doing.values().chain(self.paused.iter().map(|(_, goal)| goal));
         let mut goals = goals.chain(self.ended.iter().map(|(goal, _)| goal));
-        goals.any(|goal| goal.caller.is_some_and(|(of, _)| of == ticket))
+        goals.any(|goal| goal.caller.is_some_and(|(of, _)| of == ticket)) || self.unknown.waits_for(ticket)
     }
 
     /// A call that has ended for its caller.
@@ -98,7 +110,7 @@ impl Background {
     /// When something is to be done next, if that is known.
     pub fn due(&self) -> Option<Micros> {
         let pauses = self.paused.iter().map(|(until, _)| *until);
-        let ready = !self.ended.is_empty() || !self.flushes.is_empty();
+        let ready = !self.ended.is_empty() || !self.flushes.is_empty() || self.unknown.waiting() > 0;
         pauses.chain(ready.then_some(Micros::ZERO)).min()
     }
 
@@ -109,7 +121,7 @@ impl Background {
 
     /// How many of them have no call under way.
     pub fn pausing(&self) -> usize {
-        self.paused.len() + self.ended.len()
+        self.paused.len() + self.ended.len() + self.unknown.waiting()
     }
 
     /// What goes on now: calls that are to be made.
@@ -145,7 +157,8 @@ impl Client {
     /// snapshot ([`wire::request::ReadSnapshot::Commit`], whose `after` is filled in here), or what the
     /// transaction manager is asked for, a snapshot or a commit. [`Client::poll`] hands out its end,
     /// under the ticket given back here, or [`Client::wait_for`]. Behind a commit its partitions are told,
-    /// which nobody waits for.
+    /// which nobody waits for. Of a commit that would end as unknown its session is asked before, for five
+    /// seconds at most beside the call's own time (PR-361).
     pub fn submit_in_transaction(&mut self, lane: LaneId, mut call: Call) -> Ticket {
         let Some(manager) = self.cluster_map().table(COMMITS).map(|record| Manager::of(record)) else {
             // Nothing is known of commits.
@@ -246,6 +259,7 @@ impl Client {
     /// Goes on with flushes whose calls have ended, or that have paused.
     pub(crate) fn go_on_in_background(&mut self, now: Micros) {
         self.submit_flushes();
+        self.ask_sessions();
         for (goal, call) in self.background.next_calls(now) {
             self.go_on_with(goal, call);
         }

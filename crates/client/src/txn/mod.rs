@@ -18,6 +18,7 @@ mod reads;
 mod recovery;
 mod stale;
 mod steps;
+mod unknown;
 
 pub(crate) use background::Background;
 pub use reads::{AtMost, StoredRows};
@@ -235,9 +236,12 @@ impl Client {
     }
 
     /// Begins a transaction. It reads what was committed before this call, by whomever. No more than
-    /// [`MAX_OPEN`] of them are open at once.
+    /// [`MAX_OPEN`] of them are open at once. Before, it finds out what became of commits that ended as
+    /// [`ClientError::OutcomeUnknown`]: from here on none of them comes later, and
+    /// [`Client::resolved_commits`] says how they ended (PR-361).
     pub fn begin(&mut self, database: &Database) -> Result<Transaction, ClientError> {
         let manager = self.manager_for(database)?;
+        self.resolve_commits()?;
         let answer = self.answer_to(manager.call(ManagerOp::Snapshot { since: Position::ZERO }))?;
         let Body::Commit(CommitAnswer::Snapshot { at: snapshot, .. }) = answer.body else {
             return Err(unexpected(&answer.body));
@@ -280,8 +284,9 @@ impl Client {
 
     /// Commits a transaction: from then on everybody who begins one sees it. The timestamp; of one that has
     /// written nothing that of its snapshot. [`ClientError::Changed`]: another one has written one of its
-    /// rows
-    /// since it began, and nothing was done.
+    /// rows since it began, or no acknowledgement came and its session has found that it was not made;
+    /// nothing was done. [`ClientError::OutcomeUnknown`]: the session could not be asked either, for five
+    /// seconds; the next [`Client::begin`] asks it again.
     pub fn commit(&mut self, transaction: Transaction) -> Result<Position, ClientError> {
         let snapshot = transaction.snapshot;
         let Some(asked) = transaction.asks() else { return Ok(snapshot) };

@@ -5,6 +5,7 @@ use crate::answer::{AckCondition, Answer};
 use crate::features::commits::{Definitions, Keep, Unfit};
 use crate::rows::hash_row;
 use crate::serve::write::{Writing, refused};
+use crate::session::{self, MAX_OUTCOMES};
 use bytes::Bytes;
 use types::commits::{
     decode_timestamp, encode_timestamp, flush_key, flushes_above, newest_flush_key, timestamp_of_flush,
@@ -12,7 +13,7 @@ use types::commits::{
 use types::database::{catalog_key, standing_of};
 use types::engine::{Engine, EngineError, Row};
 use types::system::{commit_key, read_commit};
-use types::{KeySpace, Lsn, Mutation, PartitionId, Position, ReadAt, Rules, TableId, TableState};
+use types::{KeySpace, Lsn, Mutation, PartitionId, Position, ReadAt, Rules, SessionId, TableId, TableState};
 use wire::commit::{CommitAnswer, CommitRequest, FlushState, decode_write_set};
 use wire::entry::Kind;
 use wire::request::TablePart;
@@ -23,11 +24,12 @@ const MARKERS: usize = 4;
 
 impl Writing<'_> {
     /// [`wire::ManagerOp::Commit`]; with the snapshot at which its constraints were looked at,
-    /// [`wire::ManagerOp::CommitChecked`].
+    /// [`wire::ManagerOp::CommitChecked`]. Or [`wire::ManagerOp::Outcome`].
     pub fn commit(&mut self, request: &Request, asked: &ManagerOp) -> Result<Answer, EngineError> {
         let (asked, checked) = match asked {
             ManagerOp::Commit(asked) => (asked, None),
             ManagerOp::CommitChecked(asked, at) => (asked, Some(*at)),
+            ManagerOp::Outcome { session, seq } => return self.outcome(request, (*session, *seq)),
             _ => return Ok(Answer::only(Status::Bad("it asks for no commit".into()))),
         };
         if let Some(status) = self.refuses() {
@@ -64,6 +66,35 @@ impl Writing<'_> {
         answer.body = Body::Commit(CommitAnswer::Committed(previous));
         self.commits.counts().committed += 1;
         Ok(answer)
+    }
+
+    /// What became of the commit with this number of a session. One that was not executed uses its number up
+    /// as a refusal, so that a copy of it that comes later is none that could be done (PR-361).
+    fn outcome(
+        &mut self,
+        request: &Request,
+        (session, seq): (SessionId, u64),
+    ) -> Result<Answer, EngineError> {
+        if let Some(status) = self.refuses() {
+            return Ok(Answer::only(status));
+        }
+        let known = session::read(self.data.engine.as_ref(), session)?;
+        let forgotten = || Status::TooOld("the commit's session is not known here any more".into());
+        let Some(known) = known else { return Ok(self.seen(Answer::only(forgotten()))) };
+        if let Some(kept) = known.kept.iter().find(|kept| kept.seq == seq) {
+            let status = if kept.outcome.is_done() { Status::Ok } else { Status::Refused(kept.outcome) };
+            return self.repeat_commit(Answer::new(status, Body::Affected(kept.affected)).of_entry(kept.at));
+        }
+        match seq.checked_sub(known.last) {
+            None | Some(0) => Ok(self.seen(Answer::only(forgotten()))),
+            Some(ahead) if ahead > MAX_OUTCOMES as u64 => {
+                Ok(Answer::only(Status::Bad(format!("a session at {} has no number {seq}", known.last))))
+            }
+            Some(_) => {
+                let numbered = Request { session, seq, ..request.clone() };
+                self.log_evaluated(&numbered, 0, refused(Outcome::Changed))
+            }
+        }
     }
 
     /// [`wire::ManagerOp::Define`]. What is asked may be unreadable, as a sentence.

@@ -300,3 +300,41 @@ fn pr47_two_clients_with_one_identity_do_not_get_each_others_commits() {
     let next = ask("yours", 2);
     assert!(next.status == Status::Ok && next.entry > first.entry);
 }
+
+/// A client that heard no answer to a commit asks for it: a copy that comes later than that does nothing.
+#[test]
+fn pr361_what_became_of_a_commit_is_told_and_what_was_not_executed_never_is() {
+    use wire::ManagerOp;
+    use wire::commit::{CommitRequest, PartitionWrites};
+    let (mut record, mut data) = (record(), data());
+    record.policy.factor = 1;
+    let opened = with(&record, &mut data, |writing| writing.open_session()).expect("no error");
+    let session = SessionId(opened.entry.expect("an entry"));
+    let mut say = |(asked, op): (Request, ManagerOp)| {
+        with(&record, &mut data, |writing| writing.commit(&asked, &op)).expect("no error")
+    };
+    let commit = |key: &'static str, seq: u64| {
+        let ops = vec![RowOp::Put { key: key.into(), row: "row".into() }];
+        let part = TablePart { table: TableId(7), schema: 1, ops, seen: Vec::new() };
+        let writes = vec![PartitionWrites { partition: PartitionId(64), parts: vec![part] }];
+        let op = ManagerOp::Commit(CommitRequest { snapshot: Position::ZERO, writes });
+        (asked_in(session, 1, seq, Op::OpenSession), op)
+    };
+    let of = |session: SessionId, seq: u64| (request(Op::OpenSession), ManagerOp::Outcome { session, seq });
+    let made = say(commit("made", 1));
+    let told = say(of(session, 1));
+    assert_eq!((told.status, told.entry, &told.body), (Status::Ok, made.entry, &made.body));
+    let lost = say(of(session, 2));
+    assert_eq!(lost.status, Status::Refused(Outcome::Changed));
+    let at = lost.entry.expect("its number is used up");
+    assert_eq!(lost.when, When::Covered(at.lsn, AckCondition::Entry), "nothing is sure before that");
+    let late = say(commit("late", 2));
+    assert!(matches!(late.status, Status::Bad(_)) && late.entry.is_none(), "{late:?}");
+    let again = say(of(session, 2));
+    assert_eq!((again.status, again.entry), (lost.status, lost.entry), "one entry is enough");
+    assert_eq!(say(commit("next", 3)).status, Status::Ok);
+    let strange = say(of(SessionId(Position::new(Term(9), Lsn(9))), 1));
+    assert!(matches!(strange.status, Status::TooOld(_)), "{strange:?}");
+    let far = say(of(session, u64::MAX));
+    assert!(matches!(far.status, Status::Bad(_)), "{far:?}");
+}
