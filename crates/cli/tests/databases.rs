@@ -356,6 +356,75 @@ fn files_are_loaded_and_fed_into_tables_of_a_database() {
     feeds(&cluster);
 }
 
+/// A file of rows with these keys, in this order.
+fn numbered(ids: impl Iterator<Item = u32>, name: &str) -> String {
+    let lines: String = ids.map(|id| format!("{id},{name}\n")).collect();
+    format!("id,name\n{lines}")
+}
+
+/// What is in `ledger.accounts`: how many rows, and how many of this name.
+fn accounts(cluster: &Cluster, name: &str) -> (Value, Value) {
+    let count = |more: &str| {
+        let query = format!("SELECT count(*) AS n FROM accounts {more}");
+        rows(cluster, "ledger", &query)[0]["n"].clone()
+    };
+    (count(""), count(&format!("WHERE name = '{name}'")))
+}
+
+/// Rows of a file are committed by global transactions, also while a node is gone.
+#[test]
+fn a_file_is_loaded_by_global_transactions() {
+    let cluster = Cluster::start();
+    cluster.json(&["database", "create", "ledger", "--partitions", "4", "--transactions", "global"]);
+    cluster.write("first.csv", &numbered((1..=5_000).chain([5]), "first"));
+    let load = ["load", "first.csv", "--table", "ledger.accounts", "--create", "--key", "id"];
+    let made = cluster.json(&load);
+    assert_eq!((&made["created"], &made["rows"]), (&true.into(), &5_001.into()), "{made}");
+    assert_eq!((&made["table"], &made["policy"]), (&"ledger.accounts".into(), &"durable".into()), "{made}");
+    assert_eq!(accounts(&cluster, "first"), (5_000.into(), 5_000.into()));
+    // A key that is there ends the load: what was committed before it is in, and nothing of its transaction.
+    cluster.write("second.csv", &numbered((5_001..=7_500).chain([7]).chain(7_501..=9_000), "second"));
+    let insert = ["load", "second.csv", "--table", "ledger.accounts", "--insert"];
+    let ran = cluster.run(&insert);
+    let (why, rest) = ran.sentence().split_once("; ").expect("what is in is said");
+    assert_eq!(why, "record 2501 was refused: a row with its key exists already");
+    assert_eq!((ran.status, rest), (1, "2000 rows are in, the rest is not"));
+    assert_eq!(accounts(&cluster, "second"), (7_000.into(), 2_000.into()));
+    let ran = cluster.run(&[&insert[..], &["--batch", "100"]].concat());
+    assert!(ran.sentence().starts_with("record 1 was refused"), "{ran:?}");
+    // Without it rows are replaced.
+    cluster.ok(&["dev", "kill", "1"]);
+    let again = cluster.json(&["load", "second.csv", "--table", "ledger.accounts", "--timeout", "30s"]);
+    assert_eq!((&again["created"], &again["rows"]), (&false.into(), &4_001.into()), "{again}");
+    let found = eventually("both are there", || {
+        let ran = cluster.run(&["count", "ledger.accounts", "--timeout", "30s"]);
+        (ran.status == 0).then(|| ran.out.trim().to_string())
+    });
+    assert_eq!(found, "9000");
+    assert_eq!(cluster.json(&["get", "ledger.accounts", "7", "--timeout", "30s"])["name"], "second");
+}
+
+/// What global transactions of the client cannot do is refused before the file is read and anything is made.
+#[test]
+fn what_cannot_be_loaded_by_global_transactions_is_refused_at_once() {
+    let cluster = Cluster::start();
+    good(&cluster, "understudy", "CREATE DATABASE ledger WITH (partitions = 4, transactions = global)");
+    let tables = "CREATE TABLE codes (id int PRIMARY KEY, name text UNIQUE);
+        CREATE TABLE pets (id int PRIMARY KEY, name text, code int REFERENCES codes)";
+    good(&cluster, "ledger", tables);
+    cluster.write("bad.csv", "id,name\n1,a\nx,b\n");
+    let constrained = "it has unique values or foreign keys, which SQL looks at: write it by SQL";
+    for table in ["ledger.codes", "ledger.pets"] {
+        let ran = cluster.run(&["load", "bad.csv", "--table", table]);
+        assert!(ran.status == 1 && ran.sentence().ends_with(constrained), "{table}: {ran:?}");
+        assert_eq!(cluster.ok(&["count", table]).trim(), "0");
+    }
+    cluster.json(&["database", "create", "bank"]);
+    let ran =
+        cluster.run(&["load", "bad.csv", "--table", "bank.none", "--create", "--key", "id", "--insert"]);
+    assert!(ran.status == 2 && ran.sentence().starts_with("--insert needs --job"), "{ran:?}");
+}
+
 /// One source into two tables: each has a position of its own, which a failover and other columns keep.
 fn feeds(cluster: &Cluster) {
     good(

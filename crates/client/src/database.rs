@@ -261,7 +261,9 @@ impl Client {
         found.ok_or_else(|| ClientError::NoTable(format!("{}.{}", database.name(), table.name())))
     }
 
-    pub(crate) fn database_of(&mut self, table: &Table) -> Result<Database, ClientError> {
+    /// The database of one of its tables. [`ClientError::NoDatabase`]: the table has partitions of its own, or
+    /// the database was dropped.
+    pub fn database_of(&mut self, table: &Table) -> Result<Database, ClientError> {
         let known = table.record().database().and_then(|id| self.cluster_map().owner(id)).cloned();
         let gone = || ClientError::NoDatabase(format!("of table {}", table.name()));
         known.filter(|record| record.is_database()).map(Database::new).ok_or_else(gone)

@@ -96,6 +96,13 @@ fn a_transaction_writes_rows_of_any_partitions_and_the_first_committer_wins() {
     assert!(seen.snapshot() >= at);
     assert_eq!((balance(&mut two, &seen, &table, 1), balance(&mut two, &seen, &table, 2)), (90, 110));
     assert_eq!(balance(&mut two, &seen, &table, 3), 100);
+    let keys: Vec<_> = [3, ACCOUNTS, 1].iter().map(|id| table.key(&key(*id)).expect("a key")).collect();
+    let there = two.stored_all_in(&seen, &table, &keys).expect("read");
+    let expected = [Some(row(3, 100)), None, Some(row(1, 90))];
+    assert_eq!(there.len(), expected.len());
+    for ((key, stored), expected) in keys.iter().zip(there).zip(expected) {
+        assert_eq!(stored.map(|stored| table.decode(key, &stored).expect("a row")), expected);
+    }
     assert_eq!(total(&mut two, &database, &table), 100 * ACCOUNTS);
 
     let mut gone = one.begin(&database).expect("begun");

@@ -207,9 +207,9 @@ pub struct ReadArgs {
     /// it.
     #[arg(long, value_name = "FILE")]
     pub bad_rows: Option<PathBuf>,
-    /// Rows per batch.
-    #[arg(long, default_value_t = 500, value_name = "ROWS")]
-    pub batch: usize,
+    /// Rows per batch; otherwise 500, or 2,000 where each batch is a global transaction.
+    #[arg(long, value_name = "ROWS")]
+    pub batch: Option<usize>,
 }
 
 /// `load`.
@@ -229,6 +229,9 @@ can be read from then on. If a row is refused, a partition does not answer for 6
 aborted, and the answer says of which records the rows are committed. They are secured by then: every copy that may come to
 lead has them. With --insert a row whose key is there already is refused.
 
+In a database whose transactions are global the rows are committed by such, in the order of the file, up to 2,000 rows or
+1 MB in each. With --insert a row whose key is there ends the load: its transaction is not in, and those before it are.
+
 With --bulk, for tables with the engine lsm, nothing can be seen of the load before its files are at all copies of all
 partitions. Each partition then has all of its rows or none; if a failure leaves it in some partitions only, you are told
 in which, and loading the file again is safe. Indexes of the table are built anew.")]
@@ -247,8 +250,9 @@ pub struct LoadArgs {
     /// Load as one job: one answer at the end, which says what is committed.
     #[arg(long, conflicts_with = "bulk")]
     pub job: bool,
-    /// Refuse a row whose key is there already, with --job; otherwise it replaces what was there.
-    #[arg(long, requires = "job")]
+    /// Refuse a row whose key is there already, with --job or where transactions are global; otherwise it
+    /// replaces what was there.
+    #[arg(long, conflicts_with = "bulk")]
     pub insert: bool,
     /// Sort the rows, build the engine's files of them once, and have all copies install those.
     #[arg(long)]

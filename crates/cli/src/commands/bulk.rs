@@ -7,6 +7,7 @@ use crate::interrupt;
 use crate::out::{counted, note};
 use crate::progress::Bar;
 use ops::bulk::{self, Means};
+use ops::global_load;
 use ops::ingest::{self, Source};
 use ops::job;
 use ops::load::{self, LoadPlan, OnBad, Watcher};
@@ -32,8 +33,9 @@ pub fn load(args: &LoadArgs, context: &mut Context) -> Result<(), Failure> {
     load::open(&plan)?;
     context.be_patient(WAIT_LIMIT);
     if let Some((database, name)) = args.table.split_once('.') {
-        return load_in(args, &plan, (database, name), context);
+        return load_in(args, plan, (database, name), context);
     }
+    check_insert(args)?;
     let (schema, create) = target(args, &plan, context)?;
     if args.bulk {
         let known = context.cluster_map()?.table(&args.table).map(|record| (record.engine, record.log));
@@ -62,7 +64,7 @@ pub fn load(args: &LoadArgs, context: &mut Context) -> Result<(), Failure> {
 /// `load` into a table of a database.
 fn load_in(
     args: &LoadArgs,
-    plan: &LoadPlan,
+    mut plan: LoadPlan,
     (database, name): (&str, &str),
     context: &mut Context,
 ) -> Result<(), Failure> {
@@ -72,39 +74,17 @@ fn load_in(
              without it, or with --job"
         )));
     }
-    let found = context.client()?.table(&args.table);
-    let missing = matches!(&found, Err(client::ClientError::NoTable(_)));
-    let (schema, table) = match (found, args.create) {
-        (Err(_), true) if missing => {
-            let choices = table::choices(&args.options)?;
-            let (schema, inferred) = load::infer(plan, &args.key, &choices)?;
-            note(inferred.to_string().trim_end());
-            (schema, None)
-        }
-        (Err(_), false) if missing => {
-            return Err(Failure::not_found(format!(
-                "there is no table `{}`; --create --key COLUMN,.. makes it from the file",
-                args.table
-            )));
-        }
-        (Ok(_), true) => {
-            return Err(Failure::failed(format!(
-                "table `{}` exists already; leave --create out to load into it, or drop it first",
-                args.table
-            )));
-        }
-        (found, _) => {
-            let table = found?;
-            load::takes_rows(&table)?;
-            check_key(table.schema(), &args.key, &args.table)?;
-            (table.schema().clone(), Some(table))
-        }
-    };
+    if context.client()?.database(database).is_ok_and(|found| found.record().is_global()) {
+        plan.limits.rows = args.read.batch.unwrap_or(global_load::MOST_ROWS);
+    } else {
+        check_insert(args)?;
+    }
+    let (schema, table) = target_in(args, &plan, context)?;
     let mut bar = Bar::new();
     if plan.on_bad == OnBad::Abort {
-        load::check(plan, &schema, &mut bar)?;
+        load::check(&plan, &schema, &mut bar)?;
     } else {
-        load::check_bad_rows(plan)?;
+        load::check_bad_rows(&plan)?;
     }
     let (client, created) = (context.client()?, table.is_none());
     let table = match table {
@@ -114,7 +94,50 @@ fn load_in(
             client.create_table_in(&database, name, schema)?
         }
     };
-    load_rows(args, plan, created, (context, table), bar)
+    load_rows(args, &plan, created, (context, table), bar)
+}
+
+/// The schema that rows must have, and the table of a database, if it is there already.
+fn target_in(
+    args: &LoadArgs,
+    plan: &LoadPlan,
+    context: &mut Context,
+) -> Result<(Schema, Option<client::Table>), Failure> {
+    let found = context.client()?.table(&args.table);
+    let missing = matches!(&found, Err(client::ClientError::NoTable(_)));
+    match (found, args.create) {
+        (Err(_), true) if missing => {
+            let choices = table::choices(&args.options)?;
+            let (schema, inferred) = load::infer(plan, &args.key, &choices)?;
+            note(inferred.to_string().trim_end());
+            Ok((schema, None))
+        }
+        (Err(_), false) if missing => Err(Failure::not_found(format!(
+            "there is no table `{}`; --create --key COLUMN,.. makes it from the file",
+            args.table
+        ))),
+        (Ok(_), true) => Err(Failure::failed(format!(
+            "table `{}` exists already; leave --create out to load into it, or drop it first",
+            args.table
+        ))),
+        (found, _) => {
+            let table = found?;
+            load::takes_rows(&table)?;
+            if table.is_global() {
+                table.takes_transactions()?;
+            }
+            check_key(table.schema(), &args.key, &args.table)?;
+            Ok((table.schema().clone(), Some(table)))
+        }
+    }
+}
+
+/// Refuses `--insert` where rows come in batches of one partition.
+fn check_insert(args: &LoadArgs) -> Result<(), Failure> {
+    match args.insert && !args.job {
+        true => Err(Failure::usage("--insert needs --job, or a database whose transactions are global")),
+        false => Ok(()),
+    }
 }
 
 /// `load` and `load --job`, into a table that is there.
@@ -128,10 +151,14 @@ fn load_rows(
     if args.job {
         return load_job(args, plan, created, (context, table), bar);
     }
-    let mut report = load::load(context.client()?, &table, plan, &mut bar)?;
+    let (client, global) = (context.client()?, table.is_global());
+    let mut report = match global {
+        true => global_load::load(client, &table, plan, args.insert, &mut bar)?,
+        false => load::load(client, &table, plan, &mut bar)?,
+    };
     bar.clear();
     (report.created, report.table) = (created, args.table.clone());
-    context.out.either(&report, || loaded(&report, ""));
+    context.out.either(&report, || loaded(&report, if global { "by global transactions, " } else { "" }));
     left_out(context, &report);
     Ok(())
 }
@@ -353,5 +380,6 @@ fn on_bad(on_error: OnError) -> OnBad {
 }
 
 fn limits(args: &ReadArgs) -> Limits {
-    Limits { rows: args.batch, ..Limits::default() }
+    let limits = Limits::default();
+    Limits { rows: args.batch.unwrap_or(limits.rows), ..limits }
 }

@@ -140,11 +140,8 @@ impl Transaction {
             let why = "the transaction reads what all have secured, and writes nothing".into();
             return Err(ClientError::Data { table: table.name().into(), why });
         }
+        table.takes_transactions()?;
         let constraints = table.schema().constraints();
-        if constraints.iter().any(|one| one.is_enforced() && !one.forbids_nothing()) {
-            let why = "it has unique values or foreign keys, which SQL looks at: write it by SQL".into();
-            return Err(ClientError::Data { table: table.name().into(), why });
-        }
         let indexes = constraints.iter().filter(|one| one.indexed().is_some()).count();
         let partition = table.partition_of(&key)?;
         let write = Write { partition, schema: table.schema().version(), indexes, row };

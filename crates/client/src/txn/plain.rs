@@ -17,6 +17,17 @@ impl Table {
     pub fn is_global(&self) -> bool {
         self.record().database().is_some() && self.record().is_global()
     }
+
+    /// Whether a transaction of this client may write its rows. Unique values and foreign keys over several
+    /// partitions are looked at by SQL alone. The error is [`ClientError::Data`].
+    pub fn takes_transactions(&self) -> Result<(), ClientError> {
+        let mut constraints = self.schema().constraints().iter();
+        if constraints.any(|one| one.is_enforced() && !one.forbids_nothing()) {
+            let why = "it has unique values or foreign keys, which SQL looks at: write it by SQL".into();
+            return Err(ClientError::Data { table: self.name().into(), why });
+        }
+        Ok(())
+    }
 }
 
 impl Client {

@@ -1,9 +1,10 @@
 //! What a transaction sees: rows by their keys and by ranges, with what it has written itself.
 
 use super::Transaction;
+use crate::call::{Call, Completed, Ticket};
 use crate::client::Client;
 use crate::error::ClientError;
-use crate::table::{Table, unexpected};
+use crate::table::{Table, micros, unexpected};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use types::PartitionId;
@@ -12,6 +13,8 @@ use wire::{Body, Op};
 
 /// Rows in a page of a scan.
 const PAGE: usize = 1000;
+/// Rows asked for by their keys that are on their way at once.
+const AT_ONCE: usize = 256;
 
 /// At most so many rows of a range, and no page more once so many bytes were read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,6 +64,42 @@ impl Client {
             Body::Row(row) => Ok(row.map(|(_, stored)| stored)),
             other => Err(unexpected(&other)),
         }
+    }
+
+    /// The rows under these encoded keys as the transaction sees them, in the order of the keys: like
+    /// [`Client::stored_in`], several of them asked for at once.
+    pub fn stored_all_in(
+        &mut self,
+        transaction: &Transaction,
+        table: &Table,
+        keys: &[Bytes],
+    ) -> Result<Vec<Option<Bytes>>, ClientError> {
+        self.transaction_manager()?;
+        let limit = micros(self.timeout());
+        let mut rows = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(AT_ONCE) {
+            let mut calls = Vec::with_capacity(keys.len());
+            for key in keys {
+                let partition = table.partition_of(key)?;
+                let get = |at| Op::Get { key: key.clone(), at };
+                let call = transaction.asks_for(&self.background.known, table, partition, get);
+                calls.push(call.within(limit));
+            }
+            let submit = |call: Call| self.submit_in_transaction(Client::BLOCKING, call);
+            let tickets: Vec<Ticket> = calls.into_iter().map(submit).collect();
+            // All are waited for, whatever one of them says: nobody else asks for their ends.
+            let ends: Result<Vec<Completed>, ClientError> =
+                tickets.into_iter().map(|ticket| self.wait_for(ticket)).collect();
+            for (key, end) in keys.iter().zip(ends?) {
+                let stored = match end.outcome.into_result()?.body {
+                    Body::Row(row) => row.map(|(_, stored)| stored),
+                    other => return Err(unexpected(&other)),
+                };
+                let own = transaction.writes.get(&(table.id(), key.clone()));
+                rows.push(own.map_or(stored, |write| write.row.clone()));
+            }
+        }
+        Ok(rows)
     }
 
     /// Rows with `from <= encoded key < to` (empty: no end) as the transaction sees them, in key order.
