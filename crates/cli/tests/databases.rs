@@ -410,7 +410,8 @@ fn what_cannot_be_loaded_by_global_transactions_is_refused_at_once() {
     let cluster = Cluster::start();
     good(&cluster, "understudy", "CREATE DATABASE ledger WITH (partitions = 4, transactions = global)");
     let tables = "CREATE TABLE codes (id int PRIMARY KEY, name text UNIQUE);
-        CREATE TABLE pets (id int PRIMARY KEY, name text, code int REFERENCES codes)";
+        CREATE TABLE pets (id int PRIMARY KEY, name text, code int REFERENCES codes);
+        CREATE TABLE plain (id int PRIMARY KEY, name text)";
     good(&cluster, "ledger", tables);
     cluster.write("bad.csv", "id,name\n1,a\nx,b\n");
     let constrained = "it has unique values or foreign keys, which SQL looks at: write it by SQL";
@@ -419,6 +420,21 @@ fn what_cannot_be_loaded_by_global_transactions_is_refused_at_once() {
         assert!(ran.status == 1 && ran.sentence().ends_with(constrained), "{table}: {ran:?}");
         assert_eq!(cluster.ok(&["count", table]).trim(), "0");
     }
+    let (job, feed, bulk) =
+        ("load without --job", "use `understudy load`, COPY or SQL", "load without --bulk");
+    for (words, remedy) in [
+        (&["load", "bad.csv", "--table", "ledger.none", "--create", "--key", "id", "--job"][..], job),
+        (&["load", "bad.csv", "--table", "ledger.none", "--create", "--key", "id", "--bulk"], bulk),
+        (&["load", "bad.csv", "--table", "ledger.plain", "--job", "--insert"], job),
+        (&["load", "bad.csv", "--table", "ledger.plain", "--bulk"], bulk),
+        (&["ingest", "bad.csv", "--table", "ledger.plain", "--on-error", "skip"], feed),
+    ] {
+        let ran = cluster.run(words);
+        assert!(ran.status == 5 && ran.sentence().contains("by global transactions: "), "{words:?}: {ran:?}");
+        assert!(ran.sentence().contains(remedy), "{words:?}: {ran:?}");
+    }
+    assert_eq!(cluster.run(&["count", "ledger.none"]).status, 3, "nothing was made");
+    assert_eq!(cluster.ok(&["count", "ledger.plain"]).trim(), "0", "nothing was loaded");
     cluster.json(&["database", "create", "bank"]);
     let ran =
         cluster.run(&["load", "bad.csv", "--table", "bank.none", "--create", "--key", "id", "--insert"]);

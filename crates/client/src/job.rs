@@ -542,6 +542,7 @@ impl RunningJob {
     }
 
     fn add(&mut self, client: &mut Client, op: RowOp) -> Result<bool, ClientError> {
+        self.job.table.takes_batches()?;
         let number = self.job.last() + 1;
         self.job.add(number, op)?;
         // Between two pieces there is nothing to send.

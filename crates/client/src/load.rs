@@ -104,8 +104,9 @@ impl Loader {
         self.add_op(client, op)
     }
 
-    /// Adds any row operation with an encoded key.
+    /// Adds any row operation with an encoded key. A table that global transactions write takes none.
     pub fn add_op(&mut self, client: &mut Client, op: RowOp) -> Result<(), ClientError> {
+        self.table.takes_batches()?;
         let partition = self.table.partition_of(op.key())?;
         let batch = self.batches.entry(partition).or_default();
         batch.bytes += op.key().len() + op.row().map_or(0, |row| row.len());

@@ -162,6 +162,15 @@ fn rows_are_written_by_transactions_alone() {
     let call = table.put(&row(1, 5)).expect("a row");
     let refused = client.call(call).expect_err("refused").to_string();
     assert!(refused.contains("written by global transactions"), "{refused}");
+    // The client knows it, and sends nothing.
+    let mut loader = client.load(&table, client::LoadOptions::default());
+    let refused = loader.add(&mut client, &row(1, 5));
+    assert!(matches!(refused, Err(ClientError::Data { .. })), "{refused:?}");
+    assert_eq!(loader.finish(&mut client).map(|report| report.rows), Ok(0));
+    let mut job = client.job(&table, client::JobOptions::default());
+    let refused = job.put(&mut client, &row(1, 5));
+    assert!(matches!(refused, Err(ClientError::Data { .. })), "{refused:?}");
+    assert_eq!(client.get(&table, &key(1)).expect("read"), Some(row(1, 100)));
     let commits = client.table("sys_commits").expect("there");
     let first = Row::new(vec![
         Value::Int(1),

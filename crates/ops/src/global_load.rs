@@ -55,6 +55,30 @@ pub fn load(
     Ok(LoadReport { policy: policy.unwrap_or_else(|| report.policy.clone()), ..report })
 }
 
+/// Why rows of such a table do not come by a job: each partition would commit its own.
+pub fn no_job(table: &str) -> Failure {
+    Failure::refused(format!(
+        "a job has each partition commit rows by itself, and rows of `{table}` are written by global transactions: load \
+         without --job, or use COPY or SQL"
+    ))
+}
+
+/// Why they do not come by a feed: it keeps its position in the entries of each partition.
+pub fn no_feed(table: &str) -> Failure {
+    Failure::refused(format!(
+        "a feed has each partition commit rows with its position, and rows of `{table}` are written by global transactions: \
+         use `understudy load`, COPY or SQL"
+    ))
+}
+
+/// Why they do not come in files that each copy of a partition installs.
+pub fn no_bulk(table: &str) -> Failure {
+    Failure::refused(format!(
+        "a bulk load has each partition install rows by itself, and rows of `{table}` are written by global transactions: \
+         load without --bulk, or use COPY or SQL"
+    ))
+}
+
 /// What is said of a load that did not end well.
 fn so_far(rows: u64, unknown: u64) -> String {
     match unknown {

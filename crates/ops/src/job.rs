@@ -3,6 +3,7 @@
 //! and these rows are.
 
 use crate::failure::Failure;
+use crate::global_load::no_job;
 use crate::load::{LoadPlan, Watcher};
 use crate::port::Port;
 use crate::reading::{LoadReport, Reading, Rows};
@@ -89,6 +90,9 @@ pub fn load<P: Port>(
     insert: bool,
     watcher: &mut dyn Watcher,
 ) -> Result<JobLoadReport, Failure> {
+    if table.is_global() {
+        return Err(no_job(table.name()));
+    }
     let mut reading = Reading::begin(plan, table, "loading", watcher)?;
     let mut run = Run::new(port, table, plan, insert);
     let read = reading.read(&mut run, watcher);

@@ -68,16 +68,10 @@ fn load_in(
     (database, name): (&str, &str),
     context: &mut Context,
 ) -> Result<(), Failure> {
-    if args.bulk {
-        return Err(Failure::refused(format!(
-            "--bulk would hold up the writes of all tables of the database `{database}`, and is refused there; load \
-             without it, or with --job"
-        )));
-    }
-    if context.client()?.database(database).is_ok_and(|found| found.record().is_global()) {
+    let global = context.client()?.database(database).is_ok_and(|found| found.record().is_global());
+    check_way(args, database, global)?;
+    if global {
         plan.limits.rows = args.read.batch.unwrap_or(global_load::MOST_ROWS);
-    } else {
-        check_insert(args)?;
     }
     let (schema, table) = target_in(args, &plan, context)?;
     let mut bar = Bar::new();
@@ -129,6 +123,20 @@ fn target_in(
             check_key(table.schema(), &args.key, &args.table)?;
             Ok((table.schema().clone(), Some(table)))
         }
+    }
+}
+
+/// Whether rows come into this database in the way that is asked for, before anything is looked at.
+fn check_way(args: &LoadArgs, database: &str, global: bool) -> Result<(), Failure> {
+    match global {
+        true if args.job => Err(global_load::no_job(&args.table)),
+        true if args.bulk => Err(global_load::no_bulk(&args.table)),
+        true => Ok(()),
+        false if args.bulk => Err(Failure::refused(format!(
+            "--bulk would hold up the writes of all tables of the database `{database}`, and is refused there; load \
+             without it, or with --job"
+        ))),
+        false => check_insert(args),
     }
 }
 
@@ -305,6 +313,9 @@ pub fn ingest(args: &IngestArgs, context: &mut Context) -> Result<(), Failure> {
         true => client.table(&args.table)?,
         false => client.wait_table(&args.table)?,
     };
+    if table.is_global() {
+        return Err(global_load::no_feed(&args.table));
+    }
     load::takes_rows(&table)?;
     check_key(table.schema(), &args.key, &args.table)?;
     let mut bar = Bar::new();

@@ -18,6 +18,19 @@ impl Table {
         self.record().database().is_some() && self.record().is_global()
     }
 
+    /// Whether loads and jobs of this client may write its rows, each in its partition. The error is
+    /// [`ClientError::Data`].
+    pub(crate) fn takes_batches(&self) -> Result<(), ClientError> {
+        match self.is_global() {
+            false => Ok(()),
+            true => Err(ClientError::Data {
+                table: self.name().into(),
+                why: "its rows are written by global transactions: use `transact`, `understudy load`, COPY or SQL"
+                    .into(),
+            }),
+        }
+    }
+
     /// Whether a transaction of this client may write its rows. Unique values and foreign keys over several
     /// partitions are looked at by SQL alone. The error is [`ClientError::Data`].
     pub fn takes_transactions(&self) -> Result<(), ClientError> {

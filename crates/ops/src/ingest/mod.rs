@@ -16,6 +16,7 @@ pub use source::{Fed, Opened, feed_id, read_records};
 
 use crate::badrows::BadRows;
 use crate::failure::Failure;
+use crate::global_load::no_feed;
 use crate::load::{OnBad, Watcher};
 use crate::pipeline::{Limits, Trouble, feed_positions};
 use crate::secured;
@@ -97,7 +98,7 @@ const STALE_LIMIT: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Feeds a table until the source ends, `stop` is set, or something cannot be mended. What was committed is
-/// secured then.
+/// secured then. A table that global transactions write is refused before anything is read.
 pub fn run(
     client: &mut Client,
     table: &Table,
@@ -105,6 +106,9 @@ pub fn run(
     stop: &Arc<AtomicBool>,
     watcher: &mut dyn Watcher,
 ) -> Result<IngestReport, Failure> {
+    if table.is_global() {
+        return Err(no_feed(table.name()));
+    }
     let name = match (&plan.source, &plan.feed) {
         (_, Some(name)) => Some(name.clone()),
         (Source::File(path) | Source::Directory(path), None) => Some(full_name(path)),
