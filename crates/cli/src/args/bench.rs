@@ -187,7 +187,7 @@ pub struct SqlArgs {
 
 The specification's conditions of consistency are checked when the rows are loaded and behind all rounds, on each replica, and all
 replicas must have the same rows then; with --faults behind each round. What deviates from the specification is named in the line; rows
-of other warehouses are not asked for.")]
+of other warehouses are asked for with --remote alone.")]
 pub struct TpccArgs {
     /// What every bench takes.
     #[command(flatten)]
