@@ -75,7 +75,7 @@ pub fn no_feed(table: &str) -> Failure {
 pub fn no_bulk(table: &str) -> Failure {
     Failure::refused(format!(
         "a bulk load has each partition install rows by itself, and rows of `{table}` are written by global transactions: \
-         load without --bulk, or use COPY or SQL"
+         load without --bulk, or use COPY or SQL; a new table is filled so with --create"
     ))
 }
 

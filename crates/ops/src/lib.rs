@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | rows in batches on their way to their partitions | [`pipeline`] |
 //! | `load`: a file into a table, all or nothing or without its bad rows | [`load`] |
-//! | `load` where only global transactions write | [`global_load`] |
+//! | `load` where only global transactions write | [`global_load`], [`global_fill`] |
 //! | what every load has in common: reading, progress, report | `reading` |
 //! | `load --bulk`: files that are built once and staged on all copies | [`bulk`] |
 //! | `load --job`: one answer at the end, which says what is committed | [`job`] |
@@ -30,6 +30,7 @@ pub mod export;
 mod failure;
 pub mod filter;
 pub mod gateway;
+pub mod global_fill;
 pub mod global_load;
 pub mod ingest;
 pub mod job;

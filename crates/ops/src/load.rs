@@ -172,9 +172,11 @@ fn unfinished(done: &Done, unknown: u64, lost: u64) -> String {
 }
 
 /// Puts rows into batches for their partitions.
-struct Placing<'a, 'p, P: Port> {
-    table: &'a Table,
-    pipeline: &'a mut Pipeline<'p, P>,
+pub(crate) struct Placing<'a, 'p, P: Port> {
+    /// Whose rows they are.
+    pub table: &'a Table,
+    /// Takes the batches.
+    pub pipeline: &'a mut Pipeline<'p, P>,
 }
 
 impl<P: Port> Rows for Placing<'_, '_, P> {

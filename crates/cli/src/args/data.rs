@@ -234,7 +234,10 @@ In a database whose transactions are global the rows are committed by such, in t
 
 With --bulk, for tables with the engine lsm, nothing can be seen of the load before its files are at all copies of all
 partitions. Each partition then has all of its rows or none; if a failure leaves it in some partitions only, you are told
-in which, and loading the file again is safe. Indexes of the table are built anew.")]
+in which, and loading the file again is safe. Indexes of the table are built anew.
+
+In a database whose transactions are global, --bulk goes with --create: rows are written into a table that has no name yet,
+and it gets its name when all of them are secured. Nothing is sorted then.")]
 pub struct LoadArgs {
     /// The file: CSV with a header line, or NDJSON; either also gzipped.
     pub file: PathBuf,

@@ -7,6 +7,7 @@ use crate::interrupt;
 use crate::out::{counted, note};
 use crate::progress::Bar;
 use ops::bulk::{self, Means};
+use ops::global_fill;
 use ops::global_load;
 use ops::ingest::{self, Source};
 use ops::job;
@@ -70,7 +71,7 @@ fn load_in(
 ) -> Result<(), Failure> {
     let global = context.client()?.database(database).is_ok_and(|found| found.record().is_global());
     check_way(args, database, global)?;
-    if global {
+    if global && !args.bulk {
         plan.limits.rows = args.read.batch.unwrap_or(global_load::MOST_ROWS);
     }
     let (schema, table) = target_in(args, &plan, context)?;
@@ -85,10 +86,23 @@ fn load_in(
         Some(table) => table,
         None => {
             let database = client.database(database)?;
+            if args.bulk {
+                let report = global_fill::load(client, (&database, name), schema, &plan, &mut bar)?;
+                bar.clear();
+                filled(args, report, context);
+                return Ok(());
+            }
             client.create_table_in(&database, name, schema)?
         }
     };
     load_rows(args, &plan, created, (context, table), bar)
+}
+
+/// Says how `load --bulk --create` into a database with global transactions ended.
+fn filled(args: &LoadArgs, report: LoadReport, context: &mut Context) {
+    let report = LoadReport { table: args.table.clone(), ..report };
+    context.out.either(&report, || loaded(&report, "named when all was secured, "));
+    left_out(context, &report);
 }
 
 /// The schema that rows must have, and the table of a database, if it is there already.
@@ -130,7 +144,7 @@ fn target_in(
 fn check_way(args: &LoadArgs, database: &str, global: bool) -> Result<(), Failure> {
     match global {
         true if args.job => Err(global_load::no_job(&args.table)),
-        true if args.bulk => Err(global_load::no_bulk(&args.table)),
+        true if args.bulk && !args.create => Err(global_load::no_bulk(&args.table)),
         true => Ok(()),
         false if args.bulk => Err(Failure::refused(format!(
             "--bulk would hold up the writes of all tables of the database `{database}`, and is refused there; load \
