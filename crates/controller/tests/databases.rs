@@ -104,6 +104,102 @@ fn pr55_a_database_of_global_transactions_has_no_more_copies_than_the_commits() 
     }
 }
 
+/// An operator asks, and is answered.
+fn told(world: &mut World, command: AdminCommand) -> Result<String, (u8, String)> {
+    let id = world.admin(command);
+    world.answered(id).expect("answered").clone()
+}
+
+/// Makes the transaction manager's table with so many copies.
+fn make_commits(world: &mut World, copies: usize) {
+    let commits = CreateTable::system(types::system::COMMITS, copies).expect("a system table");
+    told(world, AdminCommand::CreateTable(wire::RecordText::new(&commits))).expect("made");
+}
+
+/// A change of the transaction manager's table.
+fn of_commits(change: AlterTable) -> AdminCommand {
+    let name = types::system::COMMITS.into();
+    AdminCommand::AlterTable(wire::RecordText::new(&AlterTable { name, ..change }))
+}
+
+/// A database of global transactions with three copies, two at least.
+fn ledger() -> AdminCommand {
+    let ledger = CreateTable {
+        partitions: 2,
+        factor: Some(3),
+        global: true,
+        ..CreateTable::database("ledger", "async")
+    };
+    AdminCommand::CreateDatabase(wire::RecordText::new(&ledger))
+}
+
+#[test]
+fn pr366_the_commits_are_kept_as_databases_under_them_demand_also_once_they_are_altered() {
+    let mut world = world();
+    make_commits(&mut world, 3);
+    told(&mut world, ledger()).expect("made");
+    let policy = |name: &str| AlterTable { policy: Some(name.into()), ..AlterTable::default() };
+    for (weaker, why) in [
+        (policy("async"), "must be `durable`"),
+        (policy("local"), "must be `durable`"),
+        (policy("semi"), "must be `durable`"),
+        (AlterTable { factor: Some(2), ..AlterTable::default() }, "fewer than the 3 (2)"),
+        (AlterTable { factor: Some(1), min_in_sync: Some(1), ..policy("local") }, "fewer than the 3 (2)"),
+        (AlterTable { min_in_sync: Some(1), ..AlterTable::default() }, "fewer than the 3 (2)"),
+        (AlterTable { available: Some(true), ..AlterTable::default() }, "goes on with fewer"),
+    ] {
+        let (status, said) = told(&mut world, of_commits(weaker)).expect_err("it promises less");
+        assert!(status == 2 && said.contains("database 'ledger'") && said.contains(why), "{said}");
+    }
+    told(&mut world, of_commits(AlterTable { min_in_sync: Some(3), ..policy("sync") })).expect("more");
+    told(&mut world, of_commits(policy("durable"))).expect("still enough");
+    let target = AlterTable { failover_target_ms: Some(500), ..AlterTable::default() };
+    told(&mut world, of_commits(target)).expect("nothing of its policy");
+    // What no database demands any more is let go of.
+    let least = AlterTable { min_in_sync: Some(1), ..AlterTable::default() };
+    told(&mut world, of_commits(least.clone())).expect_err("the database demands two");
+    let own = AlterTable { name: "ledger".into(), ..least.clone() };
+    told(&mut world, AdminCommand::AlterDatabase(wire::RecordText::new(&own))).expect("less");
+    told(&mut world, of_commits(least)).expect("as much as the database");
+}
+
+#[test]
+fn pr366_commits_that_are_not_on_every_disk_are_no_managers() {
+    let mut world = world();
+    let commits = CreateTable::system(types::system::COMMITS, 3).expect("a system table");
+    let semi = CreateTable { policy: "semi".into(), ..commits };
+    told(&mut world, AdminCommand::CreateTable(wire::RecordText::new(&semi))).expect("made");
+    let (_, why) = told(&mut world, ledger()).expect_err("what is in memory alone may be lost");
+    assert!(why.contains("must be `durable`"), "{why}");
+    let durable = AlterTable { policy: Some("durable".into()), ..AlterTable::default() };
+    told(&mut world, of_commits(durable)).expect("altered");
+    told(&mut world, ledger()).expect("made");
+}
+
+/// One operator makes a database while another one takes copies from the commits. Whichever is written last
+/// is refused.
+#[test]
+fn pr366_a_database_and_a_weaker_manager_do_not_come_at_once() {
+    let weaker = || of_commits(AlterTable { min_in_sync: Some(1), ..AlterTable::default() });
+    let mut first = world();
+    make_commits(&mut first, 3);
+    // Its numbers and its partitions are written, and its record is on the way.
+    first.fates = vec![Fate::Answered, Fate::Answered, Fate::Held];
+    let made = first.admin(ledger());
+    told(&mut first, weaker()).expect("there is no database yet");
+    first.release();
+    first.answered(made).expect("answered").as_ref().expect_err("the commits have another policy");
+    assert_eq!(first.record::<types::TableId>("database/ledger"), None);
+    let mut second = world();
+    make_commits(&mut second, 3);
+    second.fates = vec![Fate::Held];
+    let altered = second.admin(weaker());
+    told(&mut second, ledger()).expect("made");
+    second.release();
+    let (_, why) = second.answered(altered).expect("answered").clone().expect_err("looked at again");
+    assert!(why.contains("fewer than the 3 (2)"), "{why}");
+}
+
 /// What a lazy partition of global transactions loses is in their manager's log, so nobody waits for the disk
 /// of a primary that is gone; of another lazy table one does.
 #[test]

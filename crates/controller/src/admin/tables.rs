@@ -134,8 +134,12 @@ impl Controller {
             "R1: table '{}' has partitions without a record",
             table.name
         );
+        if let Err(refusal) = self.check_global(&creation.request, &table.policy) {
+            return Some(Err(refusal));
+        }
         let (mark, name) = (Key::Creating(table.id), name_key(table.holds, &table.name));
-        let txn = Txn::default()
+        let under = self.under_manager(table.is_global());
+        let txn = under
             .compare(&mark, creation.mark)
             .compare(&name, 0)
             .compare(Key::Table(table.id), 0)
@@ -305,9 +309,7 @@ impl Controller {
         };
         let altered = new_policy(table, &request).and_then(|policy| {
             check_several((table.holds, table.is_global()), table.partitions, &policy)?;
-            if table.is_global() {
-                self.check_manager(&table.name, &policy)?;
-            }
+            self.check_altered(table, &policy)?;
             let ship = request.ship.unwrap_or(table.ship);
             check_ship(table.holds, ship, &policy)?;
             let schema = new_schema(table, &request)?;
@@ -322,7 +324,7 @@ impl Controller {
             Err(refusal) => return Some(Err(refusal)),
         };
         let key = Key::Table(table.id);
-        let txn = Txn::default().compare(&key, self.records.compare_with(&key)).put(&key, &record);
+        let txn = self.altering(table).compare(&key, self.records.compare_with(&key)).put(&key, &record);
         self.submit(Purpose::Admin(conn, id, Job::Alter(holds, request)), txn);
         None
     }

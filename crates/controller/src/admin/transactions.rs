@@ -1,9 +1,13 @@
-//! What must be so before a database's transactions may be global ([`types::commits`]).
+//! What must be so before a database's transactions may be global ([`types::commits`]), and as long as there
+//! is such a database.
 
 use super::USAGE;
 use crate::controller::Controller;
+use crate::keys::Key;
+use crate::txn::Txn;
+use types::policy::{Below, Guarantee};
 use types::system::COMMITS;
-use types::{Holds, LogKind, Policy};
+use types::{Holds, LogKind, Policy, TableRecord};
 use wire::control::CreateTable;
 
 impl Controller {
@@ -24,23 +28,92 @@ impl Controller {
     }
 
     /// The same of the policy alone, where such a database is to have another one.
-    pub(super) fn check_manager(&self, name: &str, policy: &Policy) -> Result<(), (u8, String)> {
-        let usage = |why: String| Err((USAGE, why));
-        let Some(manager) = self.records.named(COMMITS, Holds::Table) else {
-            return usage(format!(
-                "the table {COMMITS}, on which global transactions rest, is not there yet"
-            ));
-        };
-        let kept = &manager.policy;
-        let enough = kept.factor >= policy.factor && kept.min_in_sync >= policy.min_in_sync;
-        match enough && (kept.factor == 1 || !kept.rests_on().is_primary()) {
-            true => Ok(()),
-            false => usage(format!(
-                "the commits of database '{name}' would be in {COMMITS}, which is `{}` with {} copies ({} at least): \
-                 fewer than the {} ({}) of the database",
-                kept.name, kept.factor, kept.min_in_sync, policy.factor, policy.min_in_sync
+    fn check_manager(&self, name: &str, policy: &Policy) -> Result<(), (u8, String)> {
+        match self.records.named(COMMITS, Holds::Table) {
+            Some(manager) => check_kept(&manager.policy, (name, policy)),
+            None => Err((
+                USAGE,
+                format!("the table {COMMITS}, on which global transactions rest, is not there yet"),
             )),
         }
+    }
+
+    /// A table or a database is to have this policy: the manager's table keeps what every database under it
+    /// demands, whichever of them is altered (PR-366). What stays as it is is not refused.
+    pub(super) fn check_altered(&self, table: &TableRecord, policy: &Policy) -> Result<(), (u8, String)> {
+        if *policy == table.policy {
+            return Ok(());
+        }
+        if table.is_global() {
+            return self.check_manager(&table.name, policy);
+        }
+        if !is_manager(table) {
+            return Ok(());
+        }
+        let mut databases = self.records.tables().filter(|database| database.is_global());
+        databases.try_for_each(|database| check_kept(policy, (&database.name, &database.policy)))
+    }
+
+    /// A transaction that makes a database, if its transactions are `global`: it is not applied once the
+    /// manager's record is another one than that which was looked at (PR-366).
+    pub(super) fn under_manager(&self, global: bool) -> Txn {
+        let manager = self.records.named(COMMITS, Holds::Table).filter(|_| global);
+        self.comparing(manager.map(|manager| Key::Table(manager.id)))
+    }
+
+    /// A transaction that alters this record: the same, and of the manager's table it is not applied once one
+    /// of the databases is another one, or another one may have come (PR-366). Each of them takes a number
+    /// from the cluster's record before it is there, and has a mark until it is. Who is refused by that looks
+    /// again.
+    pub(super) fn altering(&self, table: &TableRecord) -> Txn {
+        if !is_manager(table) {
+            return self.under_manager(table.is_global());
+        }
+        let databases = self.records.tables().filter(|database| database.is_global());
+        let creating = self.records.creating().iter().map(|table| Key::Creating(*table));
+        let others = creating.chain(databases.map(|database| Key::Table(database.id)));
+        // The record itself is compared as well.
+        self.comparing(std::iter::once(Key::Cluster).chain(others).take(Txn::MAX_KEYS - 1))
+    }
+
+    fn comparing(&self, keys: impl IntoIterator<Item = Key>) -> Txn {
+        let compare = |txn: Txn, key: Key| txn.compare(&key, self.records.compare_with(&key));
+        keys.into_iter().fold(Txn::default(), compare)
+    }
+}
+
+fn is_manager(table: &TableRecord) -> bool {
+    table.name == COMMITS && table.holds == Holds::Table
+}
+
+/// The manager's table keeps with this policy what a database with that one demands: every copy has a commit
+/// on disk before it is acknowledged, and there are as many copies, also when some are away.
+fn check_kept(kept: &Policy, (name, policy): (&str, &Policy)) -> Result<(), (u8, String)> {
+    let fewer = kept.factor < policy.factor || kept.min_in_sync < policy.min_in_sync;
+    let why: String = if !kept.gives(Guarantee::AllDurable) {
+        "that one must be `durable`, so that every copy has a commit on disk".into()
+    } else if fewer {
+        format!("fewer than the {} ({}) of the database", policy.factor, policy.min_in_sync)
+    } else if fewest(kept) < fewest(policy) {
+        "that one goes on with fewer, which the database does not".into()
+    } else {
+        return Ok(());
+    };
+    Err((
+        USAGE,
+        format!(
+            "the commits of database '{name}' would be in {COMMITS}, which is `{}` with {} copies ({} at least): \
+             {why}",
+            kept.name, kept.factor, kept.min_in_sync
+        ),
+    ))
+}
+
+/// The fewest copies with which anything is acknowledged.
+fn fewest(policy: &Policy) -> u8 {
+    match policy.below {
+        Below::Strict => policy.min_in_sync,
+        Below::Available => 1,
     }
 }
 
