@@ -527,7 +527,7 @@ impl<L: Leases> Host<L> {
 
     /// Every replica's progress.
     pub fn status(&self, now: Now) -> Vec<ReplicaStatus> {
-        self.replicas.values().map(|replica| replica.status(now)).collect()
+        self.replicas.values().map(|replica| replica.status(now, &self.settings)).collect()
     }
 
     /// Checks every replica's invariants (habits 6).

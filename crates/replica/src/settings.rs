@@ -76,8 +76,13 @@ pub struct Settings {
     pub commits_kept: Micros,
     /// So many bytes of them, about, even if that is not so long.
     pub commits_kept_bytes: usize,
-    /// With so many bytes of commits, about, that some partition has not secured, no more are taken.
+    /// With so many bytes of commits, about, of which some partition has not secured one, no more are made;
+    /// and none in a partition that has not secured a fourth of that.
     pub commits_most_bytes: usize,
+    /// So many commits that some partition has not secured are worth a word in the status.
+    pub commits_alarm: usize,
+    /// Or the oldest of them so old.
+    pub commits_alarm_after: Micros,
     /// Rows and bytes that a count or a digest looks at before others have their turn.
     pub slice_rows: usize,
     /// See `slice_rows`.
@@ -124,6 +129,8 @@ impl Default for Settings {
             commits_kept: Micros::from_millis(60_000),
             commits_kept_bytes: 256 << 20,
             commits_most_bytes: 2 << 30,
+            commits_alarm: 100_000,
+            commits_alarm_after: Micros::from_millis(10_000),
             slice_rows: 2048,
             slice_bytes: 512 << 10,
             programs: Runtime::default(),

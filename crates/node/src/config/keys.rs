@@ -101,11 +101,26 @@ pub const SETTINGS: &[Setting] = &[
     number("timing.hand_over_ms", "1000", "how long a hand-over may take"),
     number("timing.resend_ms", "50", "a request without an answer is asked again"),
     number("timing.session_ttl_ms", "3600000", "an unused session expires"),
+    number(
+        "timing.commits_alarm_ms",
+        "10000",
+        "the status says so when a partition has not secured a commit of global transactions for so long",
+    ),
     number("limits.window_bytes", "8388608", "entries on the way to one member"),
     number("limits.append_bytes", "1048576", "entries in one message"),
     number("limits.uncommitted_bytes", "67108864", "uncommitted entries of a partition"),
     number("limits.tail_bytes", "4194304", "entries kept in memory for members a little behind"),
     number("limits.copy_bytes", "1048576", "rows in one piece of a copy"),
+    number(
+        "limits.commits_bytes",
+        "2147483648",
+        "commits of global transactions that partitions have not secured; of one partition a fourth of it",
+    ),
+    number(
+        "limits.commits_alarm",
+        "100000",
+        "the status says so when partitions have not secured so many commits of global transactions",
+    ),
     number("procedures.time_ms", "10", "how long a call of a procedure runs; 0: until its steps are used up"),
     number(
         "ship.bytes_per_second",

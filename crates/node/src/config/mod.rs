@@ -335,7 +335,15 @@ fn log(values: &Values) -> Result<LogConfig, String> {
     })
 }
 
+/// The least room for commits of global transactions, in bytes: a write-set has 6 MiB at most, and one
+/// partition has a fourth of the room.
+const MIN_COMMITS: u64 = 64 << 20;
+
 fn timing(values: &Values) -> Result<Settings, String> {
+    let commits = values.number("limits.commits_bytes")?;
+    if commits < MIN_COMMITS {
+        return Err(format!("limits.commits_bytes {commits} is less than {MIN_COMMITS}"));
+    }
     let ms = |name: &str| values.number(name).map(Micros::from_millis);
     let bytes = |name: &str| values.number(name).map(|bytes| bytes as usize);
     Ok(Settings {
@@ -361,6 +369,9 @@ fn timing(values: &Values) -> Result<Settings, String> {
         uncommitted_bytes: bytes("limits.uncommitted_bytes")?,
         tail_bytes: bytes("limits.tail_bytes")?,
         copy_bytes: bytes("limits.copy_bytes")?,
+        commits_most_bytes: commits as usize,
+        commits_alarm: values.number("limits.commits_alarm")? as usize,
+        commits_alarm_after: ms("timing.commits_alarm_ms")?,
         ship_bytes_per_second: values.number("ship.bytes_per_second")?,
         failback_log_bytes: values.number("failback.log_bytes")?,
         failback_keep_bytes: values.number("failback.keep_bytes")?,
@@ -418,6 +429,8 @@ mod tests {
         let config = check("").expect("the defaults are good");
         assert_eq!(config.timing.grace, Settings::default().grace);
         assert_eq!(config.timing.session_ttl, Settings::default().session_ttl);
+        let commits = |of: &Settings| (of.commits_most_bytes, of.commits_alarm, of.commits_alarm_after);
+        assert_eq!(commits(&config.timing), commits(&Settings::default()));
         assert_eq!(config.show_origin().len(), keys::SETTINGS.len());
         assert!(config.show_origin().iter().all(|shown| shown.origin == Origin::Default));
     }
@@ -440,6 +453,7 @@ mod tests {
             ("[node]\nlisten_client = \"nowhere\"\n", "node.listen_client"),
             ("[timing]\ngrace_ms = 160\n", "grace 160 ms is too short"),
             ("[timing]\nheartbeat_ms = 0\n", "timing.heartbeat_ms"),
+            ("[limits]\ncommits_bytes = 1000\n", "limits.commits_bytes 1000"),
             ("[controller]\nmetastore = \"paper\"\n", "paper"),
             ("[controller]\nmetastore = \"etcd\"\n", "controller.endpoints"),
             ("[log]\nmax_bytes = 1\n", "log.max_bytes"),

@@ -62,6 +62,8 @@ pub(crate) struct Books {
     kept: VecDeque<Stamp>,
     /// Bytes of them, about.
     kept_bytes: usize,
+    /// Of each partition, what it has not secured of them.
+    backlogs: BTreeMap<PartitionId, kept::Backlog>,
     /// What tables are like.
     tables: BTreeMap<TableId, KnownTable>,
     /// What rows claim beside their keys.
@@ -78,10 +80,15 @@ struct Stamp {
 
 impl Stamp {
     fn of(at: Position, wall_ms: u64, kept: &[KeptWrites]) -> Stamp {
-        let ops = kept.iter().flat_map(|writes| &writes.parts).flat_map(|part| &part.ops);
-        let bytes: usize = ops.map(|op| op.key().len() + op.row().map_or(0, Bytes::len) + BESIDE).sum();
+        let bytes: usize = kept.iter().map(bytes_of).sum();
         Stamp { at, wall_ms, bytes: u32::try_from(bytes).unwrap_or(u32::MAX) }
     }
+}
+
+/// What a commit's part in one partition takes in the manager's memory, in bytes, about.
+fn bytes_of(writes: &KeptWrites) -> usize {
+    let ops = writes.parts.iter().flat_map(|part| &part.ops);
+    ops.map(|op| op.key().len() + op.row().map_or(0, Bytes::len) + BESIDE).sum()
 }
 
 impl KnownCommits {
@@ -138,6 +145,12 @@ impl Books {
         let stamp = Stamp::of(at, wall_ms, kept);
         self.kept.push_back(stamp);
         self.kept_bytes += stamp.bytes as usize;
+        for writes in kept {
+            let head = self.heads.get(&writes.partition).copied().unwrap_or_default();
+            if at > head.secured {
+                self.backlogs.entry(writes.partition).or_default().note(at, bytes_of(writes));
+            }
+        }
         for (table, key) in kept.iter().flat_map(|writes| keys_of(&writes.parts)) {
             // A key of its own: the request's bytes are not held by it.
             let newest = self.keys.entry((table, Bytes::copy_from_slice(key))).or_default();
@@ -212,6 +225,9 @@ impl Books {
             if *secured > head.secured {
                 head.secured = *secured;
                 mutations.push(stored(*partition, *head));
+                if let Some(backlog) = self.backlogs.get_mut(partition) {
+                    backlog.secure(*secured);
+                }
             }
         }
         let removed = match mutations.is_empty() && !rules.what_is_secured_goes() {

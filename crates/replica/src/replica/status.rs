@@ -4,13 +4,14 @@ use crate::data::Data;
 use crate::primary::promotion::Phase;
 use crate::replica::{Replica, Role};
 use crate::sender::progress::Mode;
+use crate::settings::Settings;
 use crate::transfer::Transfer;
 use types::{Micros, Now};
 use wire::control::{ReplicaStatus, Role as Shown};
 
 impl Replica {
     /// This replica's progress now.
-    pub fn status(&self, now: Now) -> ReplicaStatus {
+    pub fn status(&self, now: Now, settings: &Settings) -> ReplicaStatus {
         let (me, record) = (self.identity.me, self.config.record());
         let role = match &self.role {
             Role::Idle => Shown::Idle,
@@ -34,7 +35,8 @@ impl Replica {
         };
         if let Role::Leader(leader) = &self.role {
             if status.waits.is_empty() {
-                status.waits = self.features.commits.alarm(leader.term, now.wall_ms);
+                let worth = (settings.commits_alarm, settings.commits_alarm_after);
+                status.waits = self.features.commits.alarm(leader.term, now.wall_ms, worth);
             }
             status.yields_to = leader.promotion.yields_to();
             let end = self.data.log.end().lsn;

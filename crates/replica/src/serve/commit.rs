@@ -40,7 +40,8 @@ impl Writing<'_> {
             return self.repeat_commit(answer);
         }
         let books = self.commits.books(self.data.engine.as_ref(), self.term)?;
-        if let Some(why) = books.is_full(self.settings.commits_most_bytes) {
+        let partitions = asked.writes.iter().map(|writes| writes.partition);
+        if let Some(why) = books.is_full(self.settings.commits_most_bytes, partitions) {
             return Ok(Answer::only(Status::NotYet(why)));
         }
         // What a failover lost of the commits may have been in the snapshot.

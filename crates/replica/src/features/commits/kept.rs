@@ -2,22 +2,48 @@
 //! do not follow each other any more.
 
 use super::{Books, Commit, KnownCommits, Stamp, commits_above, damaged, encode_write_set, stored};
+use std::collections::VecDeque;
 use types::commits::GivenUp;
 use types::engine::{Engine, EngineError};
 use types::system::commit_row;
 use types::{KeySpace, Micros, Mutation, PartitionId, Position, ReadAt, Term};
 use wire::commit::KeptCommits;
 
-/// So many commits that some partition has not secured, or the oldest of them so old, are worth a word.
-const MANY: usize = 100_000;
-const OLD: Micros = Micros::from_millis(10_000);
+/// What one partition has not secured may have one part in so many of the bytes that there may be in all.
+const SHARES: usize = 4;
+
+/// The commits with a part in one partition that it has not secured.
+#[derive(Debug, Default)]
+pub(super) struct Backlog {
+    /// Each with the bytes of that part, about; oldest first.
+    parts: VecDeque<(Position, u32)>,
+    /// The bytes of all of them.
+    bytes: usize,
+}
+
+impl Backlog {
+    /// A commit later than all before has so many bytes there.
+    pub fn note(&mut self, at: Position, bytes: usize) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.parts.push_back((at, bytes));
+        self.bytes += bytes as usize;
+    }
+
+    /// The partition has secured its commits up to here.
+    pub fn secure(&mut self, upto: Position) {
+        while let Some((_, bytes)) = self.parts.pop_front_if(|(at, _)| *at <= upto) {
+            self.bytes -= bytes as usize;
+        }
+    }
+}
 
 impl KnownCommits {
-    /// What is worth an operator's attention, in a sentence; empty: nothing, or nobody has committed in this
-    /// term. `now_ms` is the wall clock's.
-    pub fn alarm(&self, term: Term, now_ms: u64) -> String {
+    /// What is worth an operator's attention, in a sentence: so `many` commits that some partition has not
+    /// secured, or the oldest of them so `old`. Empty: nothing, or nobody has committed in this term.
+    /// `now_ms` is the wall clock's.
+    pub fn alarm(&self, term: Term, now_ms: u64, worth: (usize, Micros)) -> String {
         let known = (self.term == term).then_some(&self.books);
-        known.and_then(|books| books.alarm(now_ms)).unwrap_or_default()
+        known.and_then(|books| books.alarm(now_ms, worth)).unwrap_or_default()
     }
 
     /// [`wire::ManagerOp::Kept`]. The books must have been read.
@@ -55,27 +81,33 @@ impl Books {
         (count as u64, self.kept.get(count).map(|stamp| stamp.wall_ms))
     }
 
-    /// Why nothing more is committed, if so: partitions that secure nothing would fill the memory of the
-    /// node.
-    pub fn is_full(&self, most: usize) -> Option<String> {
-        let lagging = self.heads.iter().filter(|(_, head)| head.lags());
-        let (back, _) = lagging.min_by_key(|(_, head)| head.secured)?;
-        (self.kept_bytes >= most).then(|| {
-            format!(
-                "{} commits of {} bytes are kept, and partition {back} has not secured them",
-                self.kept.len(),
-                self.kept_bytes
-            )
-        })
+    /// Why nothing more is committed in these partitions, if so: partitions that secure nothing would fill
+    /// the memory of the node. What one of them has not secured may have a fourth of the `most` bytes, about;
+    /// beyond that, commits without a part there are made all the same (PR-367). With `most` bytes of commits
+    /// none are, whoever has not secured them.
+    pub fn is_full(&self, most: usize, partitions: impl IntoIterator<Item = PartitionId>) -> Option<String> {
+        let share = |partition: PartitionId| {
+            let backlog = self.backlogs.get(&partition).filter(|backlog| backlog.bytes >= most / SHARES)?;
+            Some((partition, backlog.parts.len(), backlog.bytes))
+        };
+        let whole = || {
+            let lagging = self.heads.iter().filter(|(_, head)| head.lags());
+            let (back, _) = lagging.min_by_key(|(_, head)| head.secured)?;
+            (self.kept_bytes >= most).then_some((*back, self.kept.len(), self.kept_bytes))
+        };
+        let (back, commits, bytes) = partitions.into_iter().find_map(share).or_else(whole)?;
+        Some(format!(
+            "{commits} commits of {bytes} bytes are kept, and partition {back} has not secured them"
+        ))
     }
 
-    fn alarm(&self, now_ms: u64) -> Option<String> {
+    fn alarm(&self, now_ms: u64, (many, old): (usize, Micros)) -> Option<String> {
         let (back, head) =
             self.heads.iter().filter(|(_, head)| head.lags()).min_by_key(|(_, head)| head.secured)?;
         let secured = self.kept.partition_point(|stamp| stamp.at <= head.secured);
         let oldest: &Stamp = self.kept.get(secured)?;
         let (count, age) = (self.kept.len() - secured, now_ms.saturating_sub(oldest.wall_ms));
-        (count >= MANY || age >= OLD.as_millis()).then(|| {
+        (count >= many || age >= old.as_millis()).then(|| {
             format!(
                 "{count} commits are not secured, the oldest for {} s: partition {back} holds them back",
                 age / 1_000

@@ -10,6 +10,8 @@ use wire::request::TablePart;
 const ONE: PartitionId = PartitionId(64);
 const OTHER: PartitionId = PartitionId(65);
 const TERM: Term = Term(3);
+/// So many commits, and so old, are worth a word.
+const WORTH: (usize, Micros) = (100, Micros::from_millis(10_000));
 
 fn at(lsn: u64) -> Position {
     Position::new(TERM, Lsn(lsn))
@@ -68,6 +70,12 @@ impl World {
         let (mutations, removed) = secured.expect("no error");
         self.execute(&mutations);
         removed
+    }
+
+    /// Why nothing is committed in these partitions, with so many bytes at most.
+    fn full(&mut self, most: usize, partitions: &[PartitionId]) -> Option<String> {
+        let books = self.known.books(&self.engine, TERM).expect("no error");
+        books.is_full(most, partitions.iter().copied())
     }
 
     fn chain(&self, partition: PartitionId, after: u64) -> Result<Vec<u64>, String> {
@@ -189,7 +197,7 @@ fn pr321_a_clock_that_jumps_takes_nothing_that_is_not_secured_and_keeps_nothing_
     assert_eq!(world.chain(ONE, ahead), Ok(vec![last]));
     assert_eq!(world.secure(0, &[(ONE, last)]), 1, "the clock is back");
     assert_eq!(world.commit(first, &[(OTHER, "z")]), None, "whoever is older begins again");
-    assert_eq!(world.known.alarm(TERM, 0), "");
+    assert_eq!(world.known.alarm(TERM, 0, WORTH), "");
 }
 
 #[test]
@@ -239,23 +247,57 @@ fn pr293_what_is_gone_is_given_up_by_name() {
 fn what_is_not_secured_for_long_is_worth_a_word() {
     let mut world = World::new();
     world.commit(10, &[(ONE, "a"), (OTHER, "b")]).expect("committed");
-    assert_eq!(world.known.alarm(TERM, 9_999), "");
-    let alarm = world.known.alarm(TERM, 12_000);
+    assert_eq!(world.known.alarm(TERM, 9_999, WORTH), "");
+    let alarm = world.known.alarm(TERM, 12_000, WORTH);
     assert!(alarm.starts_with("1 commits are not secured, the oldest for 12 s"), "{alarm}");
+    assert_eq!(world.known.alarm(TERM, 12_000, (2, Micros::from_millis(12_001))), "");
+    assert_ne!(world.known.alarm(TERM, 12_000, (1, Micros::from_millis(12_001))), "");
     world.secure(0, &[(ONE, 1), (OTHER, 1)]);
-    assert_eq!(world.known.alarm(TERM, 12_000), "");
+    assert_eq!(world.known.alarm(TERM, 12_000, WORTH), "");
 }
 
 #[test]
 fn what_partitions_do_not_secure_fills_no_memory_without_end() {
     let mut world = World::new();
     world.commit(10, &[(ONE, "a"), (OTHER, "b")]).expect("committed");
-    let full =
-        |world: &mut World, most| world.known.books(&world.engine, TERM).expect("no error").is_full(most);
-    assert_eq!(full(&mut world, 1_000), None);
-    assert!(full(&mut world, 100).is_some_and(|why| why.contains("64 has not secured")));
+    assert_eq!(world.full(1_000, &[ONE, OTHER]), None);
+    assert!(world.full(100, &[ONE]).is_some_and(|why| why.contains("64 has not secured")));
     world.secure(0, &[(ONE, 1), (OTHER, 1)]);
-    assert_eq!(full(&mut world, 100), None, "what is secured can be removed");
+    assert_eq!(world.full(100, &[ONE, OTHER]), None, "what is secured can be removed");
+}
+
+#[test]
+fn pr367_a_backlog_of_one_partition_stops_commits_of_that_one_alone() {
+    let mut world = World::new();
+    for _ in 0..3 {
+        world.commit(10, &[(ONE, "a")]).expect("committed");
+    }
+    world.commit(10, &[(ONE, "a"), (OTHER, "b")]).expect("committed");
+    let bytes = BESIDE + "a".len() + "row".len();
+    // A fourth of it is three and a half of those parts.
+    let most = 14 * bytes;
+    for known in [true, false] {
+        if !known {
+            world.known = KnownCommits::default();
+        }
+        let why = world.full(most, &[ONE]).expect("four are beyond its share");
+        assert_eq!(
+            why,
+            format!("4 commits of {} bytes are kept, and partition 64 has not secured them", 4 * bytes)
+        );
+        assert_eq!(world.full(most, &[OTHER, ONE]), Some(why), "one part of it would be there");
+        assert_eq!(world.full(most, &[OTHER]), None);
+        assert!(world.full(5 * bytes, &[PartitionId(90)]).is_some(), "there is no room for anybody");
+    }
+    world.secure(0, &[(ONE, 1)]);
+    for known in [true, false] {
+        if !known {
+            world.known = KnownCommits::default();
+        }
+        assert_eq!(world.full(most, &[ONE, OTHER]), None, "three are left");
+    }
+    world.commit(10, &[(ONE, "c")]).expect("committed");
+    assert!(world.full(most, &[ONE]).is_some());
 }
 
 /// A table of four partitions from 64 on, by one number.
