@@ -13,6 +13,8 @@ use types::{LogKind, Member, NodeId, Now};
 pub(crate) struct Requirements {
     /// An acknowledgement may rest on the primary alone.
     pub(crate) rests: bool,
+    /// And nobody brings it again: that of global transactions is in their manager's log (PR-291).
+    pub(crate) alone: bool,
     /// What was acknowledged is on the disk of whoever counted, in whatever life.
     pub(crate) survives: bool,
     /// The log is on disk at all.
@@ -32,8 +34,10 @@ impl Controller {
     /// What a partition asks of a candidate.
     pub(crate) fn requirements(&self, record: &PartitionRecord) -> Requirements {
         let policies = || std::iter::once(&record.policy).chain(&record.next_policy);
+        let rests = policies().any(|policy| policy.rests_on().is_primary());
         Requirements {
-            rests: policies().any(|policy| policy.rests_on().is_primary()),
+            rests,
+            alone: rests && !record.is_global(),
             // Without the rule a member counts whatever it may have forgotten.
             survives: policies().all(|policy| policy.survives_restart())
                 || !self.settings.rules.who_forgot_does_not_count(),

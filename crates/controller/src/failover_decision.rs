@@ -198,8 +198,7 @@ impl Controller {
             Some(FailoverDecision { cause: Cause::Restarted, lossy, compared, candidates })
         };
         let waits = self.settings.rules.lone_primaries_are_waited_for();
-        let alone = required.rests && !record.is_global();
-        if waits && alone && required.disk && self.worth_waiting_for(now, record, node) {
+        if waits && required.alone && required.disk && self.worth_waiting_for(now, record, node) {
             // What was acknowledged may be nowhere else: its own disk is asked first (PR-85). If that disk
             // may lack an unsynced tail, the others are compared with it (F06).
             let complete = required.survives
@@ -270,7 +269,7 @@ impl Controller {
         let mut writing = BTreeMap::new();
         for record in self.records.partitions() {
             let required = self.requirements(record);
-            let rests = required.rests && required.disk && !record.is_global();
+            let rests = required.alone && required.disk;
             let (primary, alive) = (record.primary, self.settings.alive);
             let durable = || self.failure_detector.unwritten(record, now.mono, alive).filter(|_| rests);
             let Some((durable, waits)) = durable() else { continue };
@@ -364,10 +363,11 @@ impl Controller {
         let times = if self.serves(record) { 2 } else { 1 };
         let waited = now.mono.since(known.since).0 >= times * self.settings.restart_reconcile.0;
         // What its disk has alone, and what only it compared, is not given up for that (PR-85, PR-343).
-        let alone = required.rests || record.lossy && !required.survives;
+        let alone = required.alone || record.lossy && !required.survives;
         (known.term == record.term.began() && waited && !alone).then(|| FailoverDecision {
             cause: Cause::Restarted,
-            lossy: false,
+            // What global transactions have committed there is brought again (PR-368).
+            lossy: required.rests,
             compared: false,
             candidates: self.candidates(now, record, false),
         })
@@ -396,7 +396,7 @@ impl Controller {
             || self.failure_detector.heard_by_anyone(&record.primary, now.mono, suspect);
         let speaks = |member: &Member| self.failure_detector.hears(member, now.mono, self.settings.alive);
         let mut backups = record.in_sync.iter().filter(|member| **member != record.primary);
-        let gone = !self.requirements(record).rests && !heard || self.has_given_up(now, record);
+        let gone = !self.requirements(record).alone && !heard || self.has_given_up(now, record);
         gone && !backups.any(speaks)
     }
 
@@ -470,7 +470,7 @@ impl Controller {
         }
         let waits = self.settings.rules.lone_primaries_are_waited_for();
         // What global transactions have committed is in their manager's log: it is brought again (PR-291).
-        if waits && rests && !record.is_global() && !given_up && !self.waited_for_primary(now, record) {
+        if waits && required.alone && !given_up && !self.waited_for_primary(now, record) {
             return None;
         }
         if compared && !given_up && !self.fit(now, record, &record.primary) {

@@ -140,10 +140,31 @@ impl Controller {
             );
             let key = Key::Partition(record.id);
             txn = txn.compare(&key, self.records.compare_with(&key));
-            txn = txn.put(Key::Failover(failover), &failover_record(now, plan, &record, failover));
+            let loss = self.loss_of(plan);
+            txn = txn.put(Key::Failover(failover), &failover_record(now, plan, &record, (failover, loss)));
             txn = self.taking_in(txn.put(&key, &record), &plan.old, &record);
         }
         txn
+    }
+
+    /// What may be lost by this seal, as far as it is known. A partition of global transactions is told again
+    /// what it has lost of them, from the log of their manager (PR-368). What the database's tables are like
+    /// is said by its first partition alone, so that one may lose changes of them; the others are told of
+    /// these as well. An operator may give up what the manager has removed already, and so may a promotion
+    /// that goes on with such a doubt.
+    fn loss_of(&self, plan: &SealPlan) -> LossReport {
+        let old = &plan.old;
+        let before = old.failover.and_then(|failover| self.records.failover(failover));
+        let doubted = before.is_none_or(|before| before.loss.possible && !before.loss.brought_again);
+        let given_up = old.lossy && !self.serves(old) && doubted;
+        let brought_again = plan.lossy && old.is_global() && plan.cause != Cause::Forced && !given_up;
+        let table = self.records.table(old.table);
+        let has_tables = table.is_none_or(|table| table.first_partition == old.id);
+        LossReport {
+            possible: plan.lossy && (!brought_again || has_tables),
+            brought_again,
+            ..LossReport::default()
+        }
     }
 
     fn sealed_record(&mut self, plan: &SealPlan, failover: u64) -> PartitionRecord {
@@ -187,7 +208,12 @@ impl Controller {
     }
 }
 
-fn failover_record(now: Now, plan: &SealPlan, record: &PartitionRecord, id: u64) -> FailoverRecord {
+fn failover_record(
+    now: Now,
+    plan: &SealPlan,
+    record: &PartitionRecord,
+    (id, loss): (u64, LossReport),
+) -> FailoverRecord {
     FailoverRecord {
         format: FORMAT,
         id,
@@ -204,7 +230,7 @@ fn failover_record(now: Now, plan: &SealPlan, record: &PartitionRecord, id: u64)
         sealed_ms: now.wall_ms,
         reconciled_ms: None,
         serving_ms: None,
-        loss: LossReport { possible: plan.lossy, ..LossReport::default() },
+        loss,
         unknown: Default::default(),
     }
 }

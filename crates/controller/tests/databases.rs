@@ -227,6 +227,41 @@ fn pr291_a_lazy_partition_of_global_transactions_does_not_wait_for_its_old_prima
     assert!(!failed_over(false), "what it acknowledged alone may be on its disk (PR-85)");
 }
 
+/// What a partition of a lazy database of global transactions loses is brought again, but for changes of
+/// tables, which are said by its first partition. An operator may give up what nobody has any more.
+#[test]
+fn pr368_what_is_brought_again_is_not_reported_as_lost() {
+    let reported = |place: u32, forced: bool| {
+        let mut world = world();
+        make_commits(&mut world, 2);
+        let (partitions, factor) = (2, Some(2));
+        let lazy =
+            CreateTable { partitions, factor, global: true, ..CreateTable::database("ledger", "async") };
+        let made = told(&mut world, AdminCommand::CreateDatabase(wire::RecordText::new(&lazy)));
+        let record: types::TableRecord = wire::RecordText(made.expect("made")).read().expect("a record");
+        let id = record.first_partition.0 + place;
+        let before = world.partition(id);
+        let backup = before.in_sync.iter().find(|member| **member != before.primary).expect("a backup").node;
+        world.kill(before.primary.node.0);
+        world.pass(1_000);
+        match forced {
+            true => {
+                let partition = types::PartitionId(id);
+                told(&mut world, AdminCommand::Force { partition, node: Some(backup) }).expect("forced");
+            }
+            false => world.suspect(backup.0, before.primary.node.0, 100),
+        }
+        let after = world.partition(id);
+        assert!(after.lossy && after.primary.node == backup, "whoever leads compares and waits as before");
+        let failover = format!("failover/{}", after.failover.expect("a failover"));
+        let loss = world.record::<types::FailoverRecord>(&failover).expect("there").loss;
+        (loss.possible, loss.brought_again)
+    };
+    assert_eq!(reported(1, false), (false, true));
+    assert_eq!(reported(0, false), (true, true), "it says what tables are like");
+    assert_eq!(reported(1, true), (true, false));
+}
+
 #[test]
 fn a_database_is_a_record_with_a_name_of_its_own_and_marked_partitions() {
     let mut world = world();

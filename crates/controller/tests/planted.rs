@@ -8,7 +8,7 @@ use types::config::{Cause, PartitionRecord, PreviousTerm};
 use types::{Epoch, Finding, LogKind, Lsn, Member, NodeId, PartitionId, Position, Rules, Term};
 use understudy_controller::Settings;
 use wire::Message;
-use wire::control::{AdminCommand, ClusterStatus};
+use wire::control::{AdminCommand, ClusterStatus, CreateTable};
 
 fn without(finding: Finding) -> Settings {
     let rules = Rules::without(finding).expect("tests are built with mutants");
@@ -168,15 +168,22 @@ fn pr351_a_primary_whose_log_is_full_and_whose_disk_hangs_is_waited_for_no_longe
 fn reaches_no_controller(serves: bool, committed: u64, ms: u64) -> (Member, PartitionRecord) {
     let mut world = World::with(1, Settings::default());
     world.with_table(3, table("t", "durable", LogKind::Disk, None, 1));
+    is_cut_off(world, serves, committed, ms)
+}
+
+/// The same of whatever is in partition 64 of this world of three nodes.
+fn is_cut_off(mut world: World, serves: bool, committed: u64, ms: u64) -> (Member, PartitionRecord) {
+    let first = world.partition(64).primary.node;
     for node in world.nodes.values_mut() {
         node.ends.insert(PartitionId(64), Position::new(Term(2), Lsn(30)));
         (node.promoting, node.committed) = (!serves, Lsn(committed));
     }
-    world.kill(1);
+    world.kill(first.0);
     world.pass(300);
-    [2, 3].into_iter().for_each(|by| world.suspect(by, 1, 100));
+    let others = (1..=3).filter(|by| *by != first.0);
+    others.for_each(|by| world.suspect(by, first.0, 100));
     let leads = world.partition(64).primary;
-    assert_ne!(leads.node, NodeId(1));
+    assert_ne!(leads.node, first);
     world.pass(100);
     world.pause(leads.node.0);
     for _ in 0..ms / 250 {
@@ -199,6 +206,34 @@ fn pr352_who_gets_no_further_and_reaches_no_controller_is_followed_and_stays() {
     assert!(stays(true, 20, 1_250), "it serves: it is waited for longer");
     assert!(stays(true, 30, 3_000), "all is committed");
     assert!(stays(false, 30, 3_000), "its backup says that it serves");
+}
+
+/// What a partition of global transactions has acknowledged alone is in their manager's log.
+#[test]
+fn pr368_a_lazy_partition_of_global_transactions_is_followed_as_well() {
+    let record = |global: bool| {
+        let mut world = World::with(1, Settings::default());
+        world.with_table(3, CreateTable::system(types::system::COMMITS, 3).expect("a system table"));
+        let lazy = CreateTable { factor: Some(3), global, ..CreateTable::database("ledger", "local") };
+        let id = world.admin(AdminCommand::CreateDatabase(wire::RecordText::new(&lazy)));
+        world.answered(id).expect("answered").as_ref().expect("made");
+        world.pass(100);
+        // Of the one that is not global the primary is waited for first, and it leads on.
+        match global {
+            true => is_cut_off(world, false, 20, 1_250),
+            false => {
+                let leads = world.partition(64).primary;
+                world.nodes.values_mut().for_each(|node| node.promoting = true);
+                world.pause(leads.node.0);
+                world.pass(1_250);
+                (leads, world.partition(64))
+            }
+        }
+    };
+    let (before, after) = record(true);
+    assert!(after.primary != before && after.lossy, "{after:?}");
+    let (before, after) = record(false);
+    assert_eq!(after.primary, before);
 }
 
 #[test]

@@ -412,7 +412,7 @@ impl SqlSession {
         plan: &Arc<StatementPlan>,
         values: Values,
     ) -> Result<Outcome, Failure> {
-        self.settings.check_secured(statement.table())?;
+        self.check_secured(statement.table())?;
         if self.open.is_none() {
             let turn = self.alone_in_turn(&statement, &values).await?;
             let done = statements::alone(&self.evaluator, statement, &values).await;

@@ -205,8 +205,11 @@ impl Settings {
         }
     }
 
-    /// A write to a table must be secured at least as far as the client has said, if it has.
-    pub fn check_secured(&self, table: &TableRecord) -> Result<(), Failure> {
+    /// A write to a table must be secured at least as far as the client has said, if it has. A commit of
+    /// global transactions is acknowledged once it is in the log of their `manager`, and partitions are told
+    /// of it afterwards: how far it is secured is said by that table's policy, and no copy need have applied
+    /// it (PR-368).
+    pub fn check_secured(&self, table: &TableRecord, manager: Option<&TableRecord>) -> Result<(), Failure> {
         let Some(wanted) = self.chosen("synchronous_commit") else { return Ok(()) };
         let guarantee = match wanted {
             "off" => return Ok(()),
@@ -215,12 +218,15 @@ impl Settings {
             "remote_apply" => Guarantee::AllDurableAndApplied,
             _ => Guarantee::AllDurable,
         };
-        if table.policy.gives(guarantee) {
+        let rule = &manager.unwrap_or(table).policy;
+        let applied_later = manager.is_some() && guarantee == Guarantee::AllDurableAndApplied;
+        if rule.gives(guarantee) && !applied_later {
             return Ok(());
         }
-        let (name, policy) = (&table.name, &table.policy.name);
+        let (name, policy) = (&table.name, &rule.name);
+        let whose = if manager.is_some() { "whose commits are in sys_commits, where the" } else { "whose" };
         Err(Failure::unsupported(
-            format!("synchronous_commit = {wanted} for table \"{name}\", whose policy is {policy},"),
+            format!("synchronous_commit = {wanted} for table \"{name}\", {whose} policy is {policy},"),
             "a table's policy says how far each of its commits is secured: `understudy table alter` changes it; RESET \
              synchronous_commit leaves it to the policy",
         ))
@@ -486,6 +492,25 @@ mod tests {
         for wrong in ["-c", "-c x", "-d 3", "x=1", "--x"] {
             assert_eq!(options(wrong).expect_err("no option").code, "42601", "{wrong}");
         }
+    }
+
+    #[test]
+    fn pr368_commits_of_global_transactions_are_secured_as_their_managers_are() {
+        let record = |name: &str, policy: &str| {
+            let schema = types::system::schema(types::system::COMMITS).expect("a system table");
+            let policy = types::Policy::preset(policy, 3, types::LogKind::Disk).expect("a preset");
+            TableRecord::new(types::TableId(1), name, schema, policy)
+        };
+        let (table, manager) = (record("t", "async"), record("sys_commits", "durable"));
+        let mut settings = Settings::default();
+        settings.change("synchronous_commit", "on").expect("it can be set");
+        assert_eq!(settings.check_secured(&table, Some(&manager)), Ok(()));
+        assert!(settings.check_secured(&table, None).is_err(), "its own policy is what counts");
+        let weak = settings.check_secured(&table, Some(&record("sys_commits", "local"))).expect_err("fewer");
+        assert!(weak.message.contains("sys_commits, where the policy is local"), "{}", weak.message);
+        settings.change("synchronous_commit", "remote_apply").expect("it can be set");
+        let applied = record("sys_commits", "sync");
+        assert!(settings.check_secured(&table, Some(&applied)).is_err(), "partitions are told afterwards");
     }
 
     #[test]

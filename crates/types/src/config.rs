@@ -490,8 +490,12 @@ impl PartitionRecord {
 /// What a failover lost, as far as it can be known (R9, PR-29).
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct LossReport {
-    /// True if acknowledged commits may have been lost.
+    /// True if acknowledged commits may have been lost, and nobody brings them again.
     pub possible: bool,
+    /// True if commits of global transactions that are missing are brought again from the log of their
+    /// manager, so that at most changes of tables may have been lost (PR-368).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub brought_again: bool,
     /// The LSN of the last entry of older terms that the new primary kept.
     pub kept: Option<Lsn>,
     /// The term of that entry. Whatever was acknowledged at a later position is lost: in a later term also at
@@ -526,7 +530,8 @@ pub struct TailReport {
     pub from: Lsn,
     /// The last LSN set aside.
     pub to: Lsn,
-    /// Entries with a client's effect among them.
+    /// Entries with a client's effect among them, but for parts of global transactions that are brought again
+    /// from the log of their manager (PR-368).
     pub commits: u64,
     /// Of these, surely acknowledged: at or below the `committed` that the old primary had written.
     pub surely_acknowledged: u64,

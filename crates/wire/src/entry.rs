@@ -19,7 +19,9 @@
 //! equal below it (R3).
 
 use crate::call_entry::{CallMark, digest_fits};
+use crate::effects::Effects;
 use bytes::{BufMut, Bytes, BytesMut};
+use types::commits::newest_flush_key;
 use types::{Lsn, PartitionId, Position, SessionId, TableId, Term};
 
 /// Length of the header, in bytes.
@@ -263,6 +265,13 @@ impl Entry {
             Kind::Call => Some(self.bytes.slice(self.end + BESIDE..)).filter(|effects| !effects.is_empty()),
             _ => None,
         }
+    }
+
+    /// True if it is a commit's part in a partition ([`crate::Flush`]): nothing else says which one is the
+    /// newest.
+    pub fn is_flush(&self) -> bool {
+        let effects = self.effects().and_then(|effects| Effects::decode(effects).ok());
+        effects.is_some_and(|effects| effects.mutations.iter().any(|one| one.key == newest_flush_key()))
     }
 
     /// Takes the first entry off `bytes`, checked. `bytes` keeps what follows it; on an error it is

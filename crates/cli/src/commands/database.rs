@@ -53,7 +53,7 @@ impl Shown {
             engine: record.engine,
             log: record.log,
             ship: record.ship,
-            survives: survive::survives(policy, policy.factor.into()),
+            survives: survive::survives(policy, policy.factor.into(), record.is_global()),
             partition_by: record.partition_key().iter().map(|column| column.name.clone()).collect(),
             ranges: record.ranges.values(),
             transactions: if record.is_global() { "global" } else { "partition" },

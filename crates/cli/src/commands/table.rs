@@ -55,7 +55,7 @@ impl Shown {
             below: policy.below,
             engine: record.engine,
             log: record.log,
-            survives: survive::survives(policy, policy.factor.into()),
+            survives: survive::survives(policy, policy.factor.into(), record.is_global()),
             failover_target_ms: record.failover_target_ms,
         }
     }

@@ -78,10 +78,20 @@ pub fn in_words(cause: types::config::Cause) -> String {
     serde_json::to_value(cause).ok().and_then(|text| text.as_str().map(str::to_string)).unwrap_or_default()
 }
 
+/// What becomes of commits of global transactions that are missing.
+const AGAIN: &str = "commits are brought again from sys_commits";
+
 fn loss(record: &FailoverRecord) -> String {
     let report = &record.loss;
     let commits: u64 = report.tails.iter().map(|tail| tail.commits).sum();
     let surely: u64 = report.tails.iter().map(|tail| tail.surely_acknowledged).sum();
+    let set_aside = |what: &str| match commits {
+        0 => String::new(),
+        _ => format!("; {commits} {what} set aside, {surely} of them surely acknowledged"),
+    };
+    if !report.possible && report.brought_again {
+        return format!("nothing: {AGAIN}{}", set_aside("other entries"));
+    }
     if !report.possible && commits == 0 {
         return "nothing".into();
     }
@@ -102,9 +112,10 @@ fn loss(record: &FailoverRecord) -> String {
         (Some(kept), _) => format!("whatever was acknowledged above LSN {kept}"),
         _ => "not known yet".into(),
     };
-    if commits > 0 {
-        text.push_str(&format!("; {commits} commits set aside, {surely} of them surely acknowledged"));
+    if report.brought_again {
+        text.push_str(&format!(" (changes of tables alone: {AGAIN})"));
     }
+    text.push_str(&set_aside("commits"));
     text
 }
 
@@ -135,6 +146,33 @@ mod tests {
             loss,
             unknown: Default::default(),
         }
+    }
+
+    #[test]
+    fn pr368_what_is_brought_again_is_not_lost_in_words() {
+        let report = LossReport { brought_again: true, kept: Some(Lsn(10)), ..LossReport::default() };
+        let nothing = "nothing: commits are brought again from sys_commits";
+        assert_eq!(loss(&record(report.clone())), nothing);
+        let tail = TailReport {
+            partition: PartitionId(64),
+            node: NodeId(1),
+            file: "1.tail".into(),
+            term: Term(1),
+            from: Lsn(11),
+            to: Lsn(15),
+            commits: 2,
+            surely_acknowledged: 1,
+            sessions: 1,
+            rows: None,
+        };
+        let with_tail = LossReport { tails: vec![tail], ..report.clone() };
+        let text = format!("{nothing}; 2 other entries set aside, 1 of them surely acknowledged");
+        assert_eq!(loss(&record(with_tail)), text);
+        let of_tables = LossReport { possible: true, ..report };
+        assert_eq!(
+            loss(&record(of_tables)),
+            "whatever was acknowledged above LSN 10 (changes of tables alone: commits are brought again from sys_commits)"
+        );
     }
 
     #[test]

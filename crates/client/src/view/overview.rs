@@ -347,7 +347,7 @@ impl Look<'_> {
         let weakest = survive::weakest(records.iter().copied());
         let copies = weakest.map_or(0, |record| record.in_sync.len());
         let policy = weakest.map_or(&table.policy, |record| &record.policy);
-        let survives = survive::survives(policy, copies);
+        let survives = survive::survives(policy, copies, table.is_global());
         let (behind, stopped) = (self.behind(&records), self.trouble(table, &records));
         let wrong = !stopped.is_empty();
         let factor = table.policy.factor;

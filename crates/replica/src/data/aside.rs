@@ -168,14 +168,22 @@ impl Rows {
 }
 
 /// Clients' entries that will not be part of the log any more (R9), as they are written aside. None if no
-/// client's are among them.
-fn entries_aside(owner: (PartitionId, NodeId), entries: Vec<Entry>, committed: Lsn) -> Option<Output> {
+/// client's are among them. What is not `secured` of global transactions is in the log of their manager, and
+/// is brought again: it is written aside and not counted (PR-368).
+fn entries_aside(
+    owner: (PartitionId, NodeId),
+    entries: Vec<Entry>,
+    (committed, secured): (Lsn, Lsn),
+) -> Option<Output> {
     let ours =
         |entry: &&Entry| matches!(entry.header().kind, Kind::Rows | Kind::Bulk | Kind::Call | Kind::Sql);
-    let commits = entries.iter().filter(ours).count() as u64;
-    let (Some(first), Some(last), true) = (entries.first(), entries.last(), commits > 0) else { return None };
-    let surely = entries.iter().filter(ours).filter(|entry| entry.lsn() <= committed).count() as u64;
-    let sessions: BTreeSet<_> = entries.iter().filter(ours).map(|entry| entry.header().session).collect();
+    let any = entries.iter().any(|entry| ours(&entry));
+    let (Some(first), Some(last), true) = (entries.first(), entries.last(), any) else { return None };
+    let again = |entry: &Entry| entry.lsn() > secured && entry.is_flush();
+    let gone: Vec<&Entry> = entries.iter().filter(ours).filter(|entry| !again(entry)).collect();
+    let commits = gone.len() as u64;
+    let surely = gone.iter().filter(|entry| entry.lsn() <= committed).count() as u64;
+    let sessions: BTreeSet<_> = gone.iter().map(|entry| entry.header().session).collect();
     let report = TailReport {
         partition: owner.0,
         node: owner.1,
@@ -194,7 +202,8 @@ fn entries_aside(owner: (PartitionId, NodeId), entries: Vec<Entry>, committed: L
 impl Data {
     /// Writes clients' entries aside that will not be part of the log any more (R9).
     pub fn set_aside(&self, entries: Vec<Entry>, out: &mut Vec<Output>) {
-        out.extend(entries_aside((self.identity.id, self.identity.me.node), entries, self.marks.committed()));
+        let marks = (self.marks.committed(), self.marks.secured());
+        out.extend(entries_aside((self.identity.id, self.identity.me.node), entries, marks));
     }
 
     /// Sets aside what is in memory above `common`, the last entry that the primary has too (R9).
@@ -334,6 +343,29 @@ mod tests {
 
     fn entry(lsn: u64) -> Entry {
         Entry::encode(Header::new(Kind::Noop, PartitionId(1), at(lsn), 0), b"")
+    }
+
+    /// A client's entry that writes this.
+    fn writes(lsn: u64, key: bytes::Bytes) -> Entry {
+        let mutations = vec![types::Mutation { key, value: Some("v".into()) }];
+        let effects = wire::Effects { request_hash: 0, confirmed: 0, outcome: 0, affected: 1, mutations };
+        Entry::encode(Header::new(Kind::Rows, PartitionId(1), at(lsn), 0), &effects.encode())
+    }
+
+    #[test]
+    fn pr368_commits_that_are_brought_again_are_set_aside_and_not_counted() {
+        let (flush, table) =
+            (types::commits::newest_flush_key, types::database::catalog_key(types::TableId(7)));
+        let entries = || vec![writes(11, flush()), writes(12, table.clone()), writes(13, flush())];
+        let aside = |entries, secured| {
+            let out = entries_aside((PartitionId(1), NodeId(2)), entries, (Lsn(12), Lsn(secured)));
+            let Some(Output::SetAside { report, entries, .. }) = out else { panic!("nothing is set aside") };
+            (report.from.0, report.to.0, report.commits, report.surely_acknowledged, entries.len())
+        };
+        assert_eq!(aside(entries(), 10), (11, 13, 1, 1, 3), "the change of tables is told of by nobody else");
+        assert_eq!(aside(entries(), 11), (11, 13, 2, 2, 3), "the manager may have removed the first");
+        assert_eq!(aside(vec![writes(13, flush())], 10), (13, 13, 0, 0, 1));
+        assert!(entries_aside((PartitionId(1), NodeId(2)), vec![entry(11)], (Lsn(12), Lsn(10))).is_none());
     }
 
     #[test]

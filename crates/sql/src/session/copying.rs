@@ -21,7 +21,7 @@ impl SqlSession {
     /// where nobody else sees them, or, in a database of several partitions, where everybody does; those of
     /// another one are the transaction's like any others.
     pub(super) async fn copy_in(&mut self, copy: &CopyIn, values: &Values) -> Result<Outcome, Failure> {
-        self.settings.check_secured(&copy.table)?;
+        self.check_secured(&copy.table)?;
         let handle = self.evaluator.handle.clone();
         if let Some(open) = &self.open {
             open.busy()?;

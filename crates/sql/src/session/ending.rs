@@ -5,8 +5,17 @@ use crate::early;
 use crate::fault;
 use crate::txn::Open;
 use pg::{Failure, Outcome};
+use types::TableRecord;
+use types::system::COMMITS;
 
 impl SqlSession {
+    /// A write to this table is secured at least as far as the client has said.
+    pub(super) fn check_secured(&self, table: &TableRecord) -> Result<(), Failure> {
+        let map = self.evaluator.handle.map();
+        let manager = map.table(COMMITS).filter(|_| table.is_global());
+        self.settings.check_secured(table, manager)
+    }
+
     pub(super) async fn commit(&mut self, open: Open) -> Result<Outcome, Failure> {
         let before = open.before.clone();
         match self.commit_checked(open).await {

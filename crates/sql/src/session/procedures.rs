@@ -134,7 +134,7 @@ impl SqlSession {
             let (all, rows) = done?;
             let mut waited = false;
             for edits in &all {
-                self.settings.check_secured(edits.table.record())?;
+                self.check_secured(edits.table.record())?;
                 waited |= self.all_in_turn(edits, until).await?;
             }
             if !waited {

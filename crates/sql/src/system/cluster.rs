@@ -71,6 +71,7 @@ fn tables(facts: &Facts, filling: &mut Filling) {
         let policy = weakest.map_or(&table.policy, |record| &record.policy);
         let copies = weakest.map(|record| record.in_sync.len());
         let key = table.schema.key_columns().take(table.schema.partition_by());
+        let survives = |copies| text(survive::survives(policy, copies, table.is_global()));
         filling.row(&[
             ("name", text(&*table.name)),
             ("id", int(table.id.0)),
@@ -84,7 +85,7 @@ fn tables(facts: &Facts, filling: &mut Filling) {
             ("partition_by", array(Ty::TextArray, key.map(|column| column.name.clone()))),
             ("copies", copies.map_or(Value::Null, int)),
             ("acknowledges", truth(!own.is_empty() && !own.iter().any(|record| survive::stopped(record)))),
-            ("survives", copies.map_or(Value::Null, |copies| text(survive::survives(policy, copies)))),
+            ("survives", copies.map_or(Value::Null, survives)),
             ("created", time(table.created_ms)),
         ]);
     }

@@ -20,7 +20,7 @@ pub fn check(
             failover.partition == *id
                 && (at.term.began()..=missed.epoch).contains(&failover.new_epoch)
                 && failover.new_epoch != at.term.began()
-                && failover.loss.possible
+                && (failover.loss.possible || missed.brought_again && failover.loss.brought_again)
                 && names(failover, *at)
         };
         if failovers.iter().find(tells).is_none() {
@@ -116,7 +116,7 @@ pub(crate) mod tests {
     }
 
     fn missed(epoch: u64) -> Missed {
-        Missed { epoch: Epoch(epoch), changes_rows: true }
+        Missed { epoch: Epoch(epoch), changes_rows: true, brought_again: false }
     }
 
     #[test]
@@ -126,6 +126,12 @@ pub(crate) mod tests {
         check(&[failover(true, 1, 5)], &all, &lost, THERE).expect("as it was");
         assert!(check(&[], &all, &lost, THERE).is_err(), "nobody says it");
         assert!(check(&[failover(false, 1, 5)], &all, &lost, THERE).is_err(), "it denies it");
+        let again = Missed { brought_again: true, ..missed(2) };
+        let again: BTreeMap<_, _> = [((P, at(1, 6)), again)].into();
+        assert!(check(&[failover(false, 1, 5)], &all, &again, THERE).is_err(), "it says nothing of that");
+        let mut says = failover(false, 1, 5);
+        says.loss.brought_again = true;
+        check(&[says], &all, &again, THERE).expect("it says so");
         assert!(check(&[failover(true, 1, 6)], &all, &lost, THERE).is_err(), "it says that it is there");
         assert!(check(&[failover(true, 1, 4)], &all, &lost, THERE).is_err(), "it says that more is lost");
         let later = FailoverRecord { new_epoch: Epoch(3), ..failover(true, 1, 5) };

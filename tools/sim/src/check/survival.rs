@@ -36,6 +36,8 @@ pub struct Missed {
     pub epoch: Epoch,
     /// True if it changed rows.
     pub changes_rows: bool,
+    /// True if it is of global transactions, and is brought again from their manager's log.
+    pub brought_again: bool,
 }
 
 /// A term took the lead from a primary.
@@ -209,7 +211,7 @@ impl Survival {
         let gone: Vec<Position> = gone.iter().map(|one| one.at).collect();
         let missed = |at: &Position| {
             let changes_rows = lineage.get(id, *at).is_some_and(|known| !known.changes.is_empty());
-            ((id, *at), Missed { epoch: record.epoch, changes_rows })
+            ((id, *at), Missed { epoch: record.epoch, changes_rows, brought_again: record.is_global() })
         };
         self.missed.extend(gone.iter().map(missed));
         self.lost.extend(gone.into_iter().map(|at| ((id, at), time)));
