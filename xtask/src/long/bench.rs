@@ -41,8 +41,10 @@ pub(super) fn sql(root: &Path) -> Result<Measured, String> {
     measure(root, &["bench", "sql", "--json"])
 }
 
+/// Without rows of other warehouses, in partitions by warehouse; then with as many as the specification has,
+/// by global transactions.
 pub(super) fn tpcc(root: &Path) -> Result<Measured, String> {
-    measure(root, &["bench", "tpcc", "--json"])
+    several(root, &["bench tpcc --json", "bench tpcc --remote 15 --json"])
 }
 
 /// Tables in a database, and pgbench beside PostgreSQL; its bank over six partitions, with ten million
@@ -145,7 +147,22 @@ fn remark(name: &str, line: &Value) -> String {
     let side = |side: &str| line[side]["label"].as_str().unwrap_or("").to_string();
     let beside = if line["base"].is_null() { String::new() } else { format!(" / {}", side("base")) };
     let reason = line["reason"].as_str().map_or(String::new(), |reason| format!(". Missed: {reason}"));
-    format!("- `{name}`: {}{beside}{}{reason}", side("ours"), costs(&line["ours"]))
+    let (ours, costs, ends) = (side("ours"), costs(&line["ours"]), ends(&line["workload"]));
+    format!("- `{name}`: {ours}{beside}{costs}{ends}{reason}")
+}
+
+/// What became of transactions of both sides, as far as the workload tells: how often one of them was done
+/// again, and how many failed.
+fn ends(workload: &Value) -> String {
+    let of = |side: &str, what: &str| figure(workload, &format!("/done_{side}/{what}"));
+    let ends = || {
+        let pair = |what: &str| {
+            Some(format!("{} / {}", shown(Some(of("ours", what)?)), shown(Some(of("base", what)?))))
+        };
+        let (aborts, failed) = (pair("aborts_per_transaction")?, pair("failed")?);
+        Some(format!(". Aborts of a transaction: {aborts}; failed: {failed}"))
+    };
+    ends().unwrap_or_default()
 }
 
 /// What an operation costs on our side, as far as the system tells.
@@ -161,4 +178,20 @@ fn costs(side: &Value) -> String {
         ))
     };
     cost().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn aborts_of_both_sides_are_in_the_remark() {
+        let done = |aborts: f64, failed: u64| json!({ "transactions": 500, "aborts_per_transaction": aborts, "failed": failed });
+        let line = |workload: Value| json!({ "ours": { "label": "us" }, "base": { "label": "them" }, "workload": workload });
+        let with = line(json!({ "scale": 100, "done_ours": done(0.25, 1), "done_base": done(0.0, 0) }));
+        let told = "- `tpcb`: us / them. Aborts of a transaction: 0.25 / 0; failed: 1 / 0";
+        assert_eq!(remark("tpcb", &with), told);
+        assert_eq!(remark("tpcb", &line(json!({ "scale": 100 }))), "- `tpcb`: us / them");
+    }
 }

@@ -1,4 +1,5 @@
-//! Histories of real clusters: every policy, five minutes each with all faults in turn.
+//! Histories of real clusters: every policy, five minutes each with all faults in turn; then a bank over
+//! global transactions, as long for each policy that is under them.
 
 use super::{Measured, figure, shown, understudy};
 use serde_json::Value;
@@ -11,6 +12,11 @@ const SECONDS: &str = "300";
 /// Policies whose acknowledgements rest on the primary: a failover waits for the old one (PR-85), and of one
 /// copy there is no other.
 const WAITING: [&str; 3] = ["async", "local", "none"];
+/// Policies of databases whose transactions are global. Their failovers wait for nobody (PR-291).
+const GLOBAL: [&str; 3] = ["durable", "semi", "async"];
+
+/// A run of each policy.
+type Runs = Vec<(&'static str, Value)>;
 
 /// Stands above the gaps.
 const GAPS: &str = "
@@ -22,8 +28,24 @@ as soon as it is back. A missed goal fails nothing. `n/a`: the goal is not appli
 
 ";
 
-pub(super) fn policies(root: &Path) -> Result<Measured, String> {
-    let mut runs = Vec::new();
+/// Stands above the gaps of the bank.
+const BANK_GAPS: &str = "
+The longest time without an acknowledged commit that writes in some partition, in milliseconds; of two nodes
+at once from when both were back. Goals as above, with every policy: what a failover of a lazy partition loses
+is in the manager's log, so nobody waits for the old primary (PR-291). A missed goal fails nothing.
+
+";
+
+pub(super) fn all(root: &Path) -> Result<Measured, String> {
+    let mut measured = policies(root)?;
+    let bank = bank(root);
+    measured.text.push_str(&bank.text);
+    measured.wrong.extend(bank.wrong);
+    Ok(measured)
+}
+
+fn policies(root: &Path) -> Result<Measured, String> {
+    let mut runs = Runs::new();
     let mut wrong = Vec::new();
     for policy in POLICIES {
         let arguments = ["check", "--seconds", SECONDS, "--policy", policy, "--json"];
@@ -44,8 +66,70 @@ pub(super) fn policies(root: &Path) -> Result<Measured, String> {
         let _ = writeln!(text, "{}", row(policy, run));
     }
     text.push_str(GAPS);
-    let _ = write!(text, "{}\n{}\n", gaps(&runs), missed(&runs));
+    let _ = write!(text, "{}\n{}\n", gaps(&runs, &WAITING), missed(&runs, &WAITING));
     Ok(Measured { text, wrong })
+}
+
+/// Transfers over all partitions, and snapshots of all accounts. A run that could not be played to its end
+/// takes nothing away from the others.
+fn bank(root: &Path) -> Measured {
+    let mut runs = Runs::new();
+    let mut wrong = Vec::new();
+    for policy in GLOBAL {
+        let arguments =
+            ["check", "--transactions", "global", "--seconds", SECONDS, "--policy", policy, "--json"];
+        let ended = understudy(root, &arguments);
+        match ended.map(|(objects, good)| (objects.into_iter().next(), good)) {
+            Ok((Some(run), good)) => {
+                if !good {
+                    wrong.push(format!(
+                        "the bank under {policy}: the history is wrong, see {}",
+                        run["history"]
+                    ));
+                }
+                runs.push((policy, run));
+            }
+            Ok((None, _)) => wrong.push(format!("the bank under {policy}: no figures")),
+            Err(reason) => wrong.push(format!("the bank under {policy}: {reason}")),
+        }
+    }
+    let mut text = format!(
+        "\n`check --transactions global --seconds {SECONDS}` with all faults in turn, also of the controller that plans, and every other \
+         one of the node with the transaction manager: a bank of four partitions. Its total must be the same in every snapshot, and \
+         nothing that was acknowledged may be lost, whatever the policy underneath.\n\n{}",
+        transfers(&runs)
+    );
+    text.push_str(BANK_GAPS);
+    let _ = write!(text, "{}\n{}\n", gaps(&runs, &[]), missed(&runs, &[]));
+    Measured { text, wrong }
+}
+
+/// What became of transfers and snapshots, a row for each policy.
+fn transfers(runs: &[(&str, Value)]) -> String {
+    let mut text = format!(
+        "| policy | committed | aborted | unknown | snapshots read | failovers | longest gap, ms | verdict |\n{}|\n",
+        "| --- ".repeat(8)
+    );
+    for (policy, run) in runs {
+        let of = |path: &str| shown(figure(run, path));
+        let all = run["gaps"].as_array().into_iter().flatten();
+        let longest = all.filter_map(|gap| figure(gap, "/longest_ms")).reduce(f64::max);
+        let found = match run["good"] == true {
+            true => "good".to_string(),
+            false => format!("**wrong**: {}", run["findings"].as_array().map_or(0, Vec::len)),
+        };
+        let _ = writeln!(
+            text,
+            "| {policy} | {} | {} | {} | {} | {} | {} | {found} |",
+            of("/bank/committed"),
+            of("/bank/aborted"),
+            of("/unknown"),
+            of("/bank/snapshots"),
+            of("/failovers"),
+            shown(longest.map(f64::round)),
+        );
+    }
+    text
 }
 
 fn row(policy: &str, run: &Value) -> String {
@@ -75,12 +159,12 @@ struct Gap {
 }
 
 impl Gap {
-    /// Of a run; none where this kind was not played.
-    fn of(policy: &str, run: &Value, kind: &Value) -> Option<Gap> {
+    /// Of a run; none where this kind was not played. `waits`: its failovers wait for the old primary.
+    fn of(waits: bool, run: &Value, kind: &Value) -> Option<Gap> {
         let all = run["gaps"].as_array()?;
         let gap = all.iter().find(|gap| gap["fault"] == kind["fault"] && gap["shape"] == kind["shape"])?;
         let path = if gap["shape"] == "two" { "/healed_ms" } else { "/longest_ms" };
-        Some(Gap { ms: figure(gap, path)?, goal: figure(gap, "/goal_ms"), waits: WAITING.contains(&policy) })
+        Some(Gap { ms: figure(gap, path)?, goal: figure(gap, "/goal_ms"), waits })
     }
 
     fn missed_goal(&self) -> Option<f64> {
@@ -111,14 +195,15 @@ fn name(kind: &Value) -> &str {
     kind["fault"].as_str().unwrap_or("?")
 }
 
-/// A row for each kind of fault with its goal, a column for each policy.
-fn gaps(runs: &[(&str, Value)]) -> String {
+/// A row for each kind of fault with its goal, a column for each policy; those of `waiting` have no goal.
+fn gaps(runs: &[(&str, Value)], waiting: &[&str]) -> String {
     let policies: Vec<&str> = runs.iter().map(|(policy, _)| *policy).collect();
     let mut text =
         format!("| fault | goal | {} |\n{}|\n", policies.join(" | "), "| --- ".repeat(2 + runs.len()));
     for kind in &kinds(runs) {
         let cell = |(policy, run): &(&str, Value)| {
-            Gap::of(policy, run, kind).map_or_else(|| "-".to_string(), |gap| gap.cell())
+            let gap = Gap::of(waiting.contains(policy), run, kind);
+            gap.map_or_else(|| "-".to_string(), |gap| gap.cell())
         };
         let cells: Vec<String> = runs.iter().map(cell).collect();
         let goal = figure(kind, "/goal_ms").map_or_else(|| "none".to_string(), whole);
@@ -128,12 +213,12 @@ fn gaps(runs: &[(&str, Value)]) -> String {
 }
 
 /// The goals that were missed, in a sentence.
-fn missed(runs: &[(&str, Value)]) -> String {
+fn missed(runs: &[(&str, Value)], waiting: &[&str]) -> String {
     let kinds = kinds(runs);
     let each = runs.iter().flat_map(|(policy, run)| kinds.iter().map(move |kind| (*policy, run, kind)));
     let missed: Vec<String> = each
         .filter_map(|(policy, run, kind)| {
-            let gap = Gap::of(policy, run, kind)?;
+            let gap = Gap::of(waiting.contains(&policy), run, kind)?;
             let goal = whole(gap.missed_goal()?);
             Some(format!("`{policy}` with {}: {} ms, goal {goal}", name(kind), whole(gap.ms)))
         })
@@ -168,8 +253,30 @@ mod tests {
             | kill | 400 | 312 met | **455 missed** | 1723 n/a |\n\
             | kill and stop | 1000 | 813 met | 813 met | 813 n/a |\n\
             | kill, then stop | none | 2000 | 2000 | 2000 |\n";
-        assert_eq!(gaps(&runs), expected);
-        assert_eq!(missed(&runs), "Missed goals: `semi` with kill: 455 ms, goal 400.");
-        assert_eq!(missed(&runs[..1]), "No goal was missed.");
+        assert_eq!(gaps(&runs, &WAITING), expected);
+        assert_eq!(missed(&runs, &WAITING), "Missed goals: `semi` with kill: 455 ms, goal 400.");
+        assert_eq!(missed(&runs[..1], &WAITING), "No goal was missed.");
+        // Over global transactions nobody waits.
+        let both = "`semi` with kill: 455 ms, goal 400; `async` with kill: 1723 ms, goal 400.";
+        assert_eq!(missed(&runs, &[]), format!("Missed goals: {both}"));
+        assert!(gaps(&runs, &[]).contains("**1723 missed** |"));
+    }
+
+    #[test]
+    fn a_bank_shows_what_became_of_transfers_and_whether_it_is_good() {
+        let run = |good: bool, findings: &[&str]| {
+            json!({
+                "good": good, "findings": findings, "unknown": 7, "failovers": 31,
+                "bank": { "committed": 9_000, "aborted": 800, "snapshots": 4_000 },
+                "gaps": [{ "longest_ms": 312.4 }, { "longest_ms": 1_723.6 }],
+            })
+        };
+        let runs = [("durable", run(true, &[])), ("async", run(false, &["one", "two"]))];
+        let expected = "\
+            | policy | committed | aborted | unknown | snapshots read | failovers | longest gap, ms | verdict |\n\
+            | --- | --- | --- | --- | --- | --- | --- | --- |\n\
+            | durable | 9000 | 800 | 7 | 4000 | 31 | 1724 | good |\n\
+            | async | 9000 | 800 | 7 | 4000 | 31 | 1724 | **wrong**: 2 |\n";
+        assert_eq!(transfers(&runs), expected);
     }
 }

@@ -6,11 +6,12 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 /// Columns that an experiment has if any of its points has them: figure and heading.
-const COLUMNS: [(&str, &str); 44] = [
+const COLUMNS: [(&str, &str); 45] = [
     ("records_per_s", "records/s"),
     ("cpu_us_per_record", "CPU us/record"),
     ("cluster_cpu_us_per_record", "of it nodes"),
     ("cpu_ratio", "CPU ratio"),
+    ("throughput_ratio", "throughput ratio"),
     ("network_bytes_per_record", "network bytes/record"),
     ("log_bytes_per_record", "log bytes/record"),
     ("files_bytes_per_record", "shipped bytes/record"),
@@ -86,22 +87,32 @@ pub(super) fn all(root: &Path) -> Result<Measured, String> {
     Ok(Measured { text, wrong })
 }
 
-/// The experiments of the document on transactional failure recovery, at its sizes.
+/// The experiments of the document on transactional failure recovery, at its sizes, with two servers and with
+/// three; then what tracking costs at heartbeats of a second, in twenty pairs, as its goal asks for.
+const TXN: [&str; 3] = [
+    "bench txn --paper --servers 2 --check --json",
+    "bench txn --paper --servers 3 --check --json",
+    "bench txn --paper --servers 2 --only interval --intervals 1000 --rounds 20 --check --json",
+];
+
+/// Global transactions. pgbench's TPC-B over six partitions is a line of the part `databases`.
 pub(super) fn txn(root: &Path) -> Result<Measured, String> {
     let mut measured = Measured { text: String::new(), wrong: Vec::new() };
-    for servers in ["2", "3"] {
-        let arguments = ["bench", "txn", "--paper", "--servers", servers, "--check", "--json"];
+    for words in TXN {
+        let arguments: Vec<&str> = words.split(' ').collect();
         let (points, good) = understudy(root, &arguments)?;
         let _ = writeln!(
             measured.text,
-            "`understudy {}`: medians of the rounds, with the least and the greatest; clients and servers share two processors.",
-            arguments.join(" ")
+            "\n`understudy {words}`: medians of the rounds, with the least and the greatest; clients and servers share two processors.",
         );
         add_tables(&mut measured.text, &points);
         if !good {
-            measured.wrong.push(format!("the bench with {servers} servers failed"));
+            measured.wrong.push(format!("`{words}` failed"));
         }
     }
+    measured.text.push_str(
+        "\npgbench's TPC-B over six partitions, beside PostgreSQL: `cargo xtask long databases`.\n",
+    );
     Ok(measured)
 }
 

@@ -22,7 +22,7 @@ const PARTS: [Part; 19] = [
     ("sim", "Simulator", sim::seeds),
     ("plants", "Planted bugs", sim::plants),
     ("crash", "Power losses and failing calls", crash::all),
-    ("check", "Histories of real clusters", check::policies),
+    ("check", "Histories of real clusters", check::all),
     ("demo", "Failover of the demo", demo::failovers),
     ("steady", "Full load without a fault", demo::steady),
     ("log", "The log", bench::log),
