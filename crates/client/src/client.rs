@@ -114,7 +114,7 @@ impl Client {
             traffic: Traffic::default(),
             next_own_lane: OWN_LANES,
             unwelcome: None,
-            background: Background::default(),
+            background: Background::new(std::hash::RandomState::new().build_hasher().finish()),
         };
         let deadline = Instant::now() + options.timeout;
         while client.core.map().cluster().is_none() {

@@ -3,12 +3,13 @@
 mod common;
 
 use client::txn::Manager;
+use client::view::transactions::Transactions;
 use client::{Call, Client, ClientError, Database, FailKind, Outcome, Table};
 use common::{Cluster, LONG, in_sync, wait_for};
 use std::time::{Duration, Instant};
 use types::data::{Column, ColumnType, Row, Schema, Value};
 use types::{Lsn, Micros, NodeId, PartitionId, Position};
-use wire::commit::{PartitionWrites, Threshold, TooLarge};
+use wire::commit::{ExecutingTransactions, PartitionWrites, Threshold, TooLarge};
 use wire::control::{AdminCommand, CreateTable};
 use wire::{Body, CommitAnswer, CommitRequest, ManagerOp, ReadLevel, RowOp};
 
@@ -331,6 +332,48 @@ fn open_transactions_are_bounded_and_one_that_never_ends_hinders_nobody() {
     assert!(old || read == Ok(Some(row(3, 100))), "{read:?}");
     assert_eq!(client.commit(slow), Err(ClientError::Changed));
     assert_eq!(total(&mut other, &database, &table), 100 * ACCOUNTS);
+}
+
+/// Waits until the manager counts these as executing. A client says what it has open while it is used.
+fn until_executing(
+    (client, other): (&mut Client, &mut Client),
+    wanted: impl Fn(&ExecutingTransactions) -> bool,
+) {
+    let deadline = Instant::now() + LONG;
+    loop {
+        client.poll(Duration::from_millis(20)).expect("goes on");
+        let found = Transactions::ask(other).expect("answered").expect("there is a manager");
+        let executing = found.stages.executing;
+        if wanted(&executing) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{executing:?}");
+    }
+}
+
+#[test]
+fn transactions_that_execute_are_counted_until_they_end() {
+    let cluster = Cluster::start();
+    let mut client = cluster.ready();
+    let (database, table) = bank(&mut client, "async");
+    let mut other = cluster.client();
+    let mut first = client.begin(&database).expect("begun");
+    let second = client.begin(&database).expect("begun");
+    first.put(&table, &row(1, 7)).expect("a row");
+    until_executing((&mut client, &mut other), |executing| {
+        (executing.transactions, executing.senders) == (2, 1) && executing.oldest_ms > Some(1_000)
+    });
+    drop(second);
+    until_executing((&mut client, &mut other), |executing| executing.transactions == 1);
+    client.commit(first).expect("committed");
+    let none = ExecutingTransactions::default();
+    until_executing((&mut client, &mut other), |executing| *executing == none);
+    // Who ends without a word is forgotten.
+    let mut third = cluster.client();
+    let left = third.begin(&database).expect("begun");
+    until_executing((&mut third, &mut other), |executing| executing.transactions == 1);
+    drop((third, left));
+    until_executing((&mut client, &mut other), |executing| *executing == none);
 }
 
 /// What all have secured is read at any of them, and where two of three nodes are gone at the third.

@@ -5,6 +5,7 @@
 use crate::catalog::{Catalog, Fill, UnderWay};
 use crate::fault;
 use bytes::Bytes;
+use client::txn::{OpenTransaction, OpenTransactions};
 use client::{Call, Client, Database, FailKind, LaneId, Map, Options, Outcome, Ticket};
 use pg::{Failure, code};
 use std::collections::{BTreeMap, HashMap};
@@ -54,6 +55,8 @@ struct Shared {
     both: RwLock<Both>,
     /// No tables.
     none: Arc<Catalog>,
+    /// Transactions of sessions over all partitions of their databases.
+    open: OpenTransactions,
     changed: Notify,
     /// A cluster map has come.
     ready: AtomicBool,
@@ -255,6 +258,12 @@ impl Handle {
     pub fn is_global(&self) -> bool {
         let Place::In(id) = self.place else { return false };
         self.map().owner(id).is_some_and(|record| record.is_global())
+    }
+
+    /// A transaction of its session begins, and is counted until this is dropped. None: its transactions are
+    /// of one partition.
+    pub fn begun(&self) -> Option<OpenTransaction> {
+        self.is_global().then(|| self.shared.open.begun())
     }
 
     fn shared_partition(&self) -> Option<(TableId, PartitionId)> {
@@ -497,6 +506,7 @@ impl Task {
     async fn drive(&mut self, mut client: Client) -> Result<(), String> {
         let system = |error: io::Error| error.to_string();
         let readiness = readiness(&client).map_err(system)?;
+        client.speak_for(self.shared.open.clone());
         let mut due = pin!(sleep(Duration::ZERO));
         let mut revision = None;
         loop {

@@ -16,6 +16,9 @@ pub const BESIDE_ROW: usize = 16;
 /// need more fails there, since what is committed is not refused (PR-257): so the commit is refused before.
 pub const MAX_CHANGES: usize = crate::effects::MAX_MUTATIONS - 1_000;
 
+/// The most transactions that one client, or one gateway, may say it has open.
+pub const MAX_EXECUTING: u32 = 1_000_000;
+
 /// The most partitions of a database.
 const MAX_PARTITIONS: usize = 65_536;
 
@@ -256,6 +259,17 @@ pub enum ManagerOp {
         /// Its number there.
         seq: u64,
     },
+    /// What a client, or a gateway for its sessions, has open now. Sent once a second as long as it has some,
+    /// and once behind that; nothing of it is logged, and nothing rests on it. Answered with
+    /// [`CommitAnswer::Executing`] if `open` is 0, so whoever only asks says that; else with nothing.
+    Executing {
+        /// The sender: a number of its own, drawn at random when it starts. What it said before is replaced.
+        who: u64,
+        /// How many transactions it has open, at most [`MAX_EXECUTING`].
+        open: u32,
+        /// How long the oldest of them has been open, in milliseconds by the sender's clock.
+        oldest_ms: u64,
+    },
 }
 
 impl ManagerOp {
@@ -294,6 +308,17 @@ pub struct KeptCommits {
     pub given_up: Vec<(PartitionId, Position, Position, u64)>,
 }
 
+/// Transactions that are open at clients and gateways, as far as these have said so in the last seconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ExecutingTransactions {
+    /// So many.
+    pub transactions: u64,
+    /// Clients and gateways that have them.
+    pub senders: u32,
+    /// How long the oldest has been open, in milliseconds; none: there is none.
+    pub oldest_ms: Option<u64>,
+}
+
 /// What the transaction manager's partition answers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum CommitAnswer {
@@ -326,6 +351,8 @@ pub enum CommitAnswer {
     Kept(KeptCommits),
     /// Tables, each with the version of its schema.
     Tables(Vec<(TableId, u32)>),
+    /// What is open at clients and gateways.
+    Executing(ExecutingTransactions),
 }
 
 impl Op {
@@ -434,5 +461,19 @@ mod tests {
         assert_eq!(size.add(other, 0, 12), Ok(()), "it is counted by partition");
         size.remove(one, 0, 12);
         assert_eq!((size.add(one, 0, 12), size.add(one, 0, 12)), (Ok(()), Err(TooLarge::Changes)));
+    }
+
+    #[test]
+    fn what_was_added_last_has_the_last_number() {
+        let first_byte = |bytes: Vec<u8>| bytes[0];
+        let asked = ManagerOp::Executing { who: 7, open: 3, oldest_ms: 1_500 };
+        let bytes = postcard::to_stdvec(&asked).expect("encodes");
+        assert_eq!(postcard::from_bytes::<ManagerOp>(&bytes).ok(), Some(asked));
+        assert_eq!(first_byte(bytes), 10, "operations keep their numbers");
+        let executing = ExecutingTransactions { transactions: 3, senders: 1, oldest_ms: Some(1_500) };
+        let answer = CommitAnswer::Executing(executing);
+        let bytes = postcard::to_stdvec(&answer).expect("encodes");
+        assert_eq!(postcard::from_bytes::<CommitAnswer>(&bytes).ok(), Some(answer));
+        assert_eq!(first_byte(bytes), 7, "answers keep their numbers");
     }
 }

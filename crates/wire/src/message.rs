@@ -2,7 +2,7 @@
 //! 4).
 
 use crate::bulk::{MAX_STAGED_BYTES, StageAnswer, StageLoad, StagePiece, Unstage};
-use crate::commit::{self, CommitRequest, MAX_WRITE_SET_BYTES, ManagerOp};
+use crate::commit::{self, CommitRequest, MAX_EXECUTING, MAX_WRITE_SET_BYTES, ManagerOp};
 use crate::control::{
     Admin, AdminAnswer, Advise, ClusterMap, MAX_STARTS, NodeStatus, Propose, Proposed, Register,
     RegisterRefused, Served, Suspect,
@@ -311,7 +311,10 @@ fn validate_manager(op: &ManagerOp) -> Result<(), String> {
             Err("a commit has a number in a session".into())
         }
         ManagerOp::Outcome { session, .. } => is_possible(session.0),
-        ManagerOp::Snapshot { .. } | ManagerOp::Chain { .. } => Ok(()),
+        ManagerOp::Executing { open, .. } if *open > MAX_EXECUTING => {
+            Err(format!("{open} open transactions are over the limit of {MAX_EXECUTING}"))
+        }
+        ManagerOp::Executing { .. } | ManagerOp::Snapshot { .. } | ManagerOp::Chain { .. } => Ok(()),
         ManagerOp::Thresholds | ManagerOp::Tables { .. } => Ok(()),
     }
 }
@@ -389,6 +392,13 @@ mod tests {
         };
         assert_eq!(of(7, 1), Ok(()));
         assert!(of(0, 1).is_err() && of(7, 0).is_err() && of(u64::MAX, 1).is_err());
+    }
+
+    #[test]
+    fn nobody_says_that_more_transactions_are_open_than_may_be() {
+        let executing = |open: u32| asks(Op::Manager(ManagerOp::Executing { who: 1, open, oldest_ms: 0 }));
+        assert_eq!(executing(MAX_EXECUTING), Ok(()));
+        assert!(executing(MAX_EXECUTING + 1).unwrap_err().contains("over the limit of 1000000"));
     }
 
     fn range_len(op: &Op) -> (usize, usize) {

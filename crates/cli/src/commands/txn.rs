@@ -42,6 +42,7 @@ fn status(context: &mut Context) -> Result<(), Failure> {
     }
     if partitions.is_empty() {
         context.out.line("no transaction has been committed yet");
+        context.out.line(executing(&stages));
         return Ok(());
     }
     show(context, &partitions, &stages, &kept);
@@ -69,6 +70,7 @@ fn show(context: &mut Context, shown: &[PartitionCommits], stages: &Stages, kept
     };
     let head = ["database", "partition", "committed", "flushed", "secured", "state", "holds back"];
     context.out.table(&head, shown.iter().map(row));
+    context.out.line(executing(stages));
     for (name, stage) in
         [("committed", &stages.committed), ("flushed", &stages.flushed), ("persisted", &stages.persisted)]
     {
@@ -85,4 +87,11 @@ fn show(context: &mut Context, shown: &[PartitionCommits], stages: &Stages, kept
             false => format!("commits of partition {partition} above {from} up to {upto} were given up"),
         });
     }
+}
+
+/// What is open at clients, in a line.
+fn executing(stages: &Stages) -> String {
+    let executing = &stages.executing;
+    let age = executing.oldest_ms.map_or(String::new(), |ms| format!(", the oldest for {ms} ms"));
+    format!("executing: {} transactions of {} clients{age}", executing.transactions, executing.senders)
 }

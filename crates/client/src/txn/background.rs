@@ -1,5 +1,6 @@
 //! Flushes behind a commit, and calls that take several steps, while the caller does something else.
 
+use super::open::{OpenTransactions, Reports};
 use super::steps::{Doing, KnownCommits, Manager, Step};
 use super::unknown::UnknownCommits;
 use crate::call::{Answer, Call, Completed, LaneId, Outcome, Ticket};
@@ -7,7 +8,6 @@ use crate::client::Client;
 use crate::error::ClientError;
 use crate::table::micros;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use std::time::Instant;
 use types::system::COMMITS;
 use types::{Micros, PartitionId, Position, TableId};
@@ -35,11 +35,13 @@ pub(super) enum Asked {
 }
 
 /// What a client does beside its calls for global transactions.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Background {
     pub known: KnownCommits,
-    /// One for each transaction that is open, and one more.
-    pub open: Arc<()>,
+    /// The transactions that are open.
+    pub open: OpenTransactions,
+    /// What the transaction manager is told of them.
+    reports: Reports,
     /// By the call that is under way.
     doing: BTreeMap<Ticket, Goal>,
     /// By the call: what the transaction manager was asked.
@@ -57,8 +59,26 @@ pub(crate) struct Background {
 }
 
 impl Background {
+    /// Of a client with this number, which no other one has.
+    pub fn new(who: u64) -> Background {
+        Background {
+            known: KnownCommits::default(),
+            open: OpenTransactions::default(),
+            reports: Reports::new(who),
+            doing: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            paused: Vec::new(),
+            ended: Vec::new(),
+            flushes: Vec::new(),
+            done: VecDeque::new(),
+        }
+    }
+
     /// A call that has ended, unless it is one of these.
     pub fn take(&mut self, completed: Completed) -> Option<Completed> {
+        if self.reports.ended(completed.ticket) {
+            return None;
+        }
         if let Some(goal) = self.doing.remove(&completed.ticket) {
             self.ended.push((goal, completed));
             return None;
@@ -111,7 +131,7 @@ impl Background {
     pub fn due(&self) -> Option<Micros> {
         let pauses = self.paused.iter().map(|(until, _)| *until);
         let ready = !self.ended.is_empty() || !self.flushes.is_empty() || self.unknown.waiting() > 0;
-        pauses.chain(ready.then_some(Micros::ZERO)).min()
+        pauses.chain(ready.then_some(Micros::ZERO)).chain(self.reports.due(&self.open)).min()
     }
 
     /// How many flushes, and calls of several steps, have not ended.
@@ -263,5 +283,18 @@ impl Client {
         for (goal, call) in self.background.next_calls(now) {
             self.go_on_with(goal, call);
         }
+        if let Some(op) = self.background.reports.next(now, &self.background.open)
+            && let Some(record) = self.cluster_map().table(COMMITS)
+        {
+            let call = Reports::call(Manager::of(record), op);
+            let ticket = self.submit(Client::BLOCKING, call);
+            self.background.reports.sent(ticket);
+        }
+    }
+
+    /// The transaction manager is told of these open transactions, too: they are of sessions that use this
+    /// client.
+    pub fn speak_for(&mut self, others: OpenTransactions) {
+        self.background.reports.speak_for(others);
     }
 }

@@ -13,6 +13,7 @@
 //! show.
 
 mod background;
+mod open;
 mod plain;
 mod reads;
 mod recovery;
@@ -21,6 +22,7 @@ mod steps;
 mod unknown;
 
 pub(crate) use background::Background;
+pub use open::{OpenTransaction, OpenTransactions};
 pub use reads::{AtMost, StoredRows};
 pub use recovery::{Owner, Part, Pass, Steps};
 pub use stale::{ANYWHERE, Secured};
@@ -33,7 +35,6 @@ use crate::error::ClientError;
 use crate::table::{Table, micros, unexpected};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use types::data::{Row, Value};
 use types::system::COMMITS;
@@ -62,7 +63,7 @@ pub struct Transaction {
     /// It reads what all have secured, and writes nothing.
     secured: Option<Secured>,
     /// As long as it is there it counts among those of its client.
-    _open: Arc<()>,
+    _open: OpenTransaction,
 }
 
 /// What a transaction does to a row.
@@ -84,7 +85,7 @@ impl Write {
 }
 
 impl Transaction {
-    fn new(database: &Database, snapshot: Position, open: Arc<()>) -> Transaction {
+    fn new(database: &Database, snapshot: Position, open: OpenTransaction) -> Transaction {
         let (database, writes) = (database.clone(), BTreeMap::new());
         Transaction { database, snapshot, writes, size: WriteSetSize::default(), secured: None, _open: open }
     }
@@ -243,7 +244,7 @@ impl Client {
         let Body::Commit(CommitAnswer::Snapshot { at: snapshot, .. }) = answer.body else {
             return Err(unexpected(&answer.body));
         };
-        Ok(Transaction::new(database, snapshot, self.background.open.clone()))
+        Ok(Transaction::new(database, snapshot, self.background.open.begun()))
     }
 
     /// Begins a transaction that reads what all partitions of the database have secured (T_P*), and writes
@@ -259,7 +260,7 @@ impl Client {
         };
         let own: BTreeSet<PartitionId> = database.partitions().collect();
         let secured = Secured::of(&answer, |partition| own.contains(&partition))?;
-        let open = self.background.open.clone();
+        let open = self.background.open.begun();
         Ok(Transaction { secured: Some(secured.clone()), ..Transaction::new(database, secured.at(), open) })
     }
 
@@ -272,8 +273,7 @@ impl Client {
                     .into(),
             });
         }
-        // One is the client's own.
-        if Arc::strong_count(&self.background.open) > MAX_OPEN {
+        if self.background.open.count() >= MAX_OPEN {
             return Err(ClientError::TooManyOpen(MAX_OPEN));
         }
         self.manager_within(self.timeout())

@@ -8,7 +8,7 @@ use crate::table::unexpected;
 use serde::Serialize;
 use types::system::COMMITS;
 use types::{PartitionId, Position, TableId};
-use wire::commit::{FlushState, KeptCommits, Threshold};
+use wire::commit::{ExecutingTransactions, FlushState, KeptCommits, Threshold};
 use wire::{Body, CommitAnswer, ManagerOp, Op};
 
 /// A partition that global transactions write.
@@ -74,10 +74,12 @@ pub struct CommitStage {
     pub oldest_ms: Option<u64>,
 }
 
-/// All commits that are kept, by state. What executes is known to its client alone, and what was aborted left
-/// nothing.
+/// Transactions by state: those that execute, as their clients and gateways say, and all commits that are
+/// kept. What was aborted left nothing.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Stages {
+    /// Open at clients and gateways that were heard in the last three seconds.
+    pub executing: ExecutingTransactions,
     /// Kept, and not in all of their partitions yet.
     pub committed: CommitStage,
     /// In all of their partitions, and not on all disks that count.
@@ -97,7 +99,11 @@ pub struct Stages {
 }
 
 impl Stages {
-    fn of(kept: &KeptCommits, (flushed, secured): (Position, Position)) -> Stages {
+    fn of(
+        executing: ExecutingTransactions,
+        kept: &KeptCommits,
+        (flushed, secured): (Position, Position),
+    ) -> Stages {
         let count = |at: usize| kept.counts.get(at).copied().unwrap_or((kept.commits, None));
         let ((not_above_secured, next_to_secure), (not_above_flushed, next_to_flush)) = (count(0), count(1));
         let age = |since: Option<u64>| since.map(|since| kept.now_ms.saturating_sub(since));
@@ -106,6 +112,7 @@ impl Stages {
             oldest_ms: age(since.filter(|_| commits > 0)),
         };
         Stages {
+            executing,
             committed: stage(kept.commits.saturating_sub(not_above_flushed), next_to_flush),
             flushed: stage(not_above_flushed.saturating_sub(not_above_secured), next_to_secure),
             persisted: stage(not_above_secured, kept.oldest_ms),
@@ -148,7 +155,7 @@ impl Transactions {
         let mut partitions: Vec<PartitionCommits> = there.collect();
         let lowest = hold_back(&mut partitions);
         let kept = kept(client, &[lowest.1, lowest.0])?;
-        let stages = Stages::of(&kept, lowest);
+        let stages = Stages::of(executing(client)?, &kept, lowest);
         Ok(Some(Transactions { partitions, stages, kept, truncated }))
     }
 }
@@ -184,6 +191,17 @@ fn kept(client: &mut Client, upto: &[Position]) -> Result<KeptCommits, ClientErr
     let manager = client.transaction_manager()?;
     match client.call(manager.call(ManagerOp::Kept { upto: upto.to_vec() }))?.body {
         Body::Commit(CommitAnswer::Kept(kept)) => Ok(kept),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// What clients and gateways say that they have open.
+pub fn executing(client: &mut Client) -> Result<ExecutingTransactions, ClientError> {
+    let manager = client.transaction_manager()?;
+    // Nobody has this number, and nothing is said to be open there: it only asks.
+    let asked = ManagerOp::Executing { who: 0, open: 0, oldest_ms: 0 };
+    match client.call(manager.call(asked))?.body {
+        Body::Commit(CommitAnswer::Executing(executing)) => Ok(executing),
         other => Err(unexpected(&other)),
     }
 }
@@ -234,9 +252,13 @@ mod tests {
         let counts = vec![(10, Some(7_000)), (14, Some(9_500))];
         let kept =
             KeptCommits { counts, commits: 20, oldest_ms: Some(1_000), now_ms: 10_000, ..Default::default() };
-        let stages = Stages::of(&kept, (at(14), at(10)));
+        let executing = ExecutingTransactions { transactions: 3, senders: 2, oldest_ms: Some(40) };
+        let stages = Stages::of(executing, &kept, (at(14), at(10)));
         let seen = [&stages.committed, &stages.flushed, &stages.persisted]
             .map(|stage| (stage.commits, stage.oldest_ms));
         assert_eq!(seen, [(6, Some(500)), (4, Some(3_000)), (10, Some(9_000))]);
+        let json = serde_json::to_value(&stages).expect("names are texts");
+        let executing = serde_json::json!({ "transactions": 3, "senders": 2, "oldest_ms": 40 });
+        assert_eq!(json["executing"], executing);
     }
 }

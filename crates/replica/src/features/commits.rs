@@ -8,6 +8,7 @@
 //! A write-set is kept until every partition that has a part in it has secured it, and some time longer.
 
 mod claims;
+mod executing;
 mod kept;
 mod tables;
 
@@ -21,7 +22,8 @@ use types::engine::{Engine, EngineError, Row};
 use types::system::{commit_key, commit_row, read_commit};
 use types::{KeySpace, Micros, Mutation, PartitionId, Position, ReadAt, Rules, TableId, Term};
 use wire::commit::{
-    CommitAnswer, CommitRequest, KeptWrites, Threshold, decode_write_set, encode_write_set, keys_of,
+    CommitAnswer, CommitRequest, ExecutingTransactions, KeptWrites, Threshold, decode_write_set,
+    encode_write_set, keys_of,
 };
 use wire::{Flush, ManagerOp};
 
@@ -41,6 +43,8 @@ pub(crate) struct KnownCommits {
     counts: TermCounts,
     /// Of a partition that is told of commits: its term, and up to where marks of flushes are gone.
     marks_removed: (Term, Position),
+    /// What clients have open. Of no term: who says it again says it to the next primary.
+    executing: executing::Executing,
 }
 
 /// What became of commits in this term, for people.
@@ -97,7 +101,8 @@ impl KnownCommits {
         if self.term != term {
             // What was forgotten in a term goes on counting.
             let counts = if self.term == Term::default() { self.counts } else { TermCounts::default() };
-            *self = KnownCommits { term, books: Books::read(engine)?, counts, ..KnownCommits::default() };
+            let (books, executing) = (Books::read(engine)?, std::mem::take(&mut self.executing));
+            *self = KnownCommits { term, books, counts, executing, ..KnownCommits::default() };
         }
         Ok(&mut self.books)
     }
@@ -117,9 +122,21 @@ impl KnownCommits {
         &mut self.counts
     }
 
+    /// [`ManagerOp::Executing`], at `now` by the monotonic clock: the sum of all if the sender has nothing
+    /// open.
+    pub fn executing(
+        &mut self,
+        now: Micros,
+        (who, open, oldest_ms): (u64, u32, u64),
+    ) -> Option<ExecutingTransactions> {
+        self.executing.note(now, (who, open, oldest_ms));
+        (open == 0).then(|| self.executing.sum(now))
+    }
+
     /// What was written into the books was not logged: they are read again.
     pub fn forget(&mut self) {
-        *self = KnownCommits { counts: self.counts, ..KnownCommits::default() };
+        let executing = std::mem::take(&mut self.executing);
+        *self = KnownCommits { counts: self.counts, executing, ..KnownCommits::default() };
     }
 }
 

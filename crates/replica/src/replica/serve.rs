@@ -88,8 +88,8 @@ impl Replica {
             Op::Manager(ManagerOp::Secured { partitions }) => {
                 return self.writing(ctx).map(|mut writing| writing.secured(request, partitions)).transpose();
             }
-            Op::Manager(ManagerOp::Kept { upto }) => {
-                return self.writing(ctx).map(|mut writing| writing.kept(upto)).transpose();
+            Op::Manager(asked @ (ManagerOp::Kept { .. } | ManagerOp::Executing { .. })) => {
+                return self.writing(ctx).map(|mut writing| writing.count(asked)).transpose();
             }
             Op::Manager(ManagerOp::Mend { partition, has, upto }) => {
                 let mended = (*partition, *has, *upto);

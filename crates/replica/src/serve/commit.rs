@@ -124,13 +124,32 @@ impl Writing<'_> {
         Ok(answer)
     }
 
+    /// What is counted for people, and makes no entry.
+    pub fn count(&mut self, asked: &ManagerOp) -> Result<Answer, EngineError> {
+        match asked {
+            ManagerOp::Kept { upto } => self.kept(upto),
+            ManagerOp::Executing { who, open, oldest_ms } => Ok(self.executing((*who, *open, *oldest_ms))),
+            _ => Ok(Answer::only(Status::Bad("it asks for no count".into()))),
+        }
+    }
+
     /// [`wire::ManagerOp::Kept`].
-    pub fn kept(&mut self, upto: &[Position]) -> Result<Answer, EngineError> {
+    fn kept(&mut self, upto: &[Position]) -> Result<Answer, EngineError> {
         let engine = self.data.engine.as_ref();
         self.commits.books(engine, self.term)?;
         let kept = self.commits.kept(engine, self.now.wall_ms, upto)?;
         let end = self.data.log.end().lsn;
         Ok(Answer::new(Status::Ok, Body::Commit(CommitAnswer::Kept(kept))).covered(end, AckCondition::Seen))
+    }
+
+    /// [`wire::ManagerOp::Executing`]. Nothing is logged, and the answer waits for nothing: it is for people,
+    /// who may read what a primary says that is none any more.
+    fn executing(&mut self, report: (u64, u32, u64)) -> Answer {
+        let body = match self.commits.executing(self.now.mono, report) {
+            Some(executing) => Body::Commit(CommitAnswer::Executing(executing)),
+            None => Body::None,
+        };
+        Answer::new(Status::Ok, body)
     }
 
     /// [`wire::ManagerOp::Mend`].

@@ -11,8 +11,9 @@ use client::view::transactions::{CommitStage, PartitionCommits, Transactions};
 const STATES: [&str; 5] = ["executing", "aborted", "committed", "flushed", "persisted"];
 
 /// A row for each state: how many transactions are in it, how long the oldest of them has been waiting for
-/// the next one, up to where all have left it, and which partitions hold that back. What executes is known to
-/// its client alone; those that were aborted are counted since the manager leads.
+/// the next one, up to where all have left it, and which partitions hold that back. Those that execute are
+/// counted as their clients and gateways say once a second, with how many of these there are; those that were
+/// aborted since the manager leads.
 pub fn states(facts: &Facts, filling: &mut Filling) {
     if !facts.is_global() {
         return;
@@ -30,6 +31,7 @@ pub fn states(facts: &Facts, filling: &mut Filling) {
             "flushed" => one.holds_secured_back,
             _ => false,
         };
+        let senders = found.filter(|_| state == "executing").map(|found| found.stages.executing.senders);
         let back = found.map(|found| found.partitions.iter().filter(holds).map(|one| one.partition));
         filling.row(&[
             ("state", text(state)),
@@ -37,6 +39,7 @@ pub fn states(facts: &Facts, filling: &mut Filling) {
             ("oldest_ms", oldest.map_or(Value::Null, int)),
             ("all_upto", upto.map_or(Value::Null, |upto| text(&**upto))),
             ("held_back_by", back.map_or(Value::Null, |back| array(Ty::Int8Array, back))),
+            ("senders", senders.map_or(Value::Null, int)),
         ]);
     }
 }
@@ -45,6 +48,7 @@ fn count(found: Option<&Transactions>, state: &str) -> (Option<u64>, Option<u64>
     let Some(stages) = found.map(|found| &found.stages) else { return (None, None) };
     let of = |stage: &CommitStage| (Some(stage.commits), stage.oldest_ms);
     match state {
+        "executing" => (Some(stages.executing.transactions), stages.executing.oldest_ms),
         "aborted" => (Some(stages.aborted_in_term), None),
         "committed" => of(&stages.committed),
         "flushed" => of(&stages.flushed),

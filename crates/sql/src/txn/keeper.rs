@@ -5,6 +5,7 @@ use super::turns::Leaver;
 use super::view::Known;
 use crate::driver::Handle;
 use crate::read::CALL;
+use client::txn::OpenTransaction;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,6 +22,8 @@ const EACH: Duration = Duration::from_secs(3);
 pub struct Keeper {
     state: Arc<KeeperState>,
     task: JoinHandle<()>,
+    /// As long as it is there the transaction counts as one that executes.
+    _open: Option<OpenTransaction>,
 }
 
 struct KeeperState {
@@ -33,8 +36,9 @@ impl Keeper {
     /// Starts. `limit` is how long the client may be silent: then its rows are others'.
     pub fn start(handle: Handle, kept: (Known, Leaver), limit: Duration) -> Keeper {
         let state = Arc::new(KeeperState { silent: Mutex::default(), over: AtomicBool::new(false) });
+        let open = handle.begun();
         let task = tokio::spawn(keep(handle, kept, limit, state.clone()));
-        Keeper { state, task }
+        Keeper { state, task, _open: open }
     }
 
     /// A statement begins. False: the client was silent too long, and what was kept is given up.

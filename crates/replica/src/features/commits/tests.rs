@@ -549,3 +549,14 @@ mod claims {
         assert!(kept <= 1 && books.claims.len() <= kept, "{kept}");
     }
 }
+
+#[test]
+fn what_clients_have_open_outlives_books_that_are_read_again() {
+    let mut world = World::new();
+    let now = Micros::from_millis(5_000);
+    assert_eq!(world.known.executing(now, (1, 3, 40)), None);
+    world.known.forget();
+    world.known.books(&world.engine, Term(4)).expect("no error");
+    let told = world.known.executing(now, (0, 0, 0)).expect("the sum, for who has nothing open");
+    assert_eq!((told.transactions, told.senders, told.oldest_ms), (3, 1, Some(40)));
+}

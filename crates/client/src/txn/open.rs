@@ -1,0 +1,189 @@
+//! Transactions that are open here, and what the transaction manager is told of them once a second: people
+//! see there how many execute. Nothing rests on it.
+
+use super::steps::Manager;
+use crate::call::{Call, Ticket};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use types::Micros;
+use wire::ManagerOp;
+use wire::commit::MAX_EXECUTING;
+
+/// Between two reports. The manager forgets who has said nothing for three times as long.
+const INTERVAL: Micros = Micros::from_millis(1_000);
+
+/// The transactions that are open at one client or one gateway. Cheap to clone; clones are the same list.
+#[derive(Clone, Debug, Default)]
+pub struct OpenTransactions(Arc<Mutex<List>>);
+
+#[derive(Debug, Default)]
+struct List {
+    last: u64,
+    /// When each began, and its number.
+    all: BTreeSet<(Instant, u64)>,
+}
+
+impl OpenTransactions {
+    /// One more is open, as long as what is given back is there.
+    pub fn begun(&self) -> OpenTransaction {
+        self.since(Instant::now())
+    }
+
+    /// How many are open.
+    pub fn count(&self) -> usize {
+        self.list().all.len()
+    }
+
+    /// How long the oldest has been open; none: there is none.
+    pub fn oldest(&self) -> Option<Duration> {
+        self.list().all.first().map(|(since, _)| since.elapsed())
+    }
+
+    fn since(&self, since: Instant) -> OpenTransaction {
+        let mut list = self.list();
+        list.last += 1;
+        let number = list.last;
+        list.all.insert((since, number));
+        drop(list);
+        OpenTransaction { of: self.clone(), since, number }
+    }
+
+    fn list(&self) -> MutexGuard<'_, List> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A transaction that is open until this is dropped. A clone counts as one more.
+#[derive(Debug)]
+pub struct OpenTransaction {
+    of: OpenTransactions,
+    since: Instant,
+    number: u64,
+}
+
+impl Clone for OpenTransaction {
+    fn clone(&self) -> OpenTransaction {
+        self.of.since(self.since)
+    }
+}
+
+impl Drop for OpenTransaction {
+    fn drop(&mut self) {
+        self.of.list().all.remove(&(self.since, self.number));
+    }
+}
+
+/// What a client says of them.
+#[derive(Debug)]
+pub(crate) struct Reports {
+    /// Names it among all clients.
+    who: u64,
+    /// Those of others that this client speaks for.
+    others: OpenTransactions,
+    /// Nothing is said before this.
+    next: Micros,
+    /// The last report named some.
+    named: bool,
+    /// The call that is under way.
+    under_way: Option<Ticket>,
+}
+
+impl Reports {
+    /// `who` is a number that no other client has; 0 is nobody's.
+    pub fn new(who: u64) -> Reports {
+        let others = OpenTransactions::default();
+        Reports { who: who.max(1), others, next: Micros::ZERO, named: false, under_way: None }
+    }
+
+    /// It speaks for these, too.
+    pub fn speak_for(&mut self, others: OpenTransactions) {
+        self.others = others;
+    }
+
+    /// When something is to be said; none: there is nothing to say, or an answer is waited for.
+    pub fn due(&self, own: &OpenTransactions) -> Option<Micros> {
+        let some = self.named || own.count() > 0 || self.others.count() > 0;
+        (some && self.under_way.is_none()).then_some(self.next)
+    }
+
+    /// What is to be said now, if anything is.
+    pub fn next(&mut self, now: Micros, own: &OpenTransactions) -> Option<ManagerOp> {
+        self.due(own).filter(|due| *due <= now)?;
+        self.next = now + INTERVAL;
+        let open = own.count() + self.others.count();
+        let oldest = own.oldest().into_iter().chain(self.others.oldest()).max().unwrap_or_default();
+        self.named = open > 0;
+        Some(ManagerOp::Executing {
+            who: self.who,
+            open: u32::try_from(open).unwrap_or(u32::MAX).min(MAX_EXECUTING),
+            oldest_ms: u64::try_from(oldest.as_millis()).unwrap_or(u64::MAX),
+        })
+    }
+
+    /// The call that says it: no answer is waited for longer than until the next one.
+    pub fn call(manager: Manager, op: ManagerOp) -> Call {
+        manager.call(op).within(INTERVAL)
+    }
+
+    /// It was sent.
+    pub fn sent(&mut self, ticket: Ticket) {
+        self.under_way = Some(ticket);
+    }
+
+    /// A call has ended. True if it was one of these.
+    pub fn ended(&mut self, ticket: Ticket) -> bool {
+        self.under_way.take_if(|own| *own == ticket).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(op: Option<ManagerOp>) -> Option<u32> {
+        op.map(|op| match op {
+            ManagerOp::Executing { who: 7, open, .. } => open,
+            other => panic!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn what_is_open_is_counted_until_it_is_dropped() {
+        let open = OpenTransactions::default();
+        assert_eq!((open.count(), open.oldest()), (0, None));
+        let first = open.begun();
+        std::thread::sleep(Duration::from_millis(5));
+        let (second, same) = (open.clone().begun(), first.clone());
+        assert_eq!(open.count(), 3);
+        drop(first);
+        assert!(open.oldest() >= Some(Duration::from_millis(5)), "the clone began when the first did");
+        drop(same);
+        assert_eq!(open.count(), 1);
+        drop(second);
+        assert_eq!((open.count(), open.oldest()), (0, None));
+    }
+
+    #[test]
+    fn it_is_said_once_a_second_and_once_more_behind_the_last() {
+        let ms = Micros::from_millis;
+        let (own, others) = (OpenTransactions::default(), OpenTransactions::default());
+        let mut reports = Reports::new(7);
+        reports.speak_for(others.clone());
+        assert_eq!((reports.due(&own), reports.next(ms(10), &own)), (None, None), "nothing is open");
+        let (one, two) = (own.begun(), others.begun());
+        assert_eq!(named(reports.next(ms(10), &own)), Some(2));
+        reports.sent(Ticket(5));
+        assert_eq!(
+            (reports.due(&own), reports.ended(Ticket(4)), reports.ended(Ticket(5))),
+            (None, false, true)
+        );
+        assert_eq!(reports.due(&own), Some(ms(1_010)));
+        drop(one);
+        assert_eq!(named(reports.next(ms(1_009), &own)), None);
+        assert_eq!(named(reports.next(ms(1_010), &own)), Some(1));
+        drop(two);
+        assert_eq!(named(reports.next(ms(2_010), &own)), Some(0));
+        assert_eq!((reports.due(&own), reports.next(ms(9_000), &own)), (None, None));
+    }
+}
