@@ -1,6 +1,7 @@
 //! What can go wrong, one sentence each, with the exit status that the conventions give it.
 
 use crate::call::{Answer, FailKind, Outcome};
+use types::Position;
 use types::procedure::Failure;
 use wire::request::Outcome as Refusal;
 use wire::{Body, CallResult};
@@ -98,6 +99,13 @@ pub enum ClientError {
     /// So many transactions over partitions of this client are open that no more are begun.
     #[error("{0} transactions of this client are open, and no more are begun: commit or drop some")]
     TooManyOpen(usize),
+    /// A transaction over partitions was committed, at this timestamp, and not all of its partitions have
+    /// secured it in the time that the client waits for that (PR-370).
+    #[error(
+        "the transaction is committed, at {0}, and the transaction manager keeps it; but not all of its partitions have \
+         secured it in time; do not do it again"
+    )]
+    NotSecured(Position),
     /// A constraint of a table of a database forbids a write; nothing was changed. Its number.
     #[error(
         "a constraint of the table, or of one that refers to it, forbids it; nothing was changed; `psql` names the constraint"
@@ -149,6 +157,7 @@ impl ClientError {
         match self {
             ClientError::NoController { .. } | ClientError::NotReady { .. } => 4,
             ClientError::OutcomeUnknown(_) | ClientError::AdminUnknown { .. } => 4,
+            ClientError::NotSecured(_) => 4,
             ClientError::NoTable(_) | ClientError::NoDatabase(_) | ClientError::NoProcedure(_) => 3,
             ClientError::Procedure { .. } | ClientError::Call(_) => 1,
             ClientError::NotWelcome { .. } => 5,

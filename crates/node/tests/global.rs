@@ -3,7 +3,7 @@
 mod common;
 
 use client::txn::Manager;
-use client::view::transactions::Transactions;
+use client::view::transactions::{Transactions, flush_state};
 use client::{Call, Client, ClientError, Database, FailKind, Outcome, Table};
 use common::{Cluster, LONG, in_sync, wait_for};
 use std::time::{Duration, Instant};
@@ -332,6 +332,32 @@ fn open_transactions_are_bounded_and_one_that_never_ends_hinders_nobody() {
     assert!(old || read == Ok(Some(row(3, 100))), "{read:?}");
     assert_eq!(client.commit(slow), Err(ClientError::Changed));
     assert_eq!(total(&mut other, &database, &table), 100 * ACCOUNTS);
+}
+
+/// Who wants it waits until the partitions have a commit on the disks of all copies, whatever their policy.
+#[test]
+fn a_client_may_wait_until_its_commits_are_secured() {
+    let cluster = Cluster::start();
+    let mut client = cluster.ready();
+    let (database, table) = bank(&mut client, "async");
+    let written: std::collections::BTreeSet<PartitionId> = (0..ACCOUNTS)
+        .map(|id| table.partition_of(&table.key(&key(id)).expect("a key")).expect("a partition"))
+        .collect();
+    let mut other = cluster.client();
+    client.set_synchronous(true);
+    for round in 0..20 {
+        let mut transaction = client.begin(&database).expect("begun");
+        (0..ACCOUNTS).try_for_each(|id| transaction.put(&table, &row(id, round))).expect("rows");
+        let at = client.commit(transaction).expect("committed, and secured");
+        for partition in &written {
+            let state = flush_state(&mut other, database.id(), *partition).expect("it answers");
+            assert!(state.secured >= at, "{partition} has secured {state:?}, and {at} was committed");
+        }
+    }
+    client.put(&table, &row(1, 7)).expect("what commits by itself waits as well");
+    client.wait_until_secured(Position::ZERO, written).expect("that is so at once");
+    client.set_synchronous(false);
+    transfer(&mut client, &database, &table, (1, 2));
 }
 
 /// Waits until the manager counts these as executing. A client says what it has open while it is used.

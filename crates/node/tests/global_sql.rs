@@ -291,6 +291,50 @@ fn states_of_transactions_are_a_view_and_what_is_secured_is_a_snapshot() {
     one.say("ROLLBACK");
 }
 
+/// `remote_apply` waits until lazy partitions have a commit on the disks of all copies: statements,
+/// transactions and COPY. What is less is so in any case, as the manager has it.
+#[test]
+fn a_session_may_wait_until_its_commits_are_secured() {
+    use client::view::transactions::{flush_state, owner, thresholds};
+    let (cluster, service) = world();
+    Talk::new(&service).good(
+        "CREATE DATABASE lazy WITH (partitions = 3, transactions = global, policy = async, factor = 3)",
+    );
+    let mut talk = Talk::within(&service, "lazy").unwrap_or_else(|failure| panic!("{failure:?}"));
+    talk.good("CREATE TABLE account (id int PRIMARY KEY, balance int NOT NULL)");
+    for less in ["off", "local", "remote_write", "on"] {
+        talk.good(&format!("SET synchronous_commit = {less}"));
+        talk.good("INSERT INTO account SELECT n, 100 FROM generate_series(1, 60) AS s(n)");
+        talk.good("DELETE FROM account");
+    }
+    talk.good("SET synchronous_commit = remote_apply");
+    let mut client = cluster.client();
+    let mut secured = |what: &str| {
+        for one in thresholds(&mut client).expect("answered").0 {
+            let (table, name) = owner(&client, one.partition).expect("there");
+            if name == "lazy" {
+                let state = flush_state(&mut client, table, one.partition).expect("answered");
+                assert!(state.secured >= one.newest, "{what}: {one:?} has secured {state:?}");
+            }
+        }
+    };
+    talk.good("INSERT INTO account SELECT n, 100 FROM generate_series(1, 60) AS s(n)");
+    secured("a statement");
+    for text in
+        ["BEGIN", "UPDATE account SET balance = balance - 1", "UPDATE account SET balance = 7", "COMMIT"]
+    {
+        talk.good(text);
+    }
+    secured("a transaction");
+    talk.good("BEGIN");
+    talk.good("SET LOCAL synchronous_commit = off");
+    talk.good("DELETE FROM account WHERE id > 30");
+    talk.good("COMMIT");
+    assert_eq!(talk.good("SHOW synchronous_commit"), "remote_apply");
+    talk.good("DELETE FROM account");
+    secured("a deletion");
+}
+
 /// A gateway says once a second what its sessions have open, and a statement that asks is itself one of them.
 #[test]
 fn open_transactions_of_sessions_are_counted_as_executing() {

@@ -167,6 +167,8 @@ pub struct Handle {
     place: Place,
     /// The tables as a transaction sees them that has changed them.
     overlay: Option<Arc<Catalog>>,
+    /// Global transactions that are committed by it wait until they are secured. Set if one was not in time.
+    late: Option<Arc<AtomicBool>>,
 }
 
 impl Driver {
@@ -181,6 +183,7 @@ impl Driver {
             options: options.clone(),
             place: Place::Bare,
             overlay: None,
+            late: None,
         };
         let task = Task { asked, shared, options, waiting: HashMap::new(), free: Vec::new() };
         Driver { handle, task: tokio::spawn(task.run()) }
@@ -217,6 +220,17 @@ impl Handle {
     /// The same way, for a transaction that sees other tables than there are.
     pub fn seeing(&self, overlay: Option<Arc<Catalog>>) -> Handle {
         Handle { overlay, ..self.clone() }
+    }
+
+    /// The same way, for global transactions that wait until they are secured. `late` is set if one was not
+    /// in time.
+    pub fn securing(&self, late: Arc<AtomicBool>) -> Handle {
+        Handle { late: Some(late), ..self.clone() }
+    }
+
+    /// What is set if a commit is not secured in time; none: nobody waits for that.
+    pub fn late(&self) -> Option<&AtomicBool> {
+        self.late.as_deref()
     }
 
     /// True if a transaction sees other tables here than there are.

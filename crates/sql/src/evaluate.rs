@@ -80,6 +80,11 @@ impl Evaluator {
         (&self.sequences, &self.asker.told)
     }
 
+    /// The way by which global transactions wait until they are secured; none if they do not.
+    pub fn securing(&self, waits: bool) -> Option<Handle> {
+        waits.then(|| self.handle.securing(self.asker.late.clone()))
+    }
+
     /// Starts a query over the cluster's tables. Its rows come as they are made.
     pub fn start(&self, bound: Arc<Bound>, values: Values, view: View) -> Result<Rows, Failure> {
         self.begin(bound, values, 1, move || view.clone())

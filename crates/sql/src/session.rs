@@ -272,6 +272,7 @@ impl pg::Session for SqlSession {
     }
 
     fn notices(&mut self) -> Vec<Failure> {
+        self.note_late();
         std::mem::take(&mut self.notices)
     }
 }
@@ -390,15 +391,6 @@ impl SqlSession {
         }
         let message = format!("cannot execute {} in a read-only transaction", work.name());
         Err(Failure::new("25006", message))
-    }
-
-    /// The transaction that COMMIT or ROLLBACK ends.
-    fn end(&mut self) -> Option<Open> {
-        let open = self.open.take();
-        if open.as_ref().is_none_or(|open| open.implicit) {
-            self.warn("25P01", "there is no transaction in progress");
-        }
-        open
     }
 
     fn warn(&mut self, code: &'static str, message: &str) {
@@ -565,7 +557,8 @@ impl SqlSession {
         let (pid, settings) = (self.listed.pid(), self.settings.clone());
         let runtime = tokio::runtime::Handle::try_current().ok();
         let numbers = runtime.map(|runtime| (self.evaluator.sequences.clone(), runtime));
-        Asker { pid, settings, sessions, told: self.evaluator.asker.told.clone(), numbers, held: None }
+        let (told, late) = (self.evaluator.asker.told.clone(), self.evaluator.asker.late.clone());
+        Asker { pid, settings, sessions, told, numbers, held: None, late }
     }
 
     /// A count of a range of keys, which the partitions know themselves.

@@ -205,22 +205,26 @@ impl Settings {
         }
     }
 
+    /// Whether a global transaction is to be secured in its partitions before its client is told of it.
+    pub fn waits_until_secured(&self) -> bool {
+        self.chosen("synchronous_commit") == Some("remote_apply")
+    }
+
     /// A write to a table must be secured at least as far as the client has said, if it has. A commit of
     /// global transactions is acknowledged once it is in the log of their `manager`, and partitions are told
-    /// of it afterwards: how far it is secured is said by that table's policy, and no copy need have applied
-    /// it (PR-368).
+    /// of it afterwards: how far it is secured is said by that table's policy (PR-368), and the transaction
+    /// waits for its partitions where that is wanted.
     pub fn check_secured(&self, table: &TableRecord, manager: Option<&TableRecord>) -> Result<(), Failure> {
         let Some(wanted) = self.chosen("synchronous_commit") else { return Ok(()) };
         let guarantee = match wanted {
             "off" => return Ok(()),
             "local" => Guarantee::PrimaryDurable,
             "remote_write" => Guarantee::BackupsReceived,
-            "remote_apply" => Guarantee::AllDurableAndApplied,
+            "remote_apply" if manager.is_none() => Guarantee::AllDurableAndApplied,
             _ => Guarantee::AllDurable,
         };
         let rule = &manager.unwrap_or(table).policy;
-        let applied_later = manager.is_some() && guarantee == Guarantee::AllDurableAndApplied;
-        if rule.gives(guarantee) && !applied_later {
+        if rule.gives(guarantee) {
             return Ok(());
         }
         let (name, policy) = (&table.name, &rule.name);
@@ -509,8 +513,8 @@ mod tests {
         let weak = settings.check_secured(&table, Some(&record("sys_commits", "local"))).expect_err("fewer");
         assert!(weak.message.contains("sys_commits, where the policy is local"), "{}", weak.message);
         settings.change("synchronous_commit", "remote_apply").expect("it can be set");
-        let applied = record("sys_commits", "sync");
-        assert!(settings.check_secured(&table, Some(&applied)).is_err(), "partitions are told afterwards");
+        assert_eq!(settings.check_secured(&table, Some(&manager)), Ok(()), "the transaction waits");
+        assert!(settings.waits_until_secured());
     }
 
     #[test]

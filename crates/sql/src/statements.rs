@@ -125,7 +125,8 @@ pub async fn alone(
         let Some(partition) = edits[0].partition else { return Ok(statement.outcome(count, told)) };
         let since = view.position(partition);
         let waits = retry.may();
-        let sent = send_all(&evaluator.handle, edits, since).await;
+        let securing = evaluator.securing(global && evaluator.asker.settings.waits_until_secured());
+        let sent = send_all(securing.as_ref().unwrap_or(&evaluator.handle), edits, since).await;
         // Rows that it has not seen stand against what it does: it looks again, once.
         let stands = |failure: &Failure| global && failure.code.starts_with("23");
         if sent.as_ref().is_err_and(stands) && violations < MAX_VIOLATIONS {

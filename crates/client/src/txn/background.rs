@@ -42,6 +42,8 @@ pub(crate) struct Background {
     pub open: OpenTransactions,
     /// What the transaction manager is told of them.
     reports: Reports,
+    /// A commit returns once the partitions have secured it, too.
+    pub synchronous: bool,
     /// By the call that is under way.
     doing: BTreeMap<Ticket, Goal>,
     /// By the call: what the transaction manager was asked.
@@ -65,6 +67,7 @@ impl Background {
             known: KnownCommits::default(),
             open: OpenTransactions::default(),
             reports: Reports::new(who),
+            synchronous: false,
             doing: BTreeMap::new(),
             asked: BTreeMap::new(),
             paused: Vec::new(),

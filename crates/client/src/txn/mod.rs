@@ -17,6 +17,7 @@ mod open;
 mod plain;
 mod reads;
 mod recovery;
+mod secure;
 mod stale;
 mod steps;
 mod unknown;
@@ -25,6 +26,7 @@ pub(crate) use background::Background;
 pub use open::{OpenTransaction, OpenTransactions};
 pub use reads::{AtMost, StoredRows};
 pub use recovery::{Owner, Part, Pass, Steps};
+pub use secure::Securing;
 pub use stale::{ANYWHERE, Secured};
 pub use steps::{Doing, KnownCommits, Manager, Step};
 
@@ -288,11 +290,15 @@ impl Client {
         let snapshot = transaction.snapshot;
         let Some(asked) = transaction.asks() else { return Ok(snapshot) };
         let manager = self.transaction_manager()?;
+        let written: Vec<PartitionId> = asked.writes.iter().map(|writes| writes.partition).collect();
         let answer = self.answer_to(manager.call(ManagerOp::Commit(asked)))?;
         let Body::Commit(CommitAnswer::Committed(_)) = &answer.body else {
             return Err(unexpected(&answer.body));
         };
         self.tend()?;
+        if self.background.synchronous {
+            self.wait_until_secured(answer.position(), written)?;
+        }
         Ok(answer.position())
     }
 

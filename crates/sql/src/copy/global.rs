@@ -64,7 +64,8 @@ impl CopyInput {
     }
 
     async fn commit_once(&self, all: &Batch, keys: &[Bytes]) -> Result<Decided, Failure> {
-        let handle = &self.evaluator.handle;
+        let securing = self.evaluator.securing(self.evaluator.asker.settings.waits_until_secured());
+        let handle = securing.as_ref().unwrap_or(&self.evaluator.handle);
         let view = global::begin(handle, &View::default()).await?;
         let there = read::get_all(handle, &self.table, PartitionId::default(), keys, &view).await?;
         if let Some(at) = there.iter().position(Option::is_some) {

@@ -5,6 +5,7 @@ use crate::early;
 use crate::fault;
 use crate::txn::Open;
 use pg::{Failure, Outcome};
+use std::sync::atomic::Ordering;
 use types::TableRecord;
 use types::system::COMMITS;
 
@@ -14,6 +15,15 @@ impl SqlSession {
         let map = self.evaluator.handle.map();
         let manager = map.table(COMMITS).filter(|_| table.is_global());
         self.settings.check_secured(table, manager)
+    }
+
+    /// The transaction that COMMIT or ROLLBACK ends.
+    pub(super) fn end(&mut self) -> Option<Open> {
+        let open = self.open.take();
+        if open.as_ref().is_none_or(|open| open.implicit) {
+            self.warn("25P01", "there is no transaction in progress");
+        }
+        open
     }
 
     pub(super) async fn commit(&mut self, open: Open) -> Result<Outcome, Failure> {
@@ -28,7 +38,8 @@ impl SqlSession {
     }
 
     async fn commit_checked(&self, open: Open) -> Result<(), Failure> {
-        let handle = &self.evaluator.handle;
+        let securing = self.evaluator.securing(self.settings.waits_until_secured());
+        let handle = securing.as_ref().unwrap_or(&self.evaluator.handle);
         let checked = match handle.is_global() {
             true => {
                 let (parts, tables) = open.written();
@@ -45,6 +56,15 @@ impl SqlSession {
             false => None,
         };
         open.commit(handle, checked).await
+    }
+
+    /// A commit was not secured in time. It was committed, and that is what the client was told (PR-370).
+    pub(super) fn note_late(&mut self) {
+        if self.evaluator.asker.late.swap(false, Ordering::AcqRel) {
+            let message =
+                "the transaction is committed, but not all of its partitions have secured it in time";
+            self.warn("01000", message);
+        }
     }
 
     pub(super) fn roll_back(&mut self, open: Open) -> Outcome {

@@ -20,6 +20,7 @@ use client::{Client, Map, Options};
 use pg::{Cancel, Failure};
 use rusqlite::types::Value as Kept;
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use wire::control::{AdminCommand, ClusterStatus, NodeStatus, ReplicaStatus};
@@ -44,6 +45,8 @@ pub struct Asker {
     pub numbers: Option<(Arc<Sequences>, tokio::runtime::Handle)>,
     /// Rows that sessions of this node have, for a transaction that takes turns.
     pub held: Option<Leaver>,
+    /// A commit of its session was not secured in the time that it is waited for: it is to be told.
+    pub late: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for Sequences {

@@ -7,12 +7,14 @@ use crate::driver::Handle;
 use crate::fault::{self, Decided};
 use crate::read::{self, CALL};
 use bytes::Bytes;
-use client::Table;
-use client::txn::{Manager, Secured};
+use client::txn::{Manager, Owner, Secured, Securing};
+use client::{Call, Table};
 use pg::{Failure, code};
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep, timeout};
 use types::system::COMMITS;
 use types::{PartitionId, Position, TableId};
 use wire::commit::{CommitAnswer, PartitionWrites, TooLarge, WriteSetSize};
@@ -60,7 +62,7 @@ pub async fn begin_stale(handle: &Handle, before: &View) -> Result<View, Failure
 }
 
 /// Commits rows of any partitions, if none of them was written since it was seen, and nothing stands against
-/// what they claim since that was `checked`.
+/// what they claim since that was `checked`. Where the handle says so it waits until they are secured.
 pub async fn commit(
     handle: &Handle,
     (tables, checked): (&BTreeMap<TableId, Table>, Option<Position>),
@@ -90,6 +92,7 @@ pub async fn commit(
             part.seen.push(seen);
         }
     }
+    let partitions: Vec<PartitionId> = writes.keys().copied().collect();
     let writes = writes.into_iter().map(|(partition, parts)| PartitionWrites { partition, parts }).collect();
     let asked = CommitRequest { snapshot, writes };
     let asked = match checked {
@@ -97,7 +100,41 @@ pub async fn commit(
         Some(at) => ManagerOp::CommitChecked(asked, at),
     };
     let asked = manager(handle).await?.call(asked);
-    fault::decided(handle.call(asked.within(CALL)).await)
+    let decided = fault::decided(handle.call(asked.within(CALL)).await)?;
+    if let (Decided::Done(answer), Some(late)) = (&decided, handle.late())
+        && !are_secured(handle, answer.position(), partitions).await
+    {
+        // It is committed, and its client is told so (PR-370).
+        late.store(true, Ordering::Release);
+    }
+    Ok(decided)
+}
+
+/// Waits until each of these partitions has secured a commit. False: some have not, in time.
+async fn are_secured(handle: &Handle, commit: Position, partitions: Vec<PartitionId>) -> bool {
+    let deadline = Instant::now() + Duration::from_micros(CALL.0);
+    let mut securing = Securing::new(commit, partitions);
+    let ask = |(partition, call): (PartitionId, Call)| {
+        let (answer, answered) = oneshot::channel();
+        handle.submit(call, |outcome| drop(answer.send(outcome)));
+        (partition, answered)
+    };
+    loop {
+        let map = handle.map();
+        let calls = securing.asks(Securing::copies(&map), |partition| Owner::of(&map, partition));
+        let asked: Vec<_> = calls.into_iter().map(ask).collect();
+        for (partition, answered) in asked {
+            // The node may go down.
+            if let Ok(outcome) = answered.await {
+                securing.answered(partition, &outcome);
+            }
+        }
+        match securing.rest() {
+            None => return true,
+            Some(_) if Instant::now() >= deadline => return false,
+            Some(rest) => sleep(Duration::from_micros(rest.0)).await,
+        }
+    }
 }
 
 /// True if a row of these is now another one than where it was seen.
