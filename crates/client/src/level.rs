@@ -18,7 +18,12 @@ const MAX_LEVELLINGS: usize = 32;
 struct Catalogs {
     others: Vec<(PartitionId, Tables)>,
     first: Tables,
+    /// The state of each partition that was read.
+    states: Vec<(PartitionId, Position)>,
 }
+
+/// A catalog, and the state that it is of.
+type ReadCatalog = (Tables, Position);
 
 impl Catalogs {
     fn others(&self) -> Vec<&Tables> {
@@ -33,6 +38,15 @@ impl Catalogs {
             (!changes.is_empty()).then(call)
         };
         self.others.iter().filter_map(of).collect()
+    }
+
+    /// Writes of nothing, one in each partition. They are refused where what was read is no part of what is
+    /// there, and done when it is secured: the transaction manager is told of nothing before (PR-362).
+    fn securing(&self, database: &Database) -> Vec<Call> {
+        let of = |(partition, at): &(PartitionId, Position)| {
+            database.transact_in(*partition, Vec::new(), Vec::new(), Some(*at))
+        };
+        self.states.iter().map(of).collect()
     }
 }
 
@@ -54,23 +68,27 @@ impl Client {
                 true => catalogs.calls(database, &lost),
                 false => vec![database.transact(back, Vec::new(), None)],
             };
-            if calls.is_empty() {
-                return self.announce(database, &catalogs.first);
-            }
-            match self.all(calls) {
-                // Somebody else was faster.
-                Ok(_) | Err(ClientError::Stale | ClientError::NameTaken) => {}
+            let done = match calls.is_empty() {
+                true => self.announce(database, &catalogs).map(|()| true),
+                false => self.all(calls).map(|_| false),
+            };
+            match done {
+                Ok(true) => return Ok(()),
+                // Somebody else was faster, or a failover has lost what was read.
+                Ok(false) | Err(ClientError::Stale | ClientError::NameTaken | ClientError::Changed) => {}
                 Err(error) => return Err(error),
             }
         }
         Err(ClientError::Stale)
     }
 
-    /// Tells the transaction manager what the tables of a database are like, if it does not know (PR-323).
-    fn announce(&mut self, database: &Database, tables: &Tables) -> Result<(), ClientError> {
+    /// Tells the transaction manager what the tables of a database are like, if it does not know (PR-323),
+    /// once all partitions have that secured. [`ClientError::Changed`]: a failover has lost what was read.
+    fn announce(&mut self, database: &Database, catalogs: &Catalogs) -> Result<(), ClientError> {
         if !database.record().is_global() {
             return Ok(());
         }
+        let tables = &catalogs.first;
         let manager = self.transaction_manager()?;
         let answer = self.call(manager.call(ManagerOp::Tables { first: database.partition() }))?;
         let Body::Commit(CommitAnswer::Tables(known)) = answer.body else {
@@ -89,6 +107,7 @@ impl Client {
         if new.is_empty() && gone.is_empty() {
             return Ok(());
         }
+        self.all(catalogs.securing(database))?;
         let partitions = database.partitions().collect();
         let answer = self.call(manager.call(ManagerOp::Define { partitions, tables: new, gone }))?;
         match &answer.body {
@@ -108,7 +127,7 @@ impl Client {
     ) -> Result<Vec<Option<Standing>>, ClientError> {
         let mut found = Vec::new();
         for partition in database.partitions() {
-            let tables = self.tables_in(database, partition)?;
+            let (tables, _) = self.tables_in(database, partition)?;
             let constraints = tables.get(&table).map(|(_, table)| table.schema.constraints());
             let one = constraints.unwrap_or_default().iter().find(|one| one.number == number);
             found.push(one.map(|one| one.standing));
@@ -117,17 +136,21 @@ impl Client {
     }
 
     fn catalogs(&mut self, database: &Database) -> Result<Catalogs, ClientError> {
-        let mut others = Vec::new();
+        let (mut others, mut states) = (Vec::new(), Vec::new());
         for partition in database.partitions().skip(1) {
-            others.push((partition, self.tables_in(database, partition)?));
+            let (tables, at) = self.tables_in(database, partition)?;
+            others.push((partition, tables));
+            states.push((partition, at));
         }
-        let first = self.tables_in(database, database.partition())?;
-        Ok(Catalogs { others, first })
+        let (first, at) = self.tables_in(database, database.partition())?;
+        states.push((database.partition(), at));
+        Ok(Catalogs { others, first, states })
     }
 
-    /// Every table of a partition of a database, those among them whose rows are being removed. Those of the
-    /// first partition say where they are in its log ([`types::CatalogTable::seen`]).
-    fn tables_in(&mut self, database: &Database, partition: PartitionId) -> Result<Tables, ClientError> {
+    /// Every table of a partition of a database, those among them whose rows are being removed, and the state
+    /// that was read. Those of the first partition say where they are in its log
+    /// ([`types::CatalogTable::seen`]).
+    fn tables_in(&mut self, database: &Database, partition: PartitionId) -> Result<ReadCatalog, ClientError> {
         let catalog = database.catalog_in(partition);
         let mut rows = Vec::new();
         let mut scan = self.scan_all(&catalog);
@@ -143,7 +166,7 @@ impl Client {
             }
             tables.insert(table.id, (state, table));
         }
-        Ok(tables)
+        Ok((tables, at))
     }
 
     /// Of the tables that the first partition says nothing of those that it has lost: the entries of its log
@@ -164,5 +187,43 @@ impl Client {
             }
         }
         Ok(lost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use types::data::{Column, ColumnType, Schema};
+    use types::{Holds, LogKind, Lsn, Policy, TableRecord, Term};
+    use wire::Op;
+
+    #[test]
+    fn pr362_each_partition_secures_what_was_read_of_it_before_the_manager_is_told() {
+        let schema = Schema::new(vec![Column::new("k", ColumnType::Int)], &["k"], 1, false).expect("valid");
+        let policy = Policy::preset("async", 1, LogKind::Disk).expect("a preset");
+        let record = TableRecord {
+            holds: Holds::Database,
+            partitions: 3,
+            first_partition: PartitionId(64),
+            ..TableRecord::new(TableId(5), "bank", schema, policy)
+        };
+        let database = Database::new(Arc::new(record));
+        let read =
+            |partition: u32| (PartitionId(partition), Position::new(Term(2), Lsn(u64::from(partition) + 10)));
+        let states = vec![read(65), read(66), read(64)];
+        let catalogs = Catalogs { others: Vec::new(), first: Tables::new(), states };
+        let asked: Vec<(PartitionId, Option<Position>)> = catalogs
+            .securing(&database)
+            .into_iter()
+            .map(|call| match call.op {
+                Op::Transact { changes, parts, since } if changes.is_empty() && parts.is_empty() => {
+                    (call.partition, since)
+                }
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let expected = [65, 66, 64].map(|partition| (read(partition).0, Some(read(partition).1)));
+        assert_eq!(asked, expected);
     }
 }

@@ -83,8 +83,15 @@ impl Writing<'_> {
             return answer;
         }
         let repeated = matches!(answer.status, Status::Ok | Status::Refused(_));
-        let told = if repeated { AckCondition::Entry } else { AckCondition::Seen };
+        let told = if repeated { self.told() } else { AckCondition::Seen };
         answer.covered(self.data.log.end().lsn, told)
+    }
+
+    /// What the answer of an entry waits for. What is changed of tables in a partition of global transactions
+    /// is in no log of the manager, and a failover does not wait for a primary that alone has it (PR-291): it
+    /// is told when it is secured (PR-362).
+    fn told(&self) -> AckCondition {
+        if self.record.is_global() { AckCondition::Secured } else { AckCondition::Entry }
     }
 
     pub(super) fn log_effects(
@@ -222,7 +229,7 @@ impl Writing<'_> {
         };
         let at = self.log_effects(request, effects)?;
         let answer = Answer::new(status, Body::Affected(affected)).of_entry(at);
-        Ok(answer.covered(at.lsn, AckCondition::Entry))
+        Ok(answer.covered(at.lsn, self.told()))
     }
 
     /// [`Op::OpenSession`].

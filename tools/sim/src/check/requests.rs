@@ -3,9 +3,10 @@
 use crate::check::staleness::AnyRead;
 use crate::network::Conn;
 use std::collections::BTreeMap;
-use types::{PartitionId, Term};
+use types::{PartitionId, PartitionRecord, Term};
+use wire::job::JobState;
 use wire::request::ReadSnapshot;
-use wire::{Op, ReadLevel, Request};
+use wire::{Body, Op, ReadLevel, Reply, Request, Status};
 
 /// A request that a node has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,10 +21,24 @@ pub struct Asked {
     pub numbered: bool,
     /// It ends a job: true, if that is aborted.
     pub ends_job: Option<bool>,
+    /// It changes what tables a database has.
+    pub changes_tables: bool,
     /// Any replica may answer, if it is fresh enough.
     pub any: Option<AnyRead>,
     /// The term of the replica that answered, once it has.
     pub term: Term,
+}
+
+impl Asked {
+    /// True if the answer, of a partition with this record, is told when it is secured: what an aborted job
+    /// has done (PR-82), and a change of tables under global transactions (PR-362). It must not be lost where
+    /// acknowledgements may be.
+    pub fn is_told_when_secured(&self, reply: &Reply, record: &PartitionRecord) -> bool {
+        match (self.ends_job, &reply.body) {
+            (Some(aborts), Body::Job(status)) => aborts || status.state != JobState::Committed,
+            _ => self.changes_tables && record.is_global() && reply.status == Status::Ok,
+        }
+    }
 }
 
 /// Requests that are not answered yet.
@@ -44,6 +59,7 @@ impl Requests {
                 Op::EndJob { abort, .. } => Some(*abort),
                 _ => None,
             },
+            changes_tables: matches!(request.op, Op::Transact { .. }),
             any: match request.read {
                 ReadLevel::Any { max_lag_ms, .. } => {
                     let named = matches!(request.op.snapshot(), ReadSnapshot::At(_));
@@ -79,6 +95,30 @@ mod tests {
     use super::*;
     use types::{SessionId, TableId};
     use wire::Op;
+
+    #[test]
+    fn pr362_a_change_of_tables_is_told_when_it_is_secured_under_global_transactions_alone() {
+        let plain = crate::check::epochs::tests::record(1, 1, &[1, 2]);
+        let mut global = plain.clone();
+        global.unknown.insert(PartitionRecord::TRANSACTIONS.into(), types::config::GLOBAL.into());
+        let op = Op::Transact { changes: Vec::new(), parts: Vec::new(), since: None };
+        let mut requests = Requests::default();
+        requests.received(5, 1, &Request { id: 4, ..Request::new(TableId(1), 1, PartitionId(64), op) });
+        let asked = requests.get(1, 4).expect("it is open");
+        let answer = |status: Status| Reply {
+            id: 4,
+            status,
+            lsn: Default::default(),
+            epoch: Default::default(),
+            policy: 0,
+            copies: 1,
+            hint: None,
+            body: Body::Affected(0),
+        };
+        assert!(asked.is_told_when_secured(&answer(Status::Ok), &global));
+        assert!(!asked.is_told_when_secured(&answer(Status::Ok), &plain), "as its policy has it");
+        assert!(!asked.is_told_when_secured(&answer(Status::NotPrimary), &global));
+    }
 
     #[test]
     fn a_second_answer_finds_no_request() {

@@ -58,7 +58,7 @@ pub fn bias(plan: &mut RunPlan, finding: Finding, seed: u64, random: &mut Stream
     }
     if profile.transactions {
         let (spread, claims) = (finding == Pr170, matches!(finding, Pr290 | Pr321 | Pr324 | Pr325));
-        plan.add_transactions(seed, TxnPlan { clients: 0, spread, claims });
+        plan.add_transactions(seed, TxnPlan { clients: 0, spread, lazy: false, claims });
     }
     plan.workload.clients = random.between(profile.clients.0, profile.clients.1) as u32;
     plan.workload.operations = plan.workload.operations * profile.work / 100;

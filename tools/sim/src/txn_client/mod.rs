@@ -133,8 +133,9 @@ impl TxnClient {
     pub fn new(id: u32, draws: Draws, (plan, rules): (&RunPlan, Rules)) -> TxnClient {
         let Draws { own: mut random, changes, claims } = draws;
         let shell = Shell::new(id, config(&mut random), plan.controllers);
-        let spread = plan.workload.transactions.spread.then(|| Spread::new(id, changes, rules));
-        let claims = plan.workload.transactions.claims.then(|| Claims::new(claims));
+        let planned = plan.workload.transactions;
+        let spread = planned.spread.then(|| Spread::new(id, changes, (rules, planned.lazy)));
+        let claims = planned.claims.then(|| Claims::new(claims));
         TxnClient {
             id,
             random,

@@ -12,7 +12,7 @@ use types::data::Schema;
 use types::{CatalogTable, PartitionId, Position, Rules, TableId, TableRecord, TableState};
 use wire::request::ReadSnapshot;
 use wire::spread::{self, Tables};
-use wire::{Body, Op, RecordText, TableChange};
+use wire::{Body, Op, Outcome as Refusal, RecordText, TableChange};
 
 /// The first of the tables that are changed; none of them ever has a row.
 pub const FIRST: TableId = TableId(910_000);
@@ -24,6 +24,10 @@ const TABLES: u64 = 3;
 pub enum Purpose {
     /// Reads a partition's catalog.
     Read(PartitionId),
+    /// Asks the first partition whether it has lost this table, or had it and dropped it.
+    Lost(TableId),
+    /// Gives the first partition back what it has lost (PR-172).
+    GiveBack,
     /// Makes a change of one's own in the first partition.
     Change,
     /// Brings another partition to what the first one has.
@@ -36,10 +40,22 @@ struct Round {
     /// The partitions that are still to be read: the first one last.
     to_read: VecDeque<PartitionId>,
     read: BTreeMap<PartitionId, Tables>,
+    /// Tables of which the first partition says nothing, with where in its log others have seen them.
+    unsure: VecDeque<(TableId, Position)>,
+    /// Those that it has lost.
+    lost: BTreeSet<TableId>,
     /// Something is changed first, and the others are told of it or not.
     changes: bool,
     /// What others are to be told.
     calls: VecDeque<Call>,
+}
+
+impl Round {
+    /// The catalogs of the others, and the first partition's.
+    fn catalogs(&self, first: PartitionId) -> Option<(Vec<&Tables>, &Tables)> {
+        let others = self.read.iter().filter(|(partition, _)| **partition != first);
+        Some((others.map(|(_, tables)| tables).collect(), self.read.get(&first)?))
+    }
 }
 
 /// One client's part in it.
@@ -47,14 +63,16 @@ pub struct Spread {
     id: u32,
     random: Stream,
     rules: Rules,
+    /// The first partition may lose what others have, and is given it back.
+    lazy: bool,
     round: Option<Round>,
     next_at: u64,
 }
 
 impl Spread {
     /// Of the client with this name.
-    pub fn new(id: u32, random: Stream, rules: Rules) -> Spread {
-        Spread { id, random, rules, round: None, next_at: 0 }
+    pub fn new(id: u32, random: Stream, (rules, lazy): (Rules, bool)) -> Spread {
+        Spread { id, random, rules, lazy, round: None, next_at: 0 }
     }
 
     /// Begins what is due. Nothing new is changed unless `goes_on`: all are brought to the same.
@@ -65,7 +83,14 @@ impl Spread {
         // What the first one has was there when the others had less.
         to_read.rotate_left(1);
         let changes = goes_on && self.random.chance(500);
-        self.round = Some(Round { to_read, read: BTreeMap::new(), changes, calls: VecDeque::new() });
+        self.round = Some(Round {
+            to_read,
+            read: BTreeMap::new(),
+            unsure: VecDeque::new(),
+            lost: BTreeSet::new(),
+            changes,
+            calls: VecDeque::new(),
+        });
         self.read_next(record)
     }
 
@@ -97,8 +122,15 @@ impl Spread {
         outcome: Outcome,
         record: &TableRecord,
     ) -> Option<(Purpose, Call)> {
-        let Outcome::Ok(answer) = outcome else { return None };
         let first = record.first_partition;
+        let answer = match (outcome, &purpose) {
+            (Outcome::Ok(answer), _) => answer,
+            (Outcome::Refused(Refusal::Changed, _), Purpose::Lost(table)) => {
+                self.round.as_mut()?.lost.insert(*table);
+                return self.ask_next(now, record);
+            }
+            _ => return None,
+        };
         match purpose {
             Purpose::Read(partition) => {
                 let Body::Rows { rows, .. } = &answer.body else { return None };
@@ -110,39 +142,71 @@ impl Spread {
                 if !round.to_read.is_empty() {
                     return self.read_next(record);
                 }
-                self.compare(now, record)
+                self.read_all(now, record)
             }
+            Purpose::Lost(_) => self.ask_next(now, record),
+            Purpose::GiveBack => self.read_again(record),
             // It dies, as far as anybody can tell, or tells the others.
             Purpose::Change if self.random.chance(500) => None,
-            Purpose::Change => {
-                let mut all: VecDeque<PartitionId> = self.round.as_ref()?.read.keys().copied().collect();
-                all.rotate_left(1);
-                let round = self.round.as_mut()?;
-                (round.to_read, round.changes) = (all, false);
-                self.read_next(record)
-            }
+            Purpose::Change => self.read_again(record),
             Purpose::Level if self.random.chance(150) => None,
             Purpose::Level => Some((Purpose::Level, self.round.as_mut()?.calls.pop_front()?)),
         }
     }
 
-    /// All catalogs were read.
+    /// Reads all catalogs from the start, to bring them to the same.
+    fn read_again(&mut self, record: &TableRecord) -> Option<(Purpose, Call)> {
+        let round = self.round.as_mut()?;
+        let mut all: VecDeque<PartitionId> = round.read.keys().copied().collect();
+        all.rotate_left(1);
+        (round.to_read, round.changes) = (all, false);
+        self.read_next(record)
+    }
+
+    /// All catalogs were read. Of tables that the first partition does not know it is asked what became of
+    /// them, where it may have lost them.
+    fn read_all(&mut self, now: u64, record: &TableRecord) -> Option<(Purpose, Call)> {
+        let lazy = self.lazy;
+        let round = self.round.as_mut()?;
+        round.lost.clear();
+        let (others, known) = round.catalogs(record.first_partition)?;
+        let unknown = spread::unknown(&others, known).into_iter().filter(|_| lazy);
+        let unsure = unknown.map(|table| (table.id, table.seen.unwrap_or_default())).collect();
+        round.unsure = unsure;
+        self.ask_next(now, record)
+    }
+
+    /// Asks for the next table that may be lost; behind the last one the catalogs are compared.
+    fn ask_next(&mut self, now: u64, record: &TableRecord) -> Option<(Purpose, Call)> {
+        let Some((table, seen)) = self.round.as_mut()?.unsure.pop_front() else {
+            return self.compare(now, record);
+        };
+        let op = Op::Transact { changes: Vec::new(), parts: Vec::new(), since: Some(seen) };
+        Some((Purpose::Lost(table), Call::new(record.id, 0, record.first_partition, op)))
+    }
+
+    /// What is to be done is known.
     fn compare(&mut self, now: u64, record: &TableRecord) -> Option<(Purpose, Call)> {
         let first = record.first_partition;
         let call = |partition, changes: Vec<TableChange>| {
             Call::new(record.id, 0, partition, Op::Transact { changes, parts: Vec::new(), since: None })
         };
+        let version = ((now / 1_000) << 3 | u64::from(self.id & 7)) as u32;
         let round = self.round.as_ref()?;
-        let known = round.read.get(&first)?;
+        let (others, known) = round.catalogs(first)?;
+        if self.lazy {
+            let back = spread::given_back(&others, known, &round.lost, || Ok::<u32, ()>(version)).ok()?;
+            if !back.is_empty() {
+                return Some((Purpose::GiveBack, call(first, back)));
+            }
+        }
         if round.changes {
-            let version = ((now / 1_000) << 3 | u64::from(self.id & 7)) as u32;
             let change = invent(&mut self.random, known, version)?;
             return Some((Purpose::Change, call(first, vec![change])));
         }
-        let none = BTreeSet::new();
         let others = round.read.iter().filter(|(partition, _)| **partition != first);
         let calls = others.filter_map(|(partition, own)| {
-            let changes = spread::changes_by(own, known, &none, self.rules);
+            let changes = spread::changes_by(own, known, &round.lost, self.rules);
             (!changes.is_empty()).then(|| call(*partition, changes))
         });
         let mut calls: VecDeque<Call> = calls.collect();
@@ -164,7 +228,9 @@ fn tables_of<'a>(
         if table.id < FIRST {
             continue;
         }
-        table.seen = at.map(|at| Position::new(at.term, lsn));
+        if let Some(at) = at {
+            table.seen = Some(Position::new(at.term, lsn));
+        }
         tables.insert(table.id, (state, table));
     }
     tables

@@ -2,7 +2,6 @@
 //! dead has no more than it had (I1, I14, F04).
 
 use super::World;
-use super::inspect::tells_what_is_secured;
 use crate::check::wanted::wanted;
 use crate::node::{Machine, Process};
 use replica::ClientRef;
@@ -62,7 +61,7 @@ impl World {
             std::iter::once(&record.policy).chain(&record.next_policy).cloned().collect();
         // What committed before the next policy was recorded, and is told again, or when it was secured, need
         // not be what the next one wants: the entry that brings it in sees to that.
-        let before = tells_what_is_secured(&asked, reply)
+        let before = asked.is_told_when_secured(reply, &record)
             || told_again(&|other| other.next_policy == record.next_policy);
         let policies = if before { &policies[..1] } else { &policies[..] };
         for policy in policies {

@@ -11,10 +11,9 @@ use std::collections::BTreeSet;
 use types::{LogKind, Lsn, Member, NodeId, PartitionId, PartitionRecord, Policy, Position};
 use wire::Kind;
 use wire::control::Role;
-use wire::job::JobState;
 use wire::log::Record;
 use wire::peer::Ack;
-use wire::{Body, Reply, Status};
+use wire::{Reply, Status};
 
 impl World {
     /// A record was written to the metastore.
@@ -223,7 +222,7 @@ impl World {
         let fresh = (looked || rests) && !self.checks.survival.is_forced_over(&then, asked.term);
         let verdict = self.checks.serving.answered(asked.partition, asked.term, member, fresh);
         self.checks.expect("I2", self.now(), verdict);
-        let secured = tells_what_is_secured(asked, reply);
+        let secured = asked.is_told_when_secured(reply, &then);
         if asked.writes && (reply.status == Status::Ok || secured) {
             let then = if secured { as_secured(then) } else { then };
             let at = reply.position();
@@ -575,15 +574,6 @@ impl World {
             }
         }
         text
-    }
-}
-
-/// True if the answer says what an aborted job has done: that must not be lost where acknowledgements may be
-/// (PR-82).
-pub(super) fn tells_what_is_secured(asked: &Asked, reply: &Reply) -> bool {
-    match (asked.ends_job, &reply.body) {
-        (Some(aborts), Body::Job(status)) => aborts || status.state != JobState::Committed,
-        _ => false,
     }
 }
 

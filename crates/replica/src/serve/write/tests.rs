@@ -269,6 +269,29 @@ fn pr180_a_feeds_position_is_of_its_table() {
     assert_eq!(left.iter().map(|row| &row.key).collect::<Vec<_>>(), [&other]);
 }
 
+/// The same database under global transactions. What its tables are like is in no log of the manager.
+#[test]
+fn pr362_a_change_of_tables_under_global_transactions_is_told_when_it_is_secured() {
+    let (record, mut data, session, _) = bank();
+    let mut global = record.clone();
+    global.unknown.insert(PartitionRecord::TRANSACTIONS.into(), types::config::GLOBAL.into());
+    assert!(global.is_global() && !record.is_global());
+    let mut drops = |record: &PartitionRecord, table: u32, seq: u64| {
+        let drop = [TableChange::Drop { table: TableId(table), schema: 1 }];
+        let asked = asked_in(session, 1, seq, Op::OpenSession);
+        let dropped = with(record, &mut data, |writing| writing.transact(&asked, (&drop, &[]), None));
+        dropped.expect("no error")
+    };
+    let dropped = drops(&global, 7, 2);
+    let at = dropped.entry.expect("an entry");
+    let secured = When::Covered(at.lsn, AckCondition::Secured);
+    assert_eq!((dropped.status, dropped.when), (Status::Ok, secured));
+    assert_eq!(drops(&global, 7, 2).when, secured, "a retry is told no earlier");
+    let plain = drops(&record, 8, 3);
+    let at = plain.entry.expect("an entry");
+    assert_eq!(plain.when, When::Covered(at.lsn, AckCondition::Entry), "elsewhere as its policy has it");
+}
+
 /// Who takes another client's session for its own, with its number, has not committed anything.
 #[test]
 fn pr47_two_clients_with_one_identity_do_not_get_each_others_commits() {
