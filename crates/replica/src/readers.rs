@@ -2,7 +2,7 @@
 
 use crate::features::aggregate::AggregateScans;
 use std::collections::BTreeMap;
-use types::{Lsn, Micros};
+use types::{Lsn, Micros, Position, Rules};
 
 /// Scans and snapshots keep old versions for so long after they were last used.
 const SCAN_HOLD: Micros = Micros::from_millis(10_000);
@@ -17,8 +17,26 @@ pub(crate) struct Readers {
     scans: BTreeMap<Lsn, Micros>,
     /// When what was committed was last kept for everybody.
     recent: Micros,
+    /// Snapshots that were read.
+    pub(crate) named: NamedSnapshots,
     /// Counts and digests.
     pub(crate) aggregates: AggregateScans,
+}
+
+/// Where snapshots over partitions lay in this one. Nothing is kept but in the mutant of PR-364, which reads
+/// them there again whatever has become of the log.
+#[derive(Debug, Default)]
+pub(crate) struct NamedSnapshots(BTreeMap<(Position, Position), Lsn>);
+
+impl NamedSnapshots {
+    /// The LSN by which a snapshot is read that lies at `lsn` as the log is now: this one. Its timestamp
+    /// names it, and a failover gives its LSN to another state (PR-364).
+    pub fn name(&mut self, rules: Rules, snapshot: (Position, Position), lsn: Lsn) -> Lsn {
+        match rules.snapshots_are_named_by_commits() {
+            true => lsn,
+            false => *self.0.entry(snapshot).or_insert(lsn),
+        }
+    }
 }
 
 impl Readers {

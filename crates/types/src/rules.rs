@@ -186,6 +186,12 @@ rules! {
         "A row is removed in one partition while one that refers to it is committed in another.";
     Pr330 "PR-330" pages_name_their_point:
         "A backup's later pages are of the newest state, and not of the one that it names.";
+    Pr363 "PR-363" timestamps_have_their_term:
+        "A term of the transaction manager that has lost commits gives their timestamps again.";
+    Pr364 "PR-364" snapshots_are_named_by_commits:
+        "A snapshot over partitions is read by the LSN that it had in a partition before a failover.";
+    Pr365 "PR-365" copies_secure_commits:
+        "The transaction manager forgets what a partition's primary alone has on its disk.";
     Le01 "LE-01" flushes_name_their_own_position: "A flush names the entry behind the last one that it holds.";
     Le02 "LE-02" persisted_is_what_was_flushed:
         "`persisted` is told to be what is published when a flush ends, not what it began with.";

@@ -198,6 +198,16 @@ impl Books {
         rules.first_commit_wins() && request.rows().any(later)
     }
 
+    /// The timestamp of a commit whose entry comes to this position: the position, with its term. The LSNs of
+    /// commits that a promotion has lost are given again, and partitions may have those (PR-363).
+    pub fn stamp(&self, rules: Rules, at: Position) -> Position {
+        if rules.timestamps_have_their_term() {
+            return at;
+        }
+        let newest = self.heads.values().map(|head| head.newest).max();
+        newest.map_or(at, |newest| Position::new(newest.term, at.lsn))
+    }
+
     /// Commits a transaction at this timestamp: what is stored, and for each partition the commit before it.
     pub fn commit(
         &mut self,

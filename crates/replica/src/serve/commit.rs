@@ -59,12 +59,13 @@ impl Writing<'_> {
             return self.log_evaluated(request, hash, refused(outcome));
         }
         let at = self.data.next_header(self.term, Kind::Rows, self.now.wall_ms).at;
-        let (mutations, previous) = books.commit((at, self.now.wall_ms), asked);
+        let stamp = books.stamp(self.rules, at);
+        let (mutations, previous) = books.commit((stamp, self.now.wall_ms), asked);
         let rows = u32::try_from(previous.len()).unwrap_or(u32::MAX);
         let logged = self.log_evaluated(request, hash, (Outcome::Done, rows, mutations));
         let mut answer = logged.inspect_err(|_| self.commits.forget())?;
         assert_eq!(answer.entry, Some(at), "PR-250: a commit's timestamp is the position of its entry");
-        answer.body = Body::Commit(CommitAnswer::Committed(previous));
+        (answer.entry, answer.body) = (Some(stamp), Body::Commit(CommitAnswer::Committed(previous)));
         self.commits.counts().committed += 1;
         Ok(answer)
     }
@@ -116,11 +117,12 @@ impl Writing<'_> {
             return Ok(Answer::new(Status::Ok, Body::Affected(0)).covered(end, AckCondition::Seen));
         }
         let at = self.data.next_header(self.term, Kind::Rows, self.now.wall_ms).at;
-        let (mutations, previous) = books.define((at, self.now.wall_ms), news);
+        let stamp = books.stamp(self.rules, at);
+        let (mutations, previous) = books.define((stamp, self.now.wall_ms), news);
         let logged = self.log_evaluated(request, 0, (Outcome::Done, 1, mutations));
         let mut answer = logged.inspect_err(|_| self.commits.forget())?;
         assert_eq!(answer.entry, Some(at), "PR-250: a commit's timestamp is the position of its entry");
-        answer.body = Body::Commit(CommitAnswer::Committed(previous));
+        (answer.entry, answer.body) = (Some(stamp), Body::Commit(CommitAnswer::Committed(previous)));
         Ok(answer)
     }
 
@@ -379,7 +381,8 @@ fn hash_of(asked: &CommitRequest) -> u64 {
 mod tests {
     use super::*;
     use crate::fake::{FakeEngine, at as entry_at};
-    use types::Term;
+    use crate::readers::NamedSnapshots;
+    use types::{Finding, Term};
     use wire::RowOp;
 
     const TABLE: TableId = TableId(7);
@@ -419,6 +422,28 @@ mod tests {
         assert_eq!(shown(&engine, 20, 20), Ok(Lsn(3)));
         assert_eq!(shown(&engine, 90, 20), Ok(Lsn(3)), "no commit between has a part here");
         assert_eq!(shown(&engine, 90, 30), Err(Status::Behind(commit(20))), "one is to come");
+    }
+
+    /// A failover has lost the flushes behind the first one, and they came again behind its marker.
+    #[test]
+    fn pr364_a_snapshot_is_looked_for_again_in_another_log_and_without_the_rule_it_is_not() {
+        let (before, mut after) = (partition(&[5, 8]), partition(&[5]));
+        after.execute(entry_at(2), &[]);
+        let flush = Flush { commit: commit(8), previous: commit(5), parts: Vec::new() };
+        let marks = marks(&after, &flush, Position::ZERO).expect("no error").0;
+        after.execute(entry_at(3), &marks);
+        let read = |rules: Rules| {
+            let mut named = NamedSnapshots::default();
+            [&before, &after].map(|engine| {
+                let snapshot = (commit(5), commit(5));
+                let found = lsn_of_snapshot(engine, rules, snapshot, engine.applied().lsn);
+                let lsn = found.expect("no error").expect("it is there");
+                named.name(rules, snapshot, lsn)
+            })
+        };
+        assert_eq!(read(Rules::ALL), [Lsn(1), Lsn(2)], "with the marker, and without a row of the next");
+        let mutant = Rules::without(Finding::Pr364).expect("this build has mutants");
+        assert_eq!(read(mutant), [Lsn(1), Lsn(1)]);
     }
 
     #[test]

@@ -117,7 +117,7 @@ impl<'a> Reading<'a> {
                     found => found,
                 };
                 match found {
-                    Ok(lsn) => lsn,
+                    Ok(lsn) => self.readers.named.name(self.rules, (at, after), lsn),
                     Err(status) => return Ok(Err(status)),
                 }
             }
@@ -134,7 +134,11 @@ impl<'a> Reading<'a> {
     /// [`Op::FlushState`]. `set`: so many copies are in the partition's set, and so many there are to be.
     pub fn flush_state(&mut self, set: (usize, u8), copies: u8) -> Result<Answer, EngineError> {
         let enough_copies = commit::are_enough(set, copies);
-        let (committed, secured) = (self.data.readable(), self.data.marks.secured());
+        let secured = match self.rules.copies_secure_commits() {
+            true => self.data.marks.secured(),
+            false => self.data.log.durable(),
+        };
+        let committed = self.data.readable();
         let state = commit::flush_state(self.data.engine.as_ref(), (committed, secured), enough_copies)?;
         Ok(Answer::new(Status::Ok, Body::Commit(CommitAnswer::State(state))).read_at(committed))
     }
@@ -184,7 +188,8 @@ mod tests {
     use super::*;
     use crate::fake::{FakeEngine, at, member};
     use crate::recovered::Recovered;
-    use types::{Position, Term};
+    use types::commits::{encode_timestamp, newest_flush_key};
+    use types::{Finding, Mutation, Position, Term};
     use wire::Entry;
     use wire::entry::Kind;
 
@@ -199,6 +204,33 @@ mod tests {
         }
         data.marks.commit(Lsn(3), Lsn(3));
         data
+    }
+
+    #[test]
+    fn pr365_what_the_primary_alone_has_on_its_disk_is_not_secured_and_without_the_rule_it_is() {
+        let secured = |rules: Rules| {
+            let identity = Identity { me: member(), id: PartitionId(1), rules };
+            let engine = Box::new(FakeEngine::new());
+            let mut data = Data::recover(identity, engine, &Recovered::nothing(), false);
+            let mark = Mutation {
+                key: newest_flush_key(),
+                value: Some(bytes::Bytes::copy_from_slice(&encode_timestamp(at(7)))),
+            };
+            let entry = Entry::encode(data.next_header(Term(1), Kind::Rows, 0), &[]);
+            data.append_known(entry, &[mark], &mut Vec::new());
+            data.log.synced(at(1));
+            data.marks.commit(Lsn(1), Lsn(1));
+            let mut readers = Readers::default();
+            assert_eq!(data.marks.secured(), Lsn::ZERO, "another member has nothing yet");
+            let answer = Reading::new(identity, &data, &mut readers, Micros::ZERO).flush_state((2, 2), 2);
+            match answer.expect("no error").body {
+                Body::Commit(CommitAnswer::State(state)) => state.secured,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(secured(Rules::ALL), Position::ZERO);
+        let mutant = Rules::without(Finding::Pr365).expect("this build has mutants");
+        assert_eq!(secured(mutant), at(7));
     }
 
     #[test]

@@ -58,7 +58,10 @@ pub fn bias(plan: &mut RunPlan, finding: Finding, seed: u64, random: &mut Stream
     }
     if profile.transactions {
         let (spread, claims) = (finding == Pr170, matches!(finding, Pr290 | Pr321 | Pr324 | Pr325));
-        plan.add_transactions(seed, TxnPlan { clients: 0, spread, lazy: false, claims });
+        plan.add_transactions(
+            seed,
+            TxnPlan { spread, claims, brief: finding == Pr365, ..TxnPlan::default() },
+        );
     }
     plan.workload.clients = random.between(profile.clients.0, profile.clients.1) as u32;
     plan.workload.operations = plan.workload.operations * profile.work / 100;
@@ -404,6 +407,9 @@ const PROFILES: [Profile; Finding::ALL.len() - AS_DRAWN.len()] = [
     },
     Profile { recoverable: 1_000, ..crowded(usual(Pr301, &[Strand], &[Crash, Isolate, SlowDisk])) },
     Profile { backups: true, ..usual(Pr330, &[SlowDisk], &[Crash, Clog]) },
+    transactions(usual(Pr363, &[Crash, Isolate], &[Power, Pause])),
+    transactions(usual(Pr364, &[Isolate, Clog], &[Crash, Pause])),
+    transactions(usual(Pr365, &[SlowDisk, Isolate], &[Crash, Power, Clog])),
     trees(usual(Le01, &[Crash, Power], &[Restart, SlowDisk])),
     trees(crowded(usual(Le02, &[StuckDisk, Crash], &[Power, Pause]))),
     Profile { cluster_snapshots: true, ..trees(crowded(usual(Le03, &[SlowDisk, Pause], &[Crash, Clog]))) },

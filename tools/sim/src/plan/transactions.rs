@@ -49,13 +49,15 @@ pub struct TxnPlan {
     pub lazy: bool,
     /// They write rows with unique values, and rows that refer to others.
     pub claims: bool,
+    /// What all partitions have secured is kept by the manager for a moment only.
+    pub brief: bool,
 }
 
 impl TxnPlan {
     /// What they do in a seed with global transactions. How many there are is drawn with the database.
     pub fn of(seed: u64) -> TxnPlan {
         let (spread, lazy) = (has_spread(seed), has_lazy_spread(seed));
-        TxnPlan { clients: 0, spread, lazy, claims: has_claims(seed) }
+        TxnPlan { spread, lazy, claims: has_claims(seed), ..TxnPlan::default() }
     }
 }
 

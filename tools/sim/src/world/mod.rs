@@ -291,7 +291,7 @@ fn settings(plan: &RunPlan, rules: Rules) -> replica::Settings {
         copy_bytes: 2 << 10,
         load_unasked: Micros::from_millis(2_500),
         slice_rows: 3,
-        commits_kept: Micros::from_millis(1_500),
+        commits_kept: Micros::from_millis(if plan.workload.transactions.brief { 20 } else { 1_500 }),
         ..replica::Settings::default()
     }
 }

@@ -99,6 +99,22 @@ fn pr250_the_first_committer_wins_and_commits_of_a_partition_are_chained() {
     assert_eq!((world.chain(ONE, 0), world.chain(OTHER, 1)), (Ok(vec![1, 2, 3]), Ok(vec![3])));
 }
 
+/// The manager's next term has lost the second commit, which a partition has. It commits at the same LSN.
+#[test]
+fn pr363_what_a_promotion_has_lost_is_no_timestamp_again_and_without_the_rule_it_is() {
+    let given_twice = |rules: Rules| {
+        let (mut world, lost) = (World::new(), at(2));
+        world.commit(0, &[(ONE, "a")]).expect("committed");
+        let next = Term(TERM.0 + 1);
+        let books = world.known.books(&world.engine, next).expect("no error");
+        let stamp = books.stamp(rules, Position::new(next, lost.lsn));
+        assert_eq!(stamp.lsn, lost.lsn);
+        stamp == lost
+    };
+    assert!(!given_twice(Rules::ALL));
+    assert!(given_twice(Rules::without(types::Finding::Pr363).expect("this build has mutants")));
+}
+
 #[test]
 fn pr250_a_row_may_have_been_written_up_to_where_it_was_read() {
     let mut world = World::new();
