@@ -58,10 +58,9 @@ pub fn bias(plan: &mut RunPlan, finding: Finding, seed: u64, random: &mut Stream
     }
     if profile.transactions {
         let (spread, claims) = (finding == Pr170, matches!(finding, Pr290 | Pr321 | Pr324 | Pr325));
-        plan.add_transactions(
-            seed,
-            TxnPlan { spread, claims, brief: finding == Pr365, ..TxnPlan::default() },
-        );
+        let (brief, dies) = (finding == Pr365, finding == Pr365);
+        let planned = TxnPlan { spread, claims, brief, dies, ..TxnPlan::default() };
+        plan.add_transactions(seed, planned);
     }
     plan.workload.clients = random.between(profile.clients.0, profile.clients.1) as u32;
     plan.workload.operations = plan.workload.operations * profile.work / 100;

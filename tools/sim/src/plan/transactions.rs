@@ -37,6 +37,12 @@ pub fn has_claims(seed: u64) -> bool {
     has_transactions(seed) && [5, 8, 10].contains(&(seed / OF % 11))
 }
 
+/// True if clients of a seed's global transactions die in the middle of them, and the recovery manager in the
+/// middle of its passes. None of the seeds that found something before they did has such a number.
+pub fn has_deaths(seed: u64) -> bool {
+    has_transactions(seed) && [4, 6, 10].contains(&(seed / OF % 13))
+}
+
 /// What clients of global transactions do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TxnPlan {
@@ -51,13 +57,16 @@ pub struct TxnPlan {
     pub claims: bool,
     /// What all partitions have secured is kept by the manager for a moment only.
     pub brief: bool,
+    /// They die between begin and commit too, and others take their places; so does the recovery manager,
+    /// at any step, and at times there are two of these.
+    pub dies: bool,
 }
 
 impl TxnPlan {
     /// What they do in a seed with global transactions. How many there are is drawn with the database.
     pub fn of(seed: u64) -> TxnPlan {
         let (spread, lazy) = (has_spread(seed), has_lazy_spread(seed));
-        TxnPlan { spread, lazy, claims: has_claims(seed), ..TxnPlan::default() }
+        TxnPlan { spread, lazy, claims: has_claims(seed), dies: has_deaths(seed), ..TxnPlan::default() }
     }
 }
 

@@ -69,6 +69,11 @@ impl Claims {
         Claims { random, announced: false }
     }
 
+    /// It does not know any more what the transaction manager was told.
+    pub fn forget(&mut self) {
+        self.announced = false;
+    }
+
     /// What the next transaction looks at; none: it writes the plain table alone.
     pub fn begin(&mut self) -> Option<Look> {
         let looks = self.random.chance(750);

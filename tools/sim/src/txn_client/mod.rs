@@ -1,6 +1,7 @@
 //! Clients of global transactions: the native client's core, and the machines of `client::txn`, over the
 //! simulated network. Each runs one transaction after the other; now and then one dies behind a commit, with
-//! the flushes that it has not made. One client is the recovery manager, and nothing else.
+//! the flushes that it has not made, and in some worlds between begin and commit. One client is the recovery
+//! manager, and nothing else.
 
 pub mod claims;
 mod recovery;
@@ -106,8 +107,18 @@ pub struct TxnClient {
     /// Those that pause, until when.
     paused: Vec<(u64, Purpose)>,
     reported: ClientHistory,
-    next_at: u64,
+    life: Life,
     last_value: u64,
+}
+
+/// Which of those that follow each other in a client's place it is.
+struct Life {
+    /// The lanes of its calls are its own: it does not wait for those of one that is dead.
+    number: u32,
+    /// By which it dies in the middle of transactions, if it does.
+    deaths: Option<Stream>,
+    /// When it begins the next transaction.
+    next_at: u64,
 }
 
 /// What the client asked and was told.
@@ -118,7 +129,8 @@ struct ClientHistory {
     fault: Option<String>,
 }
 
-/// Streams of a client: for what it does, for changes of tables, and for what rows demand of each other.
+/// Streams of a client: for what it does, for changes of tables, for what rows demand of each other, and for
+/// its deaths.
 pub struct Draws {
     /// For what it does.
     pub own: Stream,
@@ -126,12 +138,14 @@ pub struct Draws {
     pub changes: Stream,
     /// For rows that demand something of others.
     pub claims: Stream,
+    /// For when it dies in the middle of a transaction.
+    pub deaths: Stream,
 }
 
 impl TxnClient {
     /// A client of a plan with global transactions, with the name of a client.
     pub fn new(id: u32, draws: Draws, (plan, rules): (&RunPlan, Rules)) -> TxnClient {
-        let Draws { own: mut random, changes, claims } = draws;
+        let Draws { own: mut random, changes, claims, deaths } = draws;
         let shell = Shell::new(id, config(&mut random), plan.controllers);
         let planned = plan.workload.transactions;
         let spread = planned.spread.then(|| Spread::new(id, changes, (rules, planned.lazy)));
@@ -147,7 +161,7 @@ impl TxnClient {
             calls: BTreeMap::new(),
             paused: Vec::new(),
             reported: ClientHistory::default(),
-            next_at: 0,
+            life: Life { number: 0, deaths: planned.dies.then_some(deaths), next_at: 0 },
             last_value: 0,
         }
     }
@@ -171,15 +185,19 @@ impl TxnClient {
     /// Does what is due. Nothing new is begun unless `goes_on`.
     pub fn step(&mut self, now: u64, goes_on: bool) -> Vec<ClientEffect> {
         self.shell.tick(now);
-        if self.open.is_none() && goes_on && now >= self.next_at {
+        if self.open.is_none() && goes_on && now >= self.life.next_at {
             self.begin(now);
         }
         let map = self.shell.core().map();
         let change = self.spread.as_mut().and_then(|spread| spread.step(now, goes_on, map));
         self.spread_on(now, change);
         let due: Vec<_> = self.paused.extract_if(.., |(until, _)| *until <= now).collect();
+        let life = self.life.number;
         for (_, purpose) in due {
-            self.go_on(now, purpose, None);
+            // What was waiting goes with whoever dies.
+            if self.life.number == life {
+                self.go_on(now, purpose, None);
+            }
         }
         self.turn(now);
         self.shell.take_effects()
@@ -217,13 +235,13 @@ impl TxnClient {
     }
 
     fn submit(&mut self, now: u64, call: Call, purpose: Purpose) {
-        let ticket = self.shell.submit(now, LaneId(0), call.within(CALL_TIMEOUT));
+        let ticket = self.shell.submit(now, LaneId(2 * self.life.number), call.within(CALL_TIMEOUT));
         self.calls.insert(ticket, purpose);
     }
 
     fn spread_on(&mut self, now: u64, next: Option<(spread::Purpose, Call)>) {
         let Some((purpose, call)) = next else { return };
-        let ticket = self.shell.submit(now, LaneId(1), call.within(CALL_TIMEOUT));
+        let ticket = self.shell.submit(now, LaneId(2 * self.life.number + 1), call.within(CALL_TIMEOUT));
         self.calls.insert(ticket, Purpose::Spread(purpose));
     }
 
@@ -260,12 +278,36 @@ impl TxnClient {
 
     fn end(&mut self, now: u64, told: TxnEnd) {
         let Some(open) = self.open.take() else { return };
-        self.next_at = now + self.random.between(10_000, 120_000);
+        self.life.next_at = now + self.random.between(10_000, 120_000);
         self.reported.history.push(TxnOperation { completed: now, told, ..open.operation });
+    }
+
+    /// True if it dies now: in the middle of a transaction that it has not tried to commit.
+    fn dies(&mut self) -> bool {
+        let between = self.open.as_ref().is_some_and(|open| open.asked.is_none());
+        between && self.life.deaths.as_mut().is_some_and(|random| random.chance(20))
+    }
+
+    /// Another one takes its place, who knows nothing of what it did. Its transaction has never been.
+    fn die(&mut self, now: u64) {
+        self.end(now, TxnEnd::NotDone);
+        self.life.number += 1;
+        self.known = KnownCommits::default();
+        self.calls.clear();
+        self.paused.clear();
+        if let Some(claims) = &mut self.claims {
+            claims.forget();
+        }
+        if let Some(spread) = &mut self.spread {
+            spread.die(now);
+        }
     }
 
     /// A call has ended, or a pause is over.
     fn go_on(&mut self, now: u64, purpose: Purpose, outcome: Option<Outcome>) {
+        if self.dies() {
+            return self.die(now);
+        }
         match (purpose, outcome) {
             (Purpose::Read(doing), outcome) => self.read_goes_on(now, doing, outcome),
             (Purpose::Flush(doing), outcome) => self.flush_goes_on(now, doing, outcome),

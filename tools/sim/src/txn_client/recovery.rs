@@ -1,4 +1,6 @@
-//! The recovery manager: one pass after the other, as the controller that plans makes them.
+//! The recovery manager: one pass after the other, as the controller that plans makes them. In some worlds it
+//! dies at any step of a pass and begins again, and for a while there are two of them, as there are while two
+//! controllers plan.
 
 use super::{CALL_TIMEOUT, config};
 use crate::client::shell::Shell;
@@ -15,41 +17,71 @@ use wire::Message;
 /// Between two passes, microseconds.
 const REST: u64 = 200_000;
 
-/// The client.
-pub struct RecoveryClient {
-    random: Stream,
-    shell: Shell,
+/// One recovery manager, from its start to its death.
+#[derive(Debug, Default)]
+struct Passes {
+    /// Its own: it does not wait for calls of one that is dead.
+    lane: LaneId,
     pass: Option<Pass>,
     calls: BTreeMap<Ticket, Part>,
+    /// Those that pause, until when.
     paused: Vec<(u64, Part)>,
     next_at: u64,
 }
 
+/// When recovery managers die, and when there are two.
+struct Failures {
+    random: Stream,
+    /// They do now.
+    strikes: bool,
+    /// When a second one begins, or ends.
+    second_at: u64,
+}
+
+/// The client: what a recovery manager asks for goes over its connections, whichever it is.
+pub struct RecoveryClient {
+    random: Stream,
+    shell: Shell,
+    /// One, or two.
+    managers: Vec<Passes>,
+    failures: Option<Failures>,
+    /// The last lane that was given out.
+    last_lane: LaneId,
+}
+
 impl RecoveryClient {
-    /// The recovery manager of a plan with global transactions, with the name of a client.
-    pub fn new(id: u32, mut random: Stream, plan: &RunPlan) -> RecoveryClient {
+    /// The recovery manager of a plan with global transactions, with the name of a client. `failures` is the
+    /// stream by which it fails, where it does.
+    pub fn new(id: u32, (mut random, failures): (Stream, Stream), plan: &RunPlan) -> RecoveryClient {
         let shell = Shell::new(id, config(&mut random), plan.controllers);
-        RecoveryClient { random, shell, pass: None, calls: BTreeMap::new(), paused: Vec::new(), next_at: 0 }
+        let (managers, last_lane) = (vec![Passes::default()], LaneId::default());
+        let fails = plan.workload.transactions.dies;
+        let failures = fails.then_some(Failures { random: failures, strikes: false, second_at: 0 });
+        RecoveryClient { random, shell, managers, failures, last_lane }
     }
 
     /// When it has something to do next, if nothing happens before.
     pub fn wakes_at(&self) -> Option<u64> {
-        let paused = self.paused.iter().map(|(until, _)| *until);
+        let paused = self.managers.iter().flat_map(|one| &one.paused).map(|(until, _)| *until);
         paused.chain(self.shell.core().next_timer().map(|at| at.0)).min()
     }
 
-    /// Does what is due.
-    pub fn step(&mut self, now: u64) -> Vec<ClientEffect> {
+    /// Does what is due. It fails only while the run `goes_on`.
+    pub fn step(&mut self, now: u64, goes_on: bool) -> Vec<ClientEffect> {
         self.shell.tick(now);
+        self.double(now, goes_on);
         let record = self.shell.core().map().table(COMMITS).cloned();
-        if let Some(record) = record.filter(|_| self.pass.is_none() && now >= self.next_at) {
-            let (pass, call) = Pass::begin(Manager::of(&record), record.policy.min_in_sync);
-            self.pass = Some(pass);
-            self.take_steps(now, vec![(Part::Manager, Step::Call(Box::new(call)))]);
-        }
-        let due: Vec<_> = self.paused.extract_if(.., |(until, _)| *until <= now).collect();
-        for (_, part) in due {
-            self.go_on(now, part, None);
+        for at in 0..self.managers.len() {
+            let one = &mut self.managers[at];
+            if let Some(record) = record.as_ref().filter(|_| one.pass.is_none() && now >= one.next_at) {
+                let (pass, call) = Pass::begin(Manager::of(record), record.policy.min_in_sync);
+                one.pass = Some(pass);
+                self.take_steps(now, at, vec![(Part::Manager, Step::Call(Box::new(call)))]);
+            }
+            let due: Vec<_> = self.managers[at].paused.extract_if(.., |(until, _)| *until <= now).collect();
+            for (_, part) in due {
+                self.go_on(now, at, (part, None));
+            }
         }
         self.turn(now);
         self.shell.take_effects()
@@ -73,33 +105,77 @@ impl RecoveryClient {
         self.shell.carry_out(now);
         self.shell.take_sent();
         while let Some(Completed { ticket, outcome, .. }) = self.shell.next_completed() {
-            if let Some(part) = self.calls.remove(&ticket) {
-                self.go_on(now, part, Some(outcome));
+            let asked = |one: &mut Passes| one.calls.remove(&ticket);
+            let found = self.managers.iter_mut().enumerate().find_map(|(at, one)| Some((at, asked(one)?)));
+            if let Some((at, part)) = found {
+                self.go_on(now, at, (part, Some(outcome)));
                 self.shell.carry_out(now);
             }
         }
-        if self.calls.is_empty() && self.paused.is_empty() && self.pass.take().is_some() {
-            self.next_at = now + REST;
+        for one in &mut self.managers {
+            if one.calls.is_empty() && one.paused.is_empty() && one.pass.take().is_some() {
+                one.next_at = now + REST;
+            }
         }
     }
 
-    fn go_on(&mut self, now: u64, part: Part, outcome: Option<Outcome>) {
+    fn go_on(&mut self, now: u64, at: usize, (part, outcome): (Part, Option<Outcome>)) {
+        if let Some(back_at) = self.failures.as_mut().and_then(|failures| failures.dies(now)) {
+            // What it has asked for is done or not, and nobody hears of it.
+            self.managers[at] = self.begun(back_at);
+            return;
+        }
         let map = self.shell.core().map();
-        let Some(pass) = &mut self.pass else { return };
+        let Some(pass) = &mut self.managers[at].pass else { return };
         let steps = pass.next(part, outcome, |partition| Owner::of(map, partition));
-        self.take_steps(now, steps);
+        self.take_steps(now, at, steps);
     }
 
-    fn take_steps(&mut self, now: u64, steps: Steps) {
+    fn take_steps(&mut self, now: u64, at: usize, steps: Steps) {
         for (part, step) in steps {
+            let one = &mut self.managers[at];
             match step {
                 Step::Call(call) => {
-                    let ticket = self.shell.submit(now, LaneId(0), call.within(CALL_TIMEOUT));
-                    self.calls.insert(ticket, part);
+                    let ticket = self.shell.submit(now, one.lane, call.within(CALL_TIMEOUT));
+                    one.calls.insert(ticket, part);
                 }
-                Step::Wait(time) => self.paused.push((now + time.0, part)),
+                Step::Wait(time) => one.paused.push((now + time.0, part)),
                 Step::Done(_) => {}
             }
         }
+    }
+
+    /// One that knows nothing of those before it.
+    fn begun(&mut self, next_at: u64) -> Passes {
+        self.last_lane = LaneId(self.last_lane.0 + 1);
+        Passes { lane: self.last_lane, next_at, ..Passes::default() }
+    }
+
+    /// A second one comes, or is gone again, in the middle of a pass as well.
+    fn double(&mut self, now: u64, goes_on: bool) {
+        let Some(failures) = &mut self.failures else { return };
+        failures.strikes = goes_on;
+        if !goes_on {
+            return self.managers.truncate(1);
+        }
+        if now < failures.second_at {
+            return;
+        }
+        failures.second_at = now + failures.random.between(500_000, 4_000_000);
+        match self.managers.len() {
+            1 => {
+                let second = self.begun(now);
+                self.managers.push(second);
+            }
+            _ => self.managers.truncate(1),
+        }
+    }
+}
+
+impl Failures {
+    /// True if one dies with this step: when the next one begins.
+    fn dies(&mut self, now: u64) -> Option<u64> {
+        let dies = self.strikes && self.random.chance(50);
+        dies.then(|| now + self.random.between(0, 2_000_000))
     }
 }

@@ -75,6 +75,12 @@ impl Spread {
         Spread { id, random, rules, lazy, round: None, next_at: 0 }
     }
 
+    /// Who was changing something is gone, and another one begins.
+    pub fn die(&mut self, now: u64) {
+        self.round = None;
+        self.next_at = now + self.random.between(50_000, 600_000);
+    }
+
     /// Begins what is due. Nothing new is changed unless `goes_on`: all are brought to the same.
     pub fn step(&mut self, now: u64, goes_on: bool, map: &Map) -> Option<(Purpose, Call)> {
         let record = map.database(LEDGER).filter(|_| self.round.is_none() && now >= self.next_at)?;

@@ -168,7 +168,7 @@ impl Workload {
             Which::Tables(at) => self.tables[at].step(now, goes_on),
             Which::Calls(at) => self.calls[at].step(now, goes_on),
             Which::Transactions(at) => self.transactions.0[at].step(now, goes_on),
-            Which::Recovery => self.transactions.1.step(now),
+            Which::Recovery => self.transactions.1.step(now, goes_on),
             Which::Backups => self.backups.step(now, goes_on),
         }
     }
@@ -390,9 +390,10 @@ fn transactions(seed: u64, plan: &RunPlan, rules: Rules) -> (Vec<TxnClient>, Rec
     let draws = |which: u32| Stream::new(seed, Concern::Workload, 5_000 + u64::from(which));
     let (first, count) = (Workload::callers(plan).end, plan.workload.transactions.clients);
     let client = |at| {
-        let random = Draws { own: draws(at), changes: draws(1_000 + at), claims: draws(1_100 + at) };
+        let (own, changes, claims) = (draws(at), draws(1_000 + at), draws(1_100 + at));
+        let random = Draws { own, changes, claims, deaths: draws(1_200 + at) };
         TxnClient::new(first + at, random, (plan, rules))
     };
     let clients = (0..count).map(client).collect();
-    (clients, RecoveryClient::new(first + count, draws(count), plan))
+    (clients, RecoveryClient::new(first + count, (draws(count), draws(1_300)), plan))
 }
