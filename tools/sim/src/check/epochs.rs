@@ -45,6 +45,12 @@ impl Epochs {
         all.any(|(_, record)| record.cause == Cause::Forced)
     }
 
+    /// True if the records of this partition were ever made of what nodes keep.
+    pub fn was_rebuilt(&self, partition: PartitionId) -> bool {
+        let mut all = self.all.range((partition, Epoch::ZERO)..=(partition, Epoch(u64::MAX)));
+        all.any(|(_, record)| record.cause == Cause::Rebuilt)
+    }
+
     /// The term of each configuration of a partition.
     pub fn terms(&self, partition: PartitionId) -> BTreeMap<Epoch, Term> {
         let all = self.all.range((partition, Epoch::ZERO)..=(partition, Epoch(u64::MAX)));

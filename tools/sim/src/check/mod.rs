@@ -28,6 +28,7 @@
 //! | `calls` | PR-190, R11, I9: calls of procedures |
 //! | `commits` | PR-250 to PR-254: global transactions |
 //! | `claims` | PR-324, PR-325: unique values and references over all partitions |
+//! | `truncation` | I11: commits that the manager's log keeps no more |
 //! | `cluster_snapshots` | PR-80: points over all partitions |
 //! | `report` | I14, R9: reports of loss |
 //! | `aside` | R9: tails have what is given up |
@@ -65,6 +66,7 @@ pub mod states;
 pub mod storage;
 pub mod survival;
 pub mod tables;
+pub mod truncation;
 pub mod wanted;
 
 use effects::ReportedLoss;
@@ -135,6 +137,8 @@ pub struct Checks {
     pub removed: removed::Removed,
     /// Requests.
     pub requests: requests::Requests,
+    /// What the transaction manager keeps no more.
+    pub truncation: truncation::Truncation,
     /// The newest committed entry of each partition's newest term.
     tips: BTreeMap<PartitionId, Position>,
     /// Tails set aside.
@@ -168,6 +172,9 @@ impl Checks {
 
     /// An entry goes to a log.
     pub fn entry(&mut self, now: u64, entry: &Entry) {
+        if self.lineage.get(entry.header().partition, entry.at()).is_none() {
+            self.truncation.add(self.lineage.transactional(), entry);
+        }
         let verdict = self.lineage.add(entry);
         self.expect("I3", now, verdict);
     }

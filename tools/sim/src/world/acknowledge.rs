@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    fn is_proven(&self, machine: &Machine, id: PartitionId, at: Position) -> bool {
+    pub(super) fn is_proven(&self, machine: &Machine, id: PartitionId, at: Position) -> bool {
         let proven = self.checks.storage.holds(NodeId(machine.id), id);
         let persisted = machine.process.as_ref().and_then(|process| process.host.replica(id));
         let persisted = persisted.map(|replica| replica.engine().persisted());

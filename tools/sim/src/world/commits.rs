@@ -2,6 +2,7 @@
 
 use super::World;
 use crate::check::claims::{self, Rows};
+use crate::check::truncation::Removed;
 use crate::rows::{self, LETTERS, PEOPLE, TABLE};
 use crate::txn_client::spread::FIRST;
 use bytes::Bytes;
@@ -152,6 +153,34 @@ impl World {
         let kept = kept.and_then(|(_, value)| decode_timestamp(&value)).unwrap_or_default();
         let lacks = self.flushed_in(partition).is_some_and(|there| there < kept);
         lacks && self.checks.epochs.was_forced(partition)
+    }
+
+    /// What the transaction manager's log has just removed is on the disk of every copy that counts, in each
+    /// partition with a part in it (I11). Nothing can be asked of a disk that was harmed, or is an older one,
+    /// nor of partitions in which an operator went on without what somebody may have had.
+    pub(super) fn check_truncation(&mut self) {
+        let checks = &mut self.checks;
+        let removed = checks.truncation.removed(&checks.lineage);
+        let (epochs, survival) = (&self.checks.epochs, &self.checks.survival);
+        let doubtful = |id: PartitionId| {
+            epochs.was_forced(id) || epochs.was_rebuilt(id) || survival.last_forced(id).is_some()
+        };
+        let manager = self.checks.lineage.transactional().manager;
+        if removed.is_empty() || manager.is_some_and(doubtful) {
+            return;
+        }
+        let look = |one: &Removed| {
+            let record = epochs.newest(one.partition).filter(|_| !doubtful(one.partition))?;
+            one.fault(record, |member, at| {
+                let machine = self.machine(member.node.0);
+                let asked = !machine.health.is_impaired() && !machine.disk.is_older();
+                !asked || self.is_proven(machine, one.partition, at)
+            })
+        };
+        let faults: Vec<String> = removed.iter().filter_map(look).collect();
+        for fault in faults {
+            self.checks.fault("I11", self.now(), fault);
+        }
     }
 
     /// A commit that is in the transaction manager's log, and not where it writes (PR-253).

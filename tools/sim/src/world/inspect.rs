@@ -84,6 +84,7 @@ impl World {
                 }
                 self.checks.storage.given(id, entry.header().partition, entry.at());
                 self.checks.entry(self.now(), entry);
+                self.check_truncation();
             }
             Record::Truncate { partition, to } => {
                 self.trace.note(self.now(), format_args!("n{node} cuts p{} to {to}", partition.0));

@@ -1,19 +1,22 @@
 //! What global transactions read and committed, and what calls of procedures came to, each time with one
 //! promise broken.
 
-use super::run::{Run, payload};
+use super::run::{NODES, Run, payload};
 use super::{Accepted, KnownBad, bad};
 use crate::check::calls::Asked;
 use crate::check::commits::{TxnEnd, TxnOperation};
+use crate::check::epochs::tests::record;
 use crate::check::lineage::Transactional;
 use crate::check::lineage::tests::{P, at};
 use crate::programs::{self, COUNTERS};
 use crate::rows;
+use bytes::Bytes;
+use types::commits::{encode_timestamp, flush_key, newest_flush_key, truncated_key};
 use types::data::{Row, Value, encode_key, encode_row};
-use types::system::commit_row;
-use types::{KeySpace, Mutation, PartitionId, Position, SessionId};
+use types::system::{commit_key, commit_row};
+use types::{KeySpace, Mutation, NodeId, PartitionId, PartitionRecord, Position, SessionId};
 use wire::commit::{KeptWrites, encode_write_set};
-use wire::{Kind, RowOp, TablePart};
+use wire::{Entry, Header, Kind, RowOp, TablePart};
 
 /// The partition that commits write. The manager's is the one that is run.
 const WRITTEN: PartitionId = PartitionId(65);
@@ -25,6 +28,8 @@ pub(super) const CASES: &[KnownBad] = &[
     bad("commits", "an acknowledged one is not seen", &[("R5", "behind the commit")], || began_behind(0)),
     bad("claims", "a unique value twice", &[("PR-324", "both have the unique value")], || people(3, 3)),
     bad("claims", "a letter to nobody", &[("PR-325", "which is not there")], || letter_to_m1("m0")),
+    bad("truncation", "a commit that one copy lacks", &[("I11", "which counts in p65")], || truncated(2)),
+    bad("truncation", "a commit that nobody has", &[("I11", "n1.i1, which counts")], || truncated(0)),
     bad("calls", "a call does not add to what is there", &[("I9", "makes Some(3) of 5")], || called(3)),
 ];
 
@@ -34,6 +39,7 @@ pub(super) const ACCEPTED: &[Accepted] = &[
     ("a transaction that sees what was acknowledged", || began_behind(1)),
     ("two people", || people(3, 4)),
     ("a letter to somebody", || letter_to_m1("m1")),
+    ("a commit that all copies have is removed", || truncated(3)),
     ("two calls", || called(8)),
 ];
 
@@ -109,6 +115,30 @@ fn letter_to_m1(person: &str) -> Run {
     let value = (1..).find(|value| rows::refers("l0", *value).as_deref() == Some("m1"));
     commits(&mut run, person, 1);
     commits(&mut run, "l0", value.expect("some refer"));
+    run
+}
+
+/// A commit is removed from the manager's log that so many copies of its partition have on their disks.
+fn truncated(copies: usize) -> Run {
+    let mut run = manager();
+    let commit = commits(&mut run, "a", 1);
+    let written = PartitionRecord { id: WRITTEN, ..record(1, 1, &NODES) };
+    let verdict = run.checks.epochs.written(run.now, written);
+    run.checks.expect("I10", run.now, verdict);
+    let stored = |key: Bytes, at: Position| Mutation {
+        key,
+        value: Some(Bytes::copy_from_slice(&encode_timestamp(at))),
+    };
+    let marks = [stored(flush_key(commit), Position::ZERO), stored(newest_flush_key(), commit)];
+    let flush = Entry::encode(Header::new(Kind::Rows, WRITTEN, at(1, 1), 0), &payload(&marks));
+    for node in NODES.into_iter().take(copies).map(NodeId) {
+        run.checks.storage.given(node, WRITTEN, flush.at());
+        run.checks.entry(run.now, &flush);
+        run.checks.storage.proven(node, WRITTEN, flush.at());
+    }
+    let gone = Mutation { key: KeySpace::Bare.row_key(&commit_key(commit)), value: None };
+    run.changes(&[gone, stored(truncated_key(), commit)]);
+    run.looks_at_truncation();
     run
 }
 

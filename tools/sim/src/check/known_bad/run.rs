@@ -393,6 +393,20 @@ impl Run {
         violations.map(|broken| (broken.id.clone(), broken.sentence.clone())).collect()
     }
 
+    /// What the transaction manager's log has removed is looked at.
+    pub fn looks_at_truncation(&mut self) {
+        let checks = &mut self.checks;
+        for one in checks.truncation.removed(&checks.lineage) {
+            let Some(record) = checks.epochs.newest(one.partition) else { continue };
+            let has = |member: &Member, at| {
+                let tip = checks.storage.holds(member.node, one.partition);
+                tip.is_some_and(|tip| checks.lineage.has(one.partition, tip, at))
+            };
+            let verdict = one.fault(record, has).map_or(Ok(()), Err);
+            checks.expect("I11", self.now, verdict);
+        }
+    }
+
     /// What replicas have in the end: they are all alike.
     fn shows_replicas(&mut self) {
         let (now, at) = (self.now, self.tip());

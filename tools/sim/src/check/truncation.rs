@@ -1,0 +1,108 @@
+//! I11: what the transaction manager has removed from its log, every partition with a part in it has on the
+//! disk of every copy that counts (T_P\*). Of the commits of a partition it is enough to look at the newest
+//! one that is removed: a partition's log has them in the order of their timestamps (PR-251).
+
+use super::lineage::{Lineage, Transactional};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use types::commits::{decode_timestamp, newest_flush_key, truncated_key};
+use types::system::read_commit;
+use types::{KeySpace, Member, PartitionId, PartitionRecord, Position};
+use wire::commit::decode_write_set;
+use wire::{Effects, Entry};
+
+/// What was seen of commits, in the manager's log and in those of partitions.
+#[derive(Debug, Default)]
+pub struct Truncation {
+    /// The partitions in which each commit has a part.
+    named: BTreeMap<Position, Vec<PartitionId>>,
+    /// The entries with which a partition's log has a commit: a failover may have lost one of them.
+    flushes: BTreeMap<(PartitionId, Position), BTreeSet<Position>>,
+    /// Entries of the manager's log that remove commits, up to which, and were not looked at yet.
+    due: Vec<(Position, Position)>,
+    /// Commits up to here were looked at.
+    looked_at: Position,
+}
+
+/// The newest commit with a part in a partition that the manager's log has no more.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Removed {
+    /// Its timestamp.
+    pub commit: Position,
+    /// The partition.
+    pub partition: PartitionId,
+    /// Entries of the partition's log that have it.
+    flushes: Vec<Position>,
+}
+
+impl Truncation {
+    /// Takes note of an entry of any log, once.
+    pub fn add(&mut self, transactional: &Transactional, entry: &Entry) {
+        let partition = entry.header().partition;
+        if !transactional.has(partition) {
+            return;
+        }
+        let effects = entry.effects().and_then(|effects| Effects::decode(effects).ok());
+        let mutations = effects.map_or(Vec::new(), |effects| effects.mutations);
+        for (key, value) in mutations.iter().filter_map(|one| Some((&one.key, one.value.as_ref()?))) {
+            if transactional.manager == Some(partition) {
+                self.add_of_manager(entry.at(), key, value);
+            } else if *key == newest_flush_key()
+                && let Some(commit) = decode_timestamp(value)
+            {
+                self.flushes.entry((partition, commit)).or_default().insert(entry.at());
+            }
+        }
+    }
+
+    fn add_of_manager(&mut self, at: Position, key: &Bytes, value: &Bytes) {
+        if *key == truncated_key() {
+            self.due.extend(decode_timestamp(value).map(|upto| (at, upto)));
+            return;
+        }
+        if !KeySpace::Bare.has(key) {
+            return;
+        }
+        let read = read_commit(&KeySpace::Bare.key_of(key), value).ok();
+        let kept = read.and_then(|(commit, _, writes)| Some((commit, decode_write_set(&writes).ok()?)));
+        if let Some((commit, kept)) = kept {
+            self.named.insert(commit, kept.iter().map(|writes| writes.partition).collect());
+        }
+    }
+
+    /// What was removed since the last time, of each partition the newest commit.
+    pub fn removed(&mut self, lineage: &Lineage) -> Vec<Removed> {
+        let Some(manager) = lineage.transactional().manager else { return Vec::new() };
+        let mut removed: Vec<Removed> = Vec::new();
+        for (at, upto) in std::mem::take(&mut self.due) {
+            let floor = self.looked_at;
+            let line = lineage.line(manager, at).map(|known| known.at);
+            let mut newest = BTreeMap::new();
+            for commit in line.skip_while(|at| *at > upto).take_while(|at| *at > floor) {
+                for partition in self.named.get(&commit).into_iter().flatten() {
+                    newest.entry(*partition).or_insert(commit);
+                }
+            }
+            self.looked_at = floor.max(upto);
+            removed.extend(newest.into_iter().map(|(partition, commit)| {
+                let flushes = self.flushes.get(&(partition, commit));
+                let flushes = flushes.into_iter().flatten().copied().collect();
+                Removed { commit, partition, flushes }
+            }));
+        }
+        removed
+    }
+}
+
+impl Removed {
+    /// Who counts in the partition and lacks the commit, in a sentence. `has`: a member has this entry of the
+    /// partition's log, or files with what it says, on its disk.
+    pub fn fault(&self, record: &PartitionRecord, has: impl Fn(&Member, Position) -> bool) -> Option<String> {
+        let lacks = |member: &&Member| !self.flushes.iter().any(|at| has(member, *at));
+        let member = record.in_sync.iter().find(lacks)?;
+        let (commit, partition) = (self.commit, self.partition);
+        Some(format!(
+            "{commit} is kept no more, and {member}, which counts in {partition}, does not have it on its disk"
+        ))
+    }
+}
