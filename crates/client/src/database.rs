@@ -261,8 +261,8 @@ impl Client {
         found.ok_or_else(|| ClientError::NoTable(format!("{}.{}", database.name(), table.name())))
     }
 
-    /// The database of one of its tables. [`ClientError::NoDatabase`]: the table has partitions of its own, or
-    /// the database was dropped.
+    /// The database of one of its tables. [`ClientError::NoDatabase`]: the table has partitions of its own,
+    /// or the database was dropped.
     pub fn database_of(&mut self, table: &Table) -> Result<Database, ClientError> {
         let known = table.record().database().and_then(|id| self.cluster_map().owner(id)).cloned();
         let gone = || ClientError::NoDatabase(format!("of table {}", table.name()));

@@ -14,7 +14,7 @@ use wire::{Body, Op};
 /// Rows in a page of a scan.
 const PAGE: usize = 1000;
 /// Rows asked for by their keys that are on their way at once.
-const AT_ONCE: usize = 256;
+const MAX_KEYS_AT_ONCE: usize = 256;
 
 /// At most so many rows of a range, and no page more once so many bytes were read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,7 +77,7 @@ impl Client {
         self.transaction_manager()?;
         let limit = micros(self.timeout());
         let mut rows = Vec::with_capacity(keys.len());
-        for keys in keys.chunks(AT_ONCE) {
+        for keys in keys.chunks(MAX_KEYS_AT_ONCE) {
             let mut calls = Vec::with_capacity(keys.len());
             for key in keys {
                 let partition = table.partition_of(key)?;

@@ -12,7 +12,7 @@ use types::{Micros, Position, SessionId};
 use wire::ManagerOp;
 
 /// For so long the session is asked before the caller is told that it is not known.
-const PATIENCE: Micros = Micros::from_millis(5_000);
+const SESSION_WAIT: Micros = Micros::from_millis(5_000);
 /// The most ends that are kept for [`Client::resolved_commits`]; of more the oldest go.
 const MAX_RESOLVED: usize = 1_000;
 
@@ -132,7 +132,7 @@ impl Client {
     /// Asks the sessions of commits whose callers wait for that.
     pub(super) fn ask_sessions(&mut self) {
         for doubt in std::mem::take(&mut self.background.unknown.fresh) {
-            let ticket = self.submit(Client::BLOCKING, doubt.numbered.asks(PATIENCE));
+            let ticket = self.submit(Client::BLOCKING, doubt.numbered.asks(SESSION_WAIT));
             self.background.unknown.asking.insert(ticket, doubt);
         }
     }

@@ -79,7 +79,7 @@ pub fn in_words(cause: types::config::Cause) -> String {
 }
 
 /// What becomes of commits of global transactions that are missing.
-const AGAIN: &str = "commits are brought again from sys_commits";
+const BROUGHT_AGAIN: &str = "commits are brought again from sys_commits";
 
 fn loss(record: &FailoverRecord) -> String {
     let report = &record.loss;
@@ -90,7 +90,7 @@ fn loss(record: &FailoverRecord) -> String {
         _ => format!("; {commits} {what} set aside, {surely} of them surely acknowledged"),
     };
     if !report.possible && report.brought_again {
-        return format!("nothing: {AGAIN}{}", set_aside("other entries"));
+        return format!("nothing: {BROUGHT_AGAIN}{}", set_aside("other entries"));
     }
     if !report.possible && commits == 0 {
         return "nothing".into();
@@ -113,7 +113,7 @@ fn loss(record: &FailoverRecord) -> String {
         _ => "not known yet".into(),
     };
     if report.brought_again {
-        text.push_str(&format!(" (changes of tables alone: {AGAIN})"));
+        text.push_str(&format!(" (changes of tables alone: {BROUGHT_AGAIN})"));
     }
     text.push_str(&set_aside("commits"));
     text

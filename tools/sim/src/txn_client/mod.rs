@@ -107,12 +107,12 @@ pub struct TxnClient {
     /// Those that pause, until when.
     paused: Vec<(u64, Purpose)>,
     reported: ClientHistory,
-    life: Life,
+    incarnation: Incarnation,
     last_value: u64,
 }
 
 /// Which of those that follow each other in a client's place it is.
-struct Life {
+struct Incarnation {
     /// The lanes of its calls are its own: it does not wait for those of one that is dead.
     number: u32,
     /// By which it dies in the middle of transactions, if it does.
@@ -161,7 +161,7 @@ impl TxnClient {
             calls: BTreeMap::new(),
             paused: Vec::new(),
             reported: ClientHistory::default(),
-            life: Life { number: 0, deaths: planned.dies.then_some(deaths), next_at: 0 },
+            incarnation: Incarnation { number: 0, deaths: planned.dies.then_some(deaths), next_at: 0 },
             last_value: 0,
         }
     }
@@ -185,17 +185,17 @@ impl TxnClient {
     /// Does what is due. Nothing new is begun unless `goes_on`.
     pub fn step(&mut self, now: u64, goes_on: bool) -> Vec<ClientEffect> {
         self.shell.tick(now);
-        if self.open.is_none() && goes_on && now >= self.life.next_at {
+        if self.open.is_none() && goes_on && now >= self.incarnation.next_at {
             self.begin(now);
         }
         let map = self.shell.core().map();
         let change = self.spread.as_mut().and_then(|spread| spread.step(now, goes_on, map));
         self.spread_on(now, change);
         let due: Vec<_> = self.paused.extract_if(.., |(until, _)| *until <= now).collect();
-        let life = self.life.number;
+        let incarnation = self.incarnation.number;
         for (_, purpose) in due {
             // What was waiting goes with whoever dies.
-            if self.life.number == life {
+            if self.incarnation.number == incarnation {
                 self.go_on(now, purpose, None);
             }
         }
@@ -235,13 +235,13 @@ impl TxnClient {
     }
 
     fn submit(&mut self, now: u64, call: Call, purpose: Purpose) {
-        let ticket = self.shell.submit(now, LaneId(2 * self.life.number), call.within(CALL_TIMEOUT));
+        let ticket = self.shell.submit(now, LaneId(2 * self.incarnation.number), call.within(CALL_TIMEOUT));
         self.calls.insert(ticket, purpose);
     }
 
     fn spread_on(&mut self, now: u64, next: Option<(spread::Purpose, Call)>) {
         let Some((purpose, call)) = next else { return };
-        let ticket = self.shell.submit(now, LaneId(2 * self.life.number + 1), call.within(CALL_TIMEOUT));
+        let ticket = self.shell.submit(now, LaneId(2 * self.incarnation.number + 1), call.within(CALL_TIMEOUT));
         self.calls.insert(ticket, Purpose::Spread(purpose));
     }
 
@@ -278,20 +278,20 @@ impl TxnClient {
 
     fn end(&mut self, now: u64, told: TxnEnd) {
         let Some(open) = self.open.take() else { return };
-        self.life.next_at = now + self.random.between(10_000, 120_000);
+        self.incarnation.next_at = now + self.random.between(10_000, 120_000);
         self.reported.history.push(TxnOperation { completed: now, told, ..open.operation });
     }
 
     /// True if it dies now: in the middle of a transaction that it has not tried to commit.
     fn dies(&mut self) -> bool {
         let between = self.open.as_ref().is_some_and(|open| open.asked.is_none());
-        between && self.life.deaths.as_mut().is_some_and(|random| random.chance(20))
+        between && self.incarnation.deaths.as_mut().is_some_and(|random| random.chance(20))
     }
 
     /// Another one takes its place, who knows nothing of what it did. Its transaction has never been.
     fn die(&mut self, now: u64) {
         self.end(now, TxnEnd::NotDone);
-        self.life.number += 1;
+        self.incarnation.number += 1;
         self.known = KnownCommits::default();
         self.calls.clear();
         self.paused.clear();

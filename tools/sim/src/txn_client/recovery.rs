@@ -33,7 +33,7 @@ struct Passes {
 struct Failures {
     random: Stream,
     /// They do now.
-    strikes: bool,
+    goes_on: bool,
     /// When a second one begins, or ends.
     second_at: u64,
 }
@@ -56,7 +56,7 @@ impl RecoveryClient {
         let shell = Shell::new(id, config(&mut random), plan.controllers);
         let (managers, last_lane) = (vec![Passes::default()], LaneId::default());
         let fails = plan.workload.transactions.dies;
-        let failures = fails.then_some(Failures { random: failures, strikes: false, second_at: 0 });
+        let failures = fails.then_some(Failures { random: failures, goes_on: false, second_at: 0 });
         RecoveryClient { random, shell, managers, failures, last_lane }
     }
 
@@ -154,7 +154,7 @@ impl RecoveryClient {
     /// A second one comes, or is gone again, in the middle of a pass as well.
     fn double(&mut self, now: u64, goes_on: bool) {
         let Some(failures) = &mut self.failures else { return };
-        failures.strikes = goes_on;
+        failures.goes_on = goes_on;
         if !goes_on {
             return self.managers.truncate(1);
         }
@@ -175,7 +175,7 @@ impl RecoveryClient {
 impl Failures {
     /// True if one dies with this step: when the next one begins.
     fn dies(&mut self, now: u64) -> Option<u64> {
-        let dies = self.strikes && self.random.chance(50);
+        let dies = self.goes_on && self.random.chance(50);
         dies.then(|| now + self.random.between(0, 2_000_000))
     }
 }

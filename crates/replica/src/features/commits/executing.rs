@@ -14,7 +14,7 @@ const SWEEP: Micros = Micros::from_millis(100);
 
 /// What a sender said last, and when, by the monotonic clock here.
 #[derive(Clone, Copy, Debug)]
-struct Report {
+struct OpenReport {
     open: u32,
     oldest_ms: u64,
     at: Micros,
@@ -23,7 +23,7 @@ struct Report {
 /// What every sender said last.
 #[derive(Debug, Default)]
 pub(super) struct Executing {
-    reports: BTreeMap<u64, Report>,
+    reports: BTreeMap<u64, OpenReport>,
     swept: Micros,
 }
 
@@ -42,14 +42,14 @@ impl Executing {
                 return;
             }
         }
-        self.reports.insert(who, Report { open, oldest_ms, at: now });
+        self.reports.insert(who, OpenReport { open, oldest_ms, at: now });
     }
 
     /// What all have open that were heard lately.
     pub fn sum(&mut self, now: Micros) -> ExecutingTransactions {
         self.forget(now);
         let reports = self.reports.values();
-        let age = |report: &Report| report.oldest_ms.saturating_add(now.since(report.at).as_millis());
+        let age = |report: &OpenReport| report.oldest_ms.saturating_add(now.since(report.at).as_millis());
         ExecutingTransactions {
             transactions: reports.clone().map(|report| u64::from(report.open)).sum(),
             senders: u32::try_from(self.reports.len()).unwrap_or(u32::MAX),
