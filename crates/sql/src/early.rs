@@ -7,7 +7,9 @@
 //!
 //! Where transactions are global, rows of all partitions matter, and the session looks before it commits: at
 //! one snapshot, at everything. What is committed behind that snapshot the transaction manager sees (PR-324,
-//! PR-325).
+//! PR-325). Of rows that are referred to by values it is told which ones were found ([`by_value`], PR-369).
+
+mod by_value;
 
 use crate::catalog::Catalog;
 use crate::constraints::unique::Finder;
@@ -30,6 +32,7 @@ use types::data::constraint::{Constraint, Reference, Standing, Target};
 use types::data::{Row, Value, decode_key};
 use types::{PartitionId, Position, TableId};
 use wire::RowOp;
+use wire::commit::ParentRow;
 
 /// Statements of more rows, and transactions that have written more, are told at COMMIT.
 const MAX_EARLY_ROWS: usize = 1_000;
@@ -38,6 +41,15 @@ const MAX_EARLY_ROWS: usize = 1_000;
 const WAIT_LIMIT: Duration = Duration::from_secs(5);
 /// Between two looks for it.
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// What the transaction manager is told of what was looked at.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Checked {
+    /// The snapshot at which it was.
+    pub at: Position,
+    /// What rows refer to by values that are unique, and no keys.
+    pub parents: Vec<ParentRow>,
+}
 
 /// What is done to one table.
 struct Part<'a> {
@@ -85,7 +97,7 @@ pub async fn look(handle: &Handle, all: &[Edits], view: &View) -> Result<(), Fai
     for edits in all {
         follow::see(&mut view, edits)?;
     }
-    let looking = Looking { handle, catalog: &catalog, view: &view, is_last: false };
+    let looking = Looking { handle, catalog: &catalog, view: &view, before: None, is_last: false };
     for edits in all.iter().filter(constrained) {
         let Some(partition) = edits.partition else { continue };
         let done = edits.edits.iter().filter_map(|edit| match &edit.after {
@@ -98,13 +110,13 @@ pub async fn look(handle: &Handle, all: &[Edits], view: &View) -> Result<(), Fai
     Ok(())
 }
 
-/// Looks at all that a global transaction is about to commit, at a snapshot of now, which is given back for
-/// the transaction manager. None: its tables demand nothing of that kind.
+/// Looks at all that a global transaction is about to commit, at a snapshot of now. What the transaction
+/// manager is told of it; none: its tables demand nothing of that kind.
 pub async fn before_commit(
     handle: &Handle,
     tables: &BTreeMap<TableId, Table>,
     parts: &[Written],
-) -> Result<Option<Position>, Failure> {
+) -> Result<Option<Checked>, Failure> {
     let catalog = handle.catalog().ok_or_else(fault::not_ready)?;
     let known = parts.iter().filter_map(|part| Some((tables.get(&part.table)?, part)));
     let all: Parts<'_> = known.collect();
@@ -128,24 +140,32 @@ pub async fn before_commit(
 /// Tables with what is written of them.
 type Parts<'a> = Vec<(&'a Table, &'a Written)>;
 
-/// Looks at one snapshot of now, which is given back.
+/// Looks at one snapshot of now.
 async fn look_at_all(
     handle: &Handle,
     catalog: &Catalog,
     (all, constrained): (&Parts<'_>, &Parts<'_>),
-) -> Result<Position, Failure> {
-    let mut view = global::begin(handle, &View::default()).await?;
+) -> Result<Checked, Failure> {
+    let before = global::begin(handle, &View::default()).await?;
+    let mut view = before.clone();
     let partition = PartitionId::default();
     for (table, part) in all {
         let edits = part.ops.iter().map(edit).collect();
         Arc::make_mut(&mut view.buffer).take((table.id(), partition), edits, &mut Vec::new())?;
     }
-    let looking = Looking { handle, catalog, view: &view, is_last: true };
-    for (table, part) in constrained {
-        let kept = part.ops.iter().filter(|op| !matches!(op, RowOp::Keep { .. }));
-        looking.at(&Part::of(table, partition, kept.map(|op| (op.key(), op.row())))?).await?;
+    let looking = Looking { handle, catalog, view: &view, before: Some(&before), is_last: true };
+    let mut parents = Vec::new();
+    for &(table, part) in constrained {
+        let is_kept = |op: &&RowOp| matches!(op, RowOp::Keep { .. });
+        let written = part.ops.iter().filter(|op| !is_kept(op));
+        let written = Part::of(table, partition, written.map(|op| (op.key(), op.row())))?;
+        parents.extend(looking.at(&written).await?);
+        looking.values_are_left(&written).await?;
+        let kept: Vec<Bytes> = part.ops.iter().filter(is_kept).map(|op| op.key().clone()).collect();
+        parents.extend(looking.parents_of_kept((table, partition), &kept).await?);
     }
-    Ok(view.position(partition).unwrap_or_default())
+    let parents = by_value::each_once(parents)?;
+    Ok(Checked { at: view.position(partition).unwrap_or_default(), parents })
 }
 
 /// What rows of a partition have against a constraint over several rows, as a view shows all partitions.
@@ -156,12 +176,12 @@ pub async fn against(
     constraint: &Constraint,
 ) -> Result<Option<Failure>, Failure> {
     let catalog = handle.catalog().ok_or_else(fault::not_ready)?;
-    let looking = Looking { handle, catalog: &catalog, view, is_last: true };
+    let looking = Looking { handle, catalog: &catalog, view, before: None, is_last: true };
     let part = Part { table, partition, rows, gone: Vec::new() };
     match constraint.reference() {
         Some(reference) => match looking.has_parents(&part, (constraint, reference)).await {
             Err(failure) if failure.code == violation::NO_PARENT => Ok(Some(failure)),
-            looked => looked.map(|()| None),
+            looked => looked.map(|_| None),
         },
         None => Ok(looking.duplicate(&part, constraint).await?.map(|shown| {
             let noted = Constraint { note: shown, ..constraint.clone() };
@@ -187,15 +207,19 @@ struct Looking<'a> {
     handle: &'a Handle,
     catalog: &'a Catalog,
     view: &'a View,
+    /// The same state without what the transaction has written, where all that it commits is looked at.
+    before: Option<&'a View>,
     /// Nobody looks behind it: nothing is left out.
     is_last: bool,
 }
 
 impl Looking<'_> {
-    async fn at(&self, part: &Part<'_>) -> Result<(), Failure> {
+    /// What its rows refer to by values.
+    async fn at(&self, part: &Part<'_>) -> Result<Vec<ParentRow>, Failure> {
         self.are_unique(part).await?;
-        self.have_parents(part).await?;
-        self.are_left(part).await
+        let parents = self.have_parents(part).await?;
+        self.are_left(part).await?;
+        Ok(parents)
     }
 
     /// True if this constraint is looked at.
@@ -222,12 +246,16 @@ impl Looking<'_> {
         Finder::new(self.handle, (table, partition), self.view, constraint).await
     }
 
-    /// No row refers to one that goes. Where they refer by something else than its key, COMMIT alone says so.
+    /// No row refers to one that goes. Where they refer by something else than its key, COMMIT alone says so
+    /// ([`Looking::values_are_left`]).
     async fn are_left(&self, part: &Part<'_>) -> Result<(), Failure> {
         let (parent, gone) = (part.table, &part.gone);
         for (child, constraint, reference) in children(self.catalog, parent.id()) {
             let key = parent.schema().key();
-            let by_key = reference.parent_columns.iter().all(|at| key.contains(at));
+            let by_key = match self.before {
+                Some(_) => by_value::is_by_key(parent.schema(), &reference),
+                None => reference.parent_columns.iter().all(|at| key.contains(at)),
+            };
             let child = Table::new(child);
             if gone.is_empty() || !by_key || !self.looks_at(&constraint) || self.is_much(&child) {
                 continue;
@@ -238,11 +266,9 @@ impl Looking<'_> {
                 let values = values.map_err(|error| Failure::new(code::INTERNAL, error.to_string()))?;
                 let mut row = Row::new(vec![Value::Null; parent.schema().columns().len()]);
                 key.iter().zip(values).for_each(|(at, value)| row.values[*at] = value);
-                let mut other = Row::new(vec![Value::Null; child.schema().columns().len()]);
-                let pairs = reference.columns.iter().zip(&reference.parent_columns);
-                pairs.for_each(|(own, of)| other.values[*own] = row.values[*of].clone());
+                let values = reference.parent_columns.iter().map(|at| row.values[*at].clone());
+                referring.push(by_value::row_with(&child, &reference.columns, values));
                 old.push(row);
-                referring.push(other);
             }
             let finder = self.finder((&child, part.partition), &constraint).await?;
             let found = finder.find_all(referring.iter().map(|row| (row, None))).await?;
@@ -278,61 +304,53 @@ impl Looking<'_> {
         Ok(first.map(|at| violation::key(part.table.record(), columns, &part.rows[at].1)))
     }
 
-    async fn have_parents(&self, part: &Part<'_>) -> Result<(), Failure> {
+    async fn have_parents(&self, part: &Part<'_>) -> Result<Vec<ParentRow>, Failure> {
+        let mut parents = Vec::new();
         for constraint in part.table.schema().constraints() {
             let Some(reference) = constraint.reference() else { continue };
             if self.looks_at(constraint) {
-                self.has_parents(part, (constraint, reference)).await?;
+                parents.extend(self.has_parents(part, (constraint, reference)).await?);
             }
         }
-        Ok(())
+        Ok(parents)
     }
 
+    fn parent(&self, reference: &Reference) -> Option<Table> {
+        self.catalog.all().find(|table| table.id == reference.parent).cloned().map(Table::new)
+    }
+
+    /// What its rows refer to by this foreign key, if by values.
     async fn has_parents(
         &self,
         part: &Part<'_>,
         (constraint, reference): (&Constraint, &Reference),
-    ) -> Result<(), Failure> {
-        let Some(parent) = self.catalog.all().find(|table| table.id == reference.parent).cloned() else {
-            return Ok(());
-        };
-        let parent = Table::new(parent);
+    ) -> Result<Vec<ParentRow>, Failure> {
+        let Some(parent) = self.parent(reference) else { return Ok(Vec::new()) };
         let values = |row: &Row| {
             let values: Vec<Value> = reference.columns.iter().map(|at| row.values[*at].clone()).collect();
             (!values.iter().any(Value::is_null)).then_some(values)
         };
         let rows: Vec<_> = part.rows.iter().filter_map(|(_, row)| Some((row, values(row)?))).collect();
-        let mut lacks = None;
-        match parent.schema().target(&reference.parent_columns) {
-            Some(Target::Key(places)) => {
-                let mut keys = Vec::new();
-                for (row, values) in &rows {
-                    let key: Vec<Value> = places.iter().map(|at| values[*at].clone()).collect();
-                    match read::encoded_key(&parent, &key) {
-                        Some(key) => keys.push(key),
-                        None => lacks = Some(*row),
-                    }
+        let (mut lacks, mut found) = (None, Vec::new());
+        if let Some(Target::Key(places)) = parent.schema().target(&reference.parent_columns) {
+            let mut keys = Vec::new();
+            for (row, values) in &rows {
+                let key: Vec<Value> = places.iter().map(|at| values[*at].clone()).collect();
+                match read::encoded_key(&parent, &key) {
+                    Some(key) => keys.push(key),
+                    None => lacks = Some(*row),
                 }
-                let there = read::get_all(self.handle, &parent, part.partition, &keys, self.view).await?;
-                let first = there.iter().position(Option::is_none);
-                lacks = lacks.or(first.map(|at| rows[at].0));
             }
-            Some(Target::Unique(number, _)) => {
-                let by = violation::of_table(parent.record(), number)?;
-                let finder = self.finder((&parent, part.partition), by).await?;
-                let of = |values: &Vec<Value>| {
-                    let mut other = Row::new(vec![Value::Null; parent.schema().columns().len()]);
-                    let pairs = reference.parent_columns.iter().zip(values);
-                    pairs.for_each(|(at, value)| other.values[*at] = value.clone());
-                    other
-                };
-                let others: Vec<Row> = rows.iter().map(|(_, values)| of(values)).collect();
-                let there = finder.find_all(others.iter().map(|row| (row, None))).await?;
-                lacks = there.iter().position(Option::is_none).map(|at| rows[at].0);
-            }
-            None => {}
+            let there = read::get_all(self.handle, &parent, part.partition, &keys, self.view).await?;
+            let first = there.iter().position(Option::is_none);
+            lacks = lacks.or(first.map(|at| rows[at].0));
+        } else {
+            let all: Vec<&[Value]> = rows.iter().map(|(_, values)| values.as_slice()).collect();
+            let there = self.found((&parent, part.partition), (constraint, reference), &all).await?;
+            lacks = there.iter().position(Option::is_none).map(|at| rows[at].0);
+            found.extend(there.into_iter().flatten());
         }
-        let Some(row) = lacks else { return Ok(()) };
+        let Some(row) = lacks else { return Ok(found) };
         let (table, parent) = (part.table.record(), parent.record());
         let shown = violation::key(table, &reference.columns, row);
         Err(violation::no_parent(table, constraint, parent, Some(shown)))

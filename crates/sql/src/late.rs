@@ -9,7 +9,7 @@ use pg::{Failure, code};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use types::data::Schema;
-use types::data::constraint::{Constraint, Reference, Target};
+use types::data::constraint::Constraint;
 use types::{CatalogTable, TableId};
 use wire::{RecordText, TableChange};
 
@@ -31,7 +31,7 @@ pub async fn prepared(handle: &Handle, changes: Vec<TableChange>) -> Result<Vec<
     });
     let tables = texts.map(RecordText::read).collect::<Result<_, _>>().map_err(internal)?;
     let change = Change { catalog, tables };
-    let parents = change.new_parents()?;
+    let parents = change.new_parents();
     let mut all = changes.into_iter().map(|one| change.unchecked(one)).collect::<Result<Vec<_>, _>>()?;
     if !parents.is_empty() {
         let count = parents.len() as u32;
@@ -59,28 +59,15 @@ impl Change {
         one.is_enforced() && !all.iter().any(|known| known.number == one.number)
     }
 
-    /// Tables that rows of others refer to from now on, and that are not changed themselves. The error: they
-    /// refer by something else than keys.
-    fn new_parents(&self) -> Result<BTreeSet<TableId>, Failure> {
-        let own = |id: TableId| self.tables.iter().find(|table| table.id == id).map(|table| &table.schema);
-        let by_key = |reference: &Reference| {
-            let schema = own(reference.parent).or_else(|| self.before(reference.parent));
-            matches!(schema.and_then(|of| of.target(&reference.parent_columns)), Some(Target::Key(_)))
-        };
+    /// Tables that rows of others refer to from now on, and that are not changed themselves.
+    fn new_parents(&self) -> BTreeSet<TableId> {
         let mut parents = BTreeSet::new();
         for table in &self.tables {
-            for one in table.schema.constraints().iter().filter(|one| self.is_new(table.id, one)) {
-                let Some(reference) = one.reference() else { continue };
-                if !by_key(reference) {
-                    let hint =
-                        "transactions of this database reach over all partitions: refer to a primary key";
-                    return Err(Failure::unsupported(format!("the constraint \"{}\"", one.name), hint));
-                }
-                parents.insert(reference.parent);
-            }
+            let new = table.schema.constraints().iter().filter(|one| self.is_new(table.id, one));
+            parents.extend(new.filter_map(|one| Some(one.reference()?.parent)));
         }
-        parents.retain(|id| own(*id).is_none());
-        Ok(parents)
+        parents.retain(|id| !self.tables.iter().any(|table| table.id == *id));
+        parents
     }
 
     /// The same change; what it adds to a table that is there was looked at by nobody.

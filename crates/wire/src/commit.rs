@@ -2,9 +2,11 @@
 //! ([`types::commits`]).
 
 use crate::control::RecordText;
+use crate::message::MAX_OPS;
 use crate::request::{Op, ReadSnapshot, TablePart};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use types::engine::MAX_KEY_BYTES;
 use types::{PartitionId, Position, SessionId, TableId};
 
 /// The largest write-set of one transaction, in bytes, 16 for each row beside its key and value: it is one
@@ -117,6 +119,28 @@ impl PartitionWrites {
     /// What the partition is told: the rows, and not what they rest on.
     pub fn told(&self) -> Vec<TablePart> {
         self.parts.iter().map(|part| TablePart { seen: Vec::new(), ..part.clone() }).collect()
+    }
+}
+
+/// A row to which rows of a commit refer by values that are unique, and no key, as who commits them has found
+/// it at the snapshot at which that was looked at (PR-369).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ParentRow {
+    /// The number of the foreign key.
+    pub constraint: u32,
+    /// What the rows that refer have in its columns, as an entry of an index of them begins with it
+    /// ([`types::index::entry_prefix`]).
+    pub value: bytes::Bytes,
+    /// The table that is referred to.
+    pub table: TableId,
+    /// The encoded key of its row that has these values.
+    pub key: bytes::Bytes,
+}
+
+impl ParentRow {
+    /// How much it adds to a commit, in bytes, about.
+    pub fn bytes(&self) -> usize {
+        self.value.len() + self.key.len() + BESIDE_ROW
     }
 }
 
@@ -270,6 +294,17 @@ pub enum ManagerOp {
         /// How long the oldest of them has been open, in milliseconds by the sender's clock.
         oldest_ms: u64,
     },
+    /// As [`ManagerOp::CommitChecked`], of rows of which some refer by values that are unique, and no keys
+    /// (PR-369).
+    CommitLooked {
+        /// The transaction.
+        asked: CommitRequest,
+        /// The snapshot at which nothing stood against its rows.
+        checked: Position,
+        /// What they refer to by values, each foreign key with each value once: at most
+        /// [`crate::message::MAX_OPS`], and [`MAX_WRITE_SET_BYTES`] of them.
+        parents: Vec<ParentRow>,
+    },
 }
 
 impl ManagerOp {
@@ -282,7 +317,16 @@ impl ManagerOp {
     pub fn commit(&self) -> Option<&CommitRequest> {
         match self {
             ManagerOp::Commit(asked) | ManagerOp::CommitChecked(asked, _) => Some(asked),
+            ManagerOp::CommitLooked { asked, .. } => Some(asked),
             _ => None,
+        }
+    }
+
+    /// What the rows of that transaction refer to by values.
+    pub fn parents(&self) -> &[ParentRow] {
+        match self {
+            ManagerOp::CommitLooked { parents, .. } => parents,
+            _ => &[],
         }
     }
 }
@@ -423,6 +467,21 @@ pub(crate) fn commit_fault(request: &CommitRequest) -> Option<&'static str> {
     request.writes.iter().find_map(|writes| writes_fault(&writes.parts))
 }
 
+/// What is wrong with what rows of a commit refer to by values, as a sentence.
+pub fn parents_fault(parents: &[ParentRow]) -> Option<&'static str> {
+    let bytes: usize = parents.iter().map(ParentRow::bytes).sum();
+    if parents.len() > MAX_OPS || bytes > MAX_WRITE_SET_BYTES {
+        return Some("a transaction refers to too many rows by values");
+    }
+    let is_key = |key: &[u8]| !key.is_empty() && key.len() < MAX_KEY_BYTES;
+    if !parents.iter().all(|one| is_key(&one.key) && is_key(&one.value)) {
+        return Some("a commit names a row that it refers to by no key, or by a value that is too long");
+    }
+    let mut values = std::collections::BTreeSet::new();
+    let twice = parents.iter().any(|one| !values.insert((one.constraint, &one.value)));
+    twice.then_some("a commit names a row that it refers to twice")
+}
+
 /// What is wrong with a change of tables, as a sentence.
 pub(crate) fn define_fault(
     partitions: &[PartitionId],
@@ -469,11 +528,44 @@ mod tests {
         let asked = ManagerOp::Executing { who: 7, open: 3, oldest_ms: 1_500 };
         let bytes = postcard::to_stdvec(&asked).expect("encodes");
         assert_eq!(postcard::from_bytes::<ManagerOp>(&bytes).ok(), Some(asked));
-        assert_eq!(first_byte(bytes), 10, "operations keep their numbers");
+        assert_eq!(first_byte(bytes), 11, "operations keep their numbers");
         let executing = ExecutingTransactions { transactions: 3, senders: 1, oldest_ms: Some(1_500) };
         let answer = CommitAnswer::Executing(executing);
         let bytes = postcard::to_stdvec(&answer).expect("encodes");
         assert_eq!(postcard::from_bytes::<CommitAnswer>(&bytes).ok(), Some(answer));
         assert_eq!(first_byte(bytes), 7, "answers keep their numbers");
+    }
+
+    #[test]
+    fn pr369_what_is_referred_to_by_values_is_named_once_and_within_limits() {
+        let parent = |constraint: u32, value: &str, key: usize| ParentRow {
+            constraint,
+            value: bytes::Bytes::copy_from_slice(value.as_bytes()),
+            table: TableId(1),
+            key: vec![b'k'; key].into(),
+        };
+        assert_eq!(parents_fault(&[]), None);
+        assert_eq!(parents_fault(&[parent(1, "a", 1), parent(1, "b", 1), parent(2, "a", 1)]), None);
+        assert!(parents_fault(&[parent(1, "a", 1), parent(1, "a", 2)]).is_some(), "one value twice");
+        for wrong in [parent(1, "a", 0), parent(1, "", 1), parent(1, "a", MAX_KEY_BYTES)] {
+            assert!(parents_fault(&[wrong]).is_some());
+        }
+        let many = |count: u32, key: usize| (0..count).map(|one| parent(one, "a", key)).collect::<Vec<_>>();
+        assert_eq!(parents_fault(&many(200, MAX_KEY_BYTES / 2)), None);
+        assert!(parents_fault(&many(400, MAX_KEY_BYTES / 2)).is_some(), "more bytes than a write-set has");
+        assert!(parents_fault(&many(MAX_OPS as u32 + 1, 1)).is_some());
+    }
+
+    #[test]
+    fn a_commit_with_what_it_refers_to_reads_back() {
+        let (asked, at) = (CommitRequest { snapshot: Position::ZERO, writes: Vec::new() }, Position::ZERO);
+        let parent = ParentRow { constraint: 7, value: "v".into(), table: TableId(1), key: "k".into() };
+        let op = ManagerOp::CommitLooked { asked: asked.clone(), checked: at, parents: vec![parent] };
+        let bytes = postcard::to_stdvec(&op).expect("encodes");
+        assert_eq!(postcard::from_bytes::<ManagerOp>(&bytes).expect("reads"), op);
+        // It is the last variant, and the others are written as before.
+        let before = postcard::to_stdvec(&ManagerOp::CommitChecked(asked.clone(), at)).expect("encodes");
+        assert_eq!((bytes[0], before[0]), (12, 9));
+        assert_eq!((op.commit(), op.parents().len()), (Some(&asked), 1));
     }
 }

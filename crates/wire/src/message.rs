@@ -293,6 +293,13 @@ fn validate_manager(op: &ManagerOp) -> Result<(), String> {
             is_possible(*checked)?;
             validate_commit(commit)
         }
+        ManagerOp::CommitLooked { asked, checked, parents } => {
+            if let Some(fault) = commit::parents_fault(parents) {
+                return Err(fault.into());
+            }
+            is_possible(*checked)?;
+            validate_commit(asked)
+        }
         ManagerOp::Commit(commit) => validate_commit(commit),
         ManagerOp::Secured { partitions } if partitions.len() > MAX_OPS => {
             Err(format!("{} partitions are over the limit of {MAX_OPS}", partitions.len()))

@@ -3,6 +3,7 @@
 use crate::backoff::Backoff;
 use crate::call::{Call, FailKind, LaneId, Ticket};
 use types::{Micros, NodeId, SessionId};
+use wire::commit::ParentRow;
 use wire::{Message, Op, Request, RowOp, TableChange};
 
 /// What kind of call.
@@ -194,7 +195,9 @@ fn written(op: &Op) -> Option<usize> {
         Op::Manager(asked) => {
             let commit = asked.commit()?;
             let parts = commit.writes.iter().flat_map(|writes| &writes.parts);
-            Some(parts.flat_map(|part| &part.ops).map(row).sum::<usize>() + 32 * commit.writes.len())
+            let rows: usize = parts.flat_map(|part| &part.ops).map(row).sum();
+            let parents: usize = asked.parents().iter().map(ParentRow::bytes).sum();
+            Some(rows + parents + 32 * commit.writes.len())
         }
         _ => None,
     }

@@ -192,7 +192,11 @@ impl Client {
                 *since = self.background.known.seen();
                 Some(Asked::Snapshot)
             }
-            Op::Manager(ManagerOp::Commit(asked) | ManagerOp::CommitChecked(asked, _)) => {
+            Op::Manager(
+                ManagerOp::Commit(asked)
+                | ManagerOp::CommitChecked(asked, _)
+                | ManagerOp::CommitLooked { asked, .. },
+            ) => {
                 let first = asked.writes.first().map(|writes| writes.partition);
                 let owner = first.and_then(|partition| self.cluster_map().partition(partition));
                 // Of a database that was dropped nobody is told.

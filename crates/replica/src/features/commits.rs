@@ -22,7 +22,7 @@ use types::engine::{Engine, EngineError, Row};
 use types::system::{commit_key, commit_row, read_commit};
 use types::{KeySpace, Micros, Mutation, PartitionId, Position, ReadAt, Rules, TableId, Term};
 use wire::commit::{
-    CommitAnswer, CommitRequest, ExecutingTransactions, KeptWrites, Threshold, decode_write_set,
+    CommitAnswer, CommitRequest, ExecutingTransactions, KeptWrites, ParentRow, Threshold, decode_write_set,
     encode_write_set, keys_of,
 };
 use wire::{Flush, ManagerOp};
@@ -33,6 +33,15 @@ const PAGE: usize = 1024;
 const PAGE_BYTES: usize = 4 << 20;
 /// What a row takes in the manager's memory beside its key and value, in bytes, about.
 const BESIDE: usize = 128;
+
+/// What whoever asks for a commit has looked at before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Looked<'a> {
+    /// The snapshot at which nothing stood against its rows.
+    pub checked: Position,
+    /// What they refer to by values that are unique, and no keys (PR-369).
+    pub parents: &'a [ParentRow],
+}
 
 /// What the manager knows. Good for one term: in it nobody else commits.
 #[derive(Debug, Default)]
@@ -149,16 +158,18 @@ impl Books {
             ..Books::default()
         };
         books.claims.follow(&books.tables);
+        books.claims.found_from(newest_of(&books.heads));
         let mut from = Position::ZERO;
         loop {
             let rows = commits_above(engine, from, ReadAt::Applied)?;
             let Some(last) = rows.last() else { return Ok(books) };
             from = last.at;
-            rows.iter().for_each(|commit| books.note((commit.at, commit.wall_ms), &commit.kept));
+            rows.iter().for_each(|commit| books.note((commit.at, commit.wall_ms), &commit.kept, None));
         }
     }
 
-    fn note(&mut self, (at, wall_ms): (Position, u64), kept: &[KeptWrites]) {
+    /// Notes a commit, and what its rows refer to by values; none: that is not known any more.
+    fn note(&mut self, (at, wall_ms): (Position, u64), kept: &[KeptWrites], parents: Option<&[ParentRow]>) {
         let stamp = Stamp::of(at, wall_ms, kept);
         self.kept.push_back(stamp);
         self.kept_bytes += stamp.bytes as usize;
@@ -173,21 +184,22 @@ impl Books {
             let newest = self.keys.entry((table, Bytes::copy_from_slice(key))).or_default();
             *newest = at.max(*newest);
         }
-        self.claim(at, kept.iter().flat_map(|writes| &writes.parts));
+        self.claim(at, kept.iter().flat_map(|writes| &writes.parts), parents);
     }
 
     /// True if the transaction may not be committed: a key that it writes has a commit that its snapshot does
     /// not show, or may have had one; or one that stands against what its rows claim is later than the
-    /// snapshot at which that was `checked`.
-    pub fn conflicts(&self, rules: Rules, (request, checked): (&CommitRequest, Option<Position>)) -> bool {
+    /// snapshot at which that was looked at.
+    pub fn conflicts(&self, rules: Rules, (request, looked): (&CommitRequest, Option<Looked<'_>>)) -> bool {
+        let checked = looked.map(|looked| looked.checked);
         let oldest = checked.into_iter().chain([request.snapshot]).min().unwrap_or_default();
         if oldest < self.truncated && rules.old_snapshots_commit_nothing() {
             return true;
         }
-        if let Some(checked) = checked {
+        if let Some(Looked { checked, parents }) = looked {
             let parts = request.writes.iter().flat_map(|writes| &writes.parts);
             // Where it claims what it cannot, it was refused.
-            let claims = self.claimed(parts).unwrap_or_default();
+            let claims = self.claimed(parts, parents).unwrap_or_default();
             if self.stands_against(rules, (&claims, checked)) {
                 return true;
             }
@@ -208,11 +220,12 @@ impl Books {
         newest.map_or(at, |newest| Position::new(newest.term, at.lsn))
     }
 
-    /// Commits a transaction at this timestamp: what is stored, and for each partition the commit before it.
+    /// Commits a transaction, with what its rows refer to by values, at this timestamp: what is stored, and
+    /// for each partition the commit before it.
     pub fn commit(
         &mut self,
         (at, wall_ms): (Position, u64),
-        request: &CommitRequest,
+        (request, parents): (&CommitRequest, &[ParentRow]),
     ) -> (Vec<Mutation>, Vec<(PartitionId, Position)>) {
         let keep = |writes: &wire::commit::PartitionWrites| KeptWrites {
             partition: writes.partition,
@@ -230,7 +243,7 @@ impl Books {
             head.newest = at;
             mutations.push(stored(writes.partition, *head));
         }
-        self.note((at, wall_ms), &kept);
+        self.note((at, wall_ms), &kept, Some(parents));
         (mutations, kept.iter().map(|writes| (writes.partition, writes.previous)).collect())
     }
 
@@ -315,7 +328,7 @@ impl Books {
     /// Every commit up to here is secured in all partitions that have a part in it (T_P*): idle partitions
     /// hold nothing back.
     fn secured_by_all(&self, rules: Rules) -> Position {
-        let newest = self.heads.values().map(|head| head.newest).max().unwrap_or_default();
+        let newest = newest_of(&self.heads);
         let lagging = self.heads.values().filter(|head| head.lags() && rules.commits_are_kept_for_all());
         lagging.map(|head| head.secured).min().unwrap_or(newest)
     }
@@ -343,6 +356,11 @@ fn stored(partition: PartitionId, head: Head) -> Mutation {
 
 fn damaged(what: &str) -> EngineError {
     EngineError::Corrupt(format!("{what} of the transaction manager cannot be read"))
+}
+
+/// The newest commit of all partitions; zero: there is none.
+fn newest_of(heads: &BTreeMap<PartitionId, Head>) -> Position {
+    heads.values().map(|head| head.newest).max().unwrap_or_default()
 }
 
 fn heads_at(engine: &dyn Engine, at: ReadAt) -> Result<BTreeMap<PartitionId, Head>, EngineError> {
@@ -382,7 +400,7 @@ pub(crate) fn look(
     Ok(Ok(match op {
         ManagerOp::Snapshot { since } => {
             let heads = heads_at(engine, at)?;
-            let newest = heads.values().map(|head| head.newest).max().unwrap_or_default();
+            let newest = newest_of(&heads);
             let news = |(partition, head): (&PartitionId, &Head)| {
                 (head.newest > *since).then_some((*partition, head.newest))
             };

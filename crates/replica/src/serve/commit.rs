@@ -2,7 +2,7 @@
 //! in the partitions under it.
 
 use crate::answer::{AckCondition, Answer};
-use crate::features::commits::{Definitions, Keep, Unfit};
+use crate::features::commits::{Definitions, Keep, Looked, Unfit};
 use crate::rows::hash_row;
 use crate::serve::write::{Writing, refused};
 use crate::session::{self, MAX_OUTCOMES};
@@ -24,14 +24,18 @@ const MARKERS: usize = 4;
 
 impl Writing<'_> {
     /// [`wire::ManagerOp::Commit`]; with the snapshot at which its constraints were looked at,
-    /// [`wire::ManagerOp::CommitChecked`]. Or [`wire::ManagerOp::Outcome`].
+    /// [`wire::ManagerOp::CommitChecked`]; with what its rows refer to by values, too,
+    /// [`wire::ManagerOp::CommitLooked`]. Or [`wire::ManagerOp::Outcome`].
     pub fn commit(&mut self, request: &Request, asked: &ManagerOp) -> Result<Answer, EngineError> {
+        let parents = asked.parents();
         let (asked, checked) = match asked {
             ManagerOp::Commit(asked) => (asked, None),
-            ManagerOp::CommitChecked(asked, at) => (asked, Some(*at)),
+            ManagerOp::CommitChecked(asked, checked) => (asked, Some(*checked)),
+            ManagerOp::CommitLooked { asked, checked, .. } => (asked, Some(*checked)),
             ManagerOp::Outcome { session, seq } => return self.outcome(request, (*session, *seq)),
             _ => return Ok(Answer::only(Status::Bad("it asks for no commit".into()))),
         };
+        let looked = checked.map(|checked| Looked { checked, parents });
         if let Some(status) = self.refuses() {
             return Ok(Answer::only(status));
         }
@@ -47,12 +51,12 @@ impl Writing<'_> {
         // What a failover lost of the commits may have been in the snapshot.
         let gone = |at: &Position| *at > Position::ZERO && !self.data.on_history(*at);
         let lost = asked.snapshots().iter().chain(&checked).any(gone);
-        let refusal = match books.unfit((asked, checked)) {
+        let refusal = match books.unfit((asked, looked)) {
             Some(Unfit::Place(why) | Unfit::Claims(why)) => return Ok(Answer::only(Status::Bad(why))),
             Some(Unfit::TooLarge(why)) => return Ok(Answer::only(Status::Bad(why.to_string()))),
             Some(Unfit::Stale) => Some(Outcome::Stale),
             Some(Unfit::Changed) => Some(Outcome::Changed),
-            None => (lost || books.conflicts(self.rules, (asked, checked))).then_some(Outcome::Changed),
+            None => (lost || books.conflicts(self.rules, (asked, looked))).then_some(Outcome::Changed),
         };
         if let Some(outcome) = refusal {
             self.commits.counts().refused += 1;
@@ -60,7 +64,7 @@ impl Writing<'_> {
         }
         let at = self.data.next_header(self.term, Kind::Rows, self.now.wall_ms).at;
         let stamp = books.stamp(self.rules, at);
-        let (mutations, previous) = books.commit((stamp, self.now.wall_ms), asked);
+        let (mutations, previous) = books.commit((stamp, self.now.wall_ms), (asked, parents));
         let rows = u32::try_from(previous.len()).unwrap_or(u32::MAX);
         let logged = self.log_evaluated(request, hash, (Outcome::Done, rows, mutations));
         let mut answer = logged.inspect_err(|_| self.commits.forget())?;

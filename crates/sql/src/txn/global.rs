@@ -4,6 +4,7 @@
 use super::buffer::Written;
 use super::view::View;
 use crate::driver::Handle;
+use crate::early::Checked;
 use crate::fault::{self, Decided};
 use crate::read::{self, CALL};
 use bytes::Bytes;
@@ -62,10 +63,11 @@ pub async fn begin_stale(handle: &Handle, before: &View) -> Result<View, Failure
 }
 
 /// Commits rows of any partitions, if none of them was written since it was seen, and nothing stands against
-/// what they claim since that was `checked`. Where the handle says so it waits until they are secured.
+/// what they claim since that was `checked`; none: they claim nothing. Where the handle says so it waits until
+/// they are secured.
 pub async fn commit(
     handle: &Handle,
-    (tables, checked): (&BTreeMap<TableId, Table>, Option<Position>),
+    (tables, checked): (&BTreeMap<TableId, Table>, Option<Checked>),
     parts: Vec<Written>,
 ) -> Result<Decided, Failure> {
     let seen = || parts.iter().flat_map(|part| &part.seen);
@@ -97,7 +99,8 @@ pub async fn commit(
     let asked = CommitRequest { snapshot, writes };
     let asked = match checked {
         None => ManagerOp::Commit(asked),
-        Some(at) => ManagerOp::CommitChecked(asked, at),
+        Some(Checked { at, parents }) if parents.is_empty() => ManagerOp::CommitChecked(asked, at),
+        Some(Checked { at: checked, parents }) => ManagerOp::CommitLooked { asked, checked, parents },
     };
     let asked = manager(handle).await?.call(asked);
     let decided = fault::decided(handle.call(asked.within(CALL)).await)?;

@@ -29,6 +29,7 @@ pub use view::{Known, View};
 use crate::constraints::violation::{self, Refused};
 use crate::database;
 use crate::driver::Handle;
+use crate::early::Checked;
 use crate::edits::Edits;
 use crate::fault::{self, Decided};
 use crate::read::CALL;
@@ -43,7 +44,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
-use types::{Position, TableId, TableRecord};
+use types::{TableId, TableRecord};
 use wire::RowOp;
 
 /// How far a transaction is kept apart from others.
@@ -454,8 +455,8 @@ impl Open {
     }
 
     /// COMMIT: one write of everything, if nothing of it has changed since it was read. Where transactions
-    /// are global, what it claims was `checked` at that snapshot.
-    pub async fn commit(self, handle: &Handle, checked: Option<Position>) -> Result<(), Failure> {
+    /// are global, what it claims was `checked`.
+    pub async fn commit(self, handle: &Handle, checked: Option<Checked>) -> Result<(), Failure> {
         let (parts, _) = self.written();
         if !self.definitions.is_empty() {
             self.busy()?;

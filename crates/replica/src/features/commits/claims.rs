@@ -5,17 +5,24 @@
 //! rest: a commit is refused if another one, later than that snapshot, has claimed the same value, has
 //! removed a row that is referred to, or refers to a row that is removed. What a row claims follows from the
 //! row and from what the manager knows of its table, so nobody can claim less.
+//!
+//! A row may refer to another one by values that are unique instead of its key. A removal does not say which
+//! values the row had, so who commits a row that refers brings the key of the one that it has found: it
+//! claims that this one has the values, and whoever writes or removes that one claims that nobody refers to
+//! what it had (PR-369). Such finds are in no log. A manager that begins to lead knows none of those before
+//! it, and takes each row for one that was found.
 
 use super::Books;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::commits::KnownTable;
-use types::data::constraint::{Demand, Target};
+use types::data::constraint::{Demand, Reference, Target};
 use types::data::{Row, Value, decode_row, encode_key};
 use types::engine::MAX_KEY_BYTES;
 use types::index::{BESIDE_ENTRY, entry_prefix};
 use types::{Position, Rules, TableId};
 use wire::RowOp;
+use wire::commit::ParentRow;
 use wire::request::TablePart;
 
 /// What a row claims.
@@ -27,6 +34,10 @@ pub(super) enum Claim {
     Parent(TableId, Bytes),
     /// No row refers to the one with this key.
     Gone(TableId, Bytes),
+    /// The row with this key has the values that a row refers to.
+    Has(TableId, Bytes),
+    /// No row refers to values that the one with this key had, and that no row has any more.
+    Changed(TableId, Bytes),
 }
 
 impl Claim {
@@ -36,7 +47,76 @@ impl Claim {
             Claim::Value(..) => self.clone(),
             Claim::Parent(table, key) => Claim::Gone(*table, key.clone()),
             Claim::Gone(table, key) => Claim::Parent(*table, key.clone()),
+            Claim::Has(table, key) => Claim::Changed(*table, key.clone()),
+            Claim::Changed(table, key) => Claim::Has(*table, key.clone()),
         }
+    }
+}
+
+/// A foreign key to values that are unique, and no key.
+#[derive(Debug)]
+struct ByValue {
+    /// Its number.
+    constraint: u32,
+    /// The columns of rows that refer.
+    columns: Vec<usize>,
+    parent: TableId,
+    /// For each of them the column that it refers to.
+    parent_columns: Vec<usize>,
+}
+
+impl ByValue {
+    /// True if a row has these values where it is referred to. The error is a sentence.
+    fn has(&self, tables: &Tables, (key, row): (&Bytes, &Bytes), value: &[u8]) -> Result<bool, String> {
+        let Some(known) = tables.get(&self.parent) else { return Ok(false) };
+        let read = decode_row(&known.record.schema, key, row);
+        let read = read.map_err(|error| format!("a row of table {}: {error}", self.parent))?;
+        let own = values(&read, &self.parent_columns).map(|values| entry_prefix(&values)).transpose();
+        Ok(own.map_err(|error| error.to_string())?.is_some_and(|own| own == value))
+    }
+}
+
+/// Tables by their ids.
+type Tables = BTreeMap<TableId, KnownTable>;
+
+/// What rows of a commit refer to by values.
+struct Found<'a> {
+    /// The table and the key of each row that was found, by the foreign key's number and the values.
+    parents: BTreeMap<(u32, &'a [u8]), (TableId, &'a Bytes)>,
+    /// What the commit itself makes of rows that may be referred to so; none: it removes the row.
+    own: BTreeMap<(TableId, &'a Bytes), Option<&'a Bytes>>,
+}
+
+impl<'a> Found<'a> {
+    fn new(
+        claims: &Claims,
+        parts: impl Iterator<Item = &'a TablePart>,
+        parents: &'a [ParentRow],
+    ) -> Found<'a> {
+        let parents = parents.iter().map(|one| ((one.constraint, &one.value[..]), (one.table, &one.key)));
+        let mut own = BTreeMap::new();
+        for part in parts {
+            if claims.demands.get(&part.table).is_some_and(|demands| demands.is_parent_by_value) {
+                own.extend(part.ops.iter().map(|op| ((part.table, op.key()), op.row())));
+            }
+        }
+        Found { parents: parents.collect(), own }
+    }
+
+    /// The key of the row that has these values. The error is a sentence.
+    fn parent(&self, tables: &Tables, by: &ByValue, value: &[u8]) -> Result<Bytes, String> {
+        let found = self.parents.get(&(by.constraint, value)).filter(|(table, _)| *table == by.parent);
+        let Some((table, key)) = found else {
+            return Err(format!("a row refers to one of table {} that SQL has not looked up", by.parent));
+        };
+        let has = match self.own.get(&(*table, *key)) {
+            None => true,
+            Some(None) => false,
+            Some(Some(row)) => by.has(tables, (*key, *row), value)?,
+        };
+        // A key of its own, as in the books.
+        has.then(|| Bytes::copy_from_slice(key))
+            .ok_or_else(|| format!("a row refers to one of table {table} that is removed or changed"))
     }
 }
 
@@ -47,8 +127,12 @@ struct Demands {
     unique: Vec<(u32, Vec<usize>)>,
     /// Tables that rows refer to by their keys, and for each column of that key the row's own one.
     parents: Vec<(TableId, Vec<usize>)>,
+    /// Foreign keys by which rows refer to others by their values.
+    by_value: Vec<ByValue>,
     /// Rows of other tables refer to its rows.
     is_parent: bool,
+    /// They do so by values.
+    is_parent_by_value: bool,
 }
 
 /// The claims of the commits that are kept.
@@ -58,11 +142,13 @@ pub(super) struct Claims {
     demands: BTreeMap<TableId, Demands>,
     newest: BTreeMap<Claim, Position>,
     kept: VecDeque<(Position, Vec<Claim>)>,
+    /// Which rows commits up to here have found by values is not known.
+    unknown_upto: Position,
 }
 
 impl Claims {
     /// Tables are like this now.
-    pub fn follow(&mut self, tables: &BTreeMap<TableId, KnownTable>) {
+    pub fn follow(&mut self, tables: &Tables) {
         self.demands.clear();
         for known in tables.values() {
             for one in known.record.schema.constraints().iter().filter(|one| one.is_enforced()) {
@@ -73,13 +159,7 @@ impl Claims {
                     }
                     Demand::Foreign(reference) => {
                         let Some(parent) = tables.get(&reference.parent) else { continue };
-                        let by = parent.record.schema.target(&reference.parent_columns);
-                        // By anything else than their keys rows of such databases do not refer.
-                        let Some(Target::Key(places)) = by else { continue };
-                        let columns = places.iter().map(|at| reference.columns[*at]).collect();
-                        let own = self.demands.entry(known.record.id).or_default();
-                        own.parents.push((reference.parent, columns));
-                        self.demands.entry(reference.parent).or_default().is_parent = true;
+                        self.refer((known.record.id, one.number), reference, parent);
                     }
                     Demand::Check(_) | Demand::Index(_) => {}
                 }
@@ -87,20 +167,51 @@ impl Claims {
         }
     }
 
-    /// What these rows claim. The error is a sentence: a row is none that can be looked up.
-    fn of(&self, tables: &BTreeMap<TableId, KnownTable>, part: &TablePart) -> Result<Vec<Claim>, String> {
+    /// Rows of a table refer to others by the foreign key with this number.
+    fn refer(&mut self, (table, number): (TableId, u32), reference: &Reference, parent: &KnownTable) {
+        let own = self.demands.entry(table).or_default();
+        match parent.record.schema.target(&reference.parent_columns) {
+            Some(Target::Key(places)) => {
+                let columns = places.iter().map(|at| reference.columns[*at]).collect();
+                own.parents.push((reference.parent, columns));
+                self.demands.entry(reference.parent).or_default().is_parent = true;
+            }
+            // How far the constraint is by which the values are unique does not matter here.
+            Some(Target::Unique(..)) | None => {
+                own.by_value.push(ByValue {
+                    constraint: number,
+                    columns: reference.columns.clone(),
+                    parent: reference.parent,
+                    parent_columns: reference.parent_columns.clone(),
+                });
+                self.demands.entry(reference.parent).or_default().is_parent_by_value = true;
+            }
+        }
+    }
+
+    /// The books are read, which have commits up to here: what these have found by values is in no log.
+    pub fn found_from(&mut self, newest: Position) {
+        self.unknown_upto = newest;
+    }
+
+    /// What these rows claim, where they refer to what was found; none: that is not known. The error is a
+    /// sentence: a row is none that can be looked up.
+    fn of(&self, tables: &Tables, part: &TablePart, found: Option<&Found<'_>>) -> Result<Vec<Claim>, String> {
         let mut all = Vec::new();
         let (Some(demands), Some(known)) = (self.demands.get(&part.table), tables.get(&part.table)) else {
             return Ok(all);
         };
         let schema = &known.record.schema;
         for op in &part.ops {
+            if demands.is_parent_by_value {
+                all.push(Claim::Changed(part.table, op.key().clone()));
+            }
             match op {
                 RowOp::Delete { key } if demands.is_parent => all.push(Claim::Gone(part.table, key.clone())),
                 RowOp::Put { key, row } => {
                     let read = decode_row(schema, key, row);
                     let row = read.map_err(|error| format!("a row of table {}: {error}", part.table))?;
-                    demands.of_row(tables, (key, &row), &mut all)?;
+                    demands.of_row((tables, found), (key, &row), &mut all)?;
                 }
                 _ => {}
             }
@@ -114,7 +225,9 @@ impl Claims {
         self.kept.len()
     }
 
-    fn note(&mut self, at: Position, claims: Vec<Claim>) {
+    fn note(&mut self, at: Position, mut claims: Vec<Claim>) {
+        // Which commit has written a row last is in the books anyhow.
+        claims.retain(|claim| !matches!(claim, Claim::Changed(..)));
         for claim in &claims {
             self.newest.insert(claim.clone(), at);
         }
@@ -138,7 +251,7 @@ impl Claims {
 impl Demands {
     fn of_row(
         &self,
-        tables: &BTreeMap<TableId, KnownTable>,
+        (tables, found): (&Tables, Option<&Found<'_>>),
         (key, row): (&Bytes, &Row),
         all: &mut Vec<Claim>,
     ) -> Result<(), String> {
@@ -157,6 +270,11 @@ impl Demands {
             let key = key.map_err(|error| format!("a row refers to none: {error}"))?;
             all.push(Claim::Parent(*parent, key.into()));
         }
+        for (by, found) in self.by_value.iter().filter_map(|by| Some((by, found?))) {
+            let Some(values) = values(row, &by.columns) else { continue };
+            let value = entry_prefix(&values).map_err(|error| format!("a row refers to none: {error}"))?;
+            all.push(Claim::Has(by.parent, found.parent(tables, by, &value)?));
+        }
         Ok(())
     }
 }
@@ -168,16 +286,20 @@ fn values(row: &Row, columns: &[usize]) -> Option<Vec<Value>> {
 }
 
 impl Books {
-    /// What a transaction claims. The error is a sentence: it claims what it cannot, or the same twice.
+    /// What a transaction claims, whose rows refer to these `parents` by values. The error is a sentence: it
+    /// claims what it cannot, or the same twice.
     pub(super) fn claimed<'a>(
         &self,
-        parts: impl Iterator<Item = &'a TablePart>,
+        parts: impl Iterator<Item = &'a TablePart> + Clone,
+        parents: &'a [ParentRow],
     ) -> Result<BTreeSet<Claim>, String> {
         let mut all = BTreeSet::new();
+        let found = Found::new(&self.claims, parts.clone(), parents);
         for part in parts {
-            for claim in self.claims.of(&self.tables, part)? {
+            for claim in self.claims.of(&self.tables, part, Some(&found))? {
                 let twice = matches!(claim, Claim::Value(..)) && all.contains(&claim);
-                let against = !matches!(claim, Claim::Value(..)) && all.contains(&claim.opposite());
+                let by_key = matches!(claim, Claim::Parent(..) | Claim::Gone(..));
+                let against = by_key && all.contains(&claim.opposite());
                 if twice {
                     return Err(format!("two rows of table {} have the same unique value", part.table));
                 }
@@ -190,10 +312,16 @@ impl Books {
         Ok(all)
     }
 
-    /// Notes what a commit claims.
-    pub(super) fn claim<'a>(&mut self, at: Position, parts: impl Iterator<Item = &'a TablePart>) {
+    /// Notes what a commit claims; none: what its rows refer to by values is not known any more.
+    pub(super) fn claim<'a>(
+        &mut self,
+        at: Position,
+        parts: impl Iterator<Item = &'a TablePart> + Clone,
+        parents: Option<&'a [ParentRow]>,
+    ) {
+        let found = parents.map(|parents| Found::new(&self.claims, parts.clone(), parents));
         // What was committed was looked at then; it may have been written under older tables.
-        let own = |part| self.claims.of(&self.tables, part).unwrap_or_default();
+        let own = |part| self.claims.of(&self.tables, part, found.as_ref()).unwrap_or_default();
         let claims: Vec<Claim> = parts.flat_map(own).collect();
         self.claims.note(at, claims);
     }
@@ -204,12 +332,23 @@ impl Books {
         rules: Rules,
         (claims, checked): (&BTreeSet<Claim>, Position),
     ) -> bool {
-        let later =
-            |claim: &&Claim| self.claims.newest.get(&claim.opposite()).is_some_and(|at| *at > checked);
+        let later = |claim: &&Claim| self.newest_against(claim).is_some_and(|at| at > checked);
         let counts = |claim: &Claim| match claim {
             Claim::Value(..) => rules.unique_values_are_claimed(),
-            Claim::Parent(..) | Claim::Gone(..) => rules.references_are_claimed(),
+            Claim::Parent(..) | Claim::Gone(..) | Claim::Has(..) | Claim::Changed(..) => {
+                rules.references_are_claimed()
+            }
         };
         claims.iter().filter(later).any(counts)
+    }
+
+    /// The newest commit that stands against this, or may do so; none: none does.
+    fn newest_against(&self, claim: &Claim) -> Option<Position> {
+        let opposite = || self.claims.newest.get(&claim.opposite()).copied();
+        match claim {
+            Claim::Value(..) | Claim::Parent(..) | Claim::Gone(..) => opposite(),
+            Claim::Has(table, key) => self.keys.get(&(*table, key.clone())).copied(),
+            Claim::Changed(..) => opposite().max(Some(self.claims.unknown_upto)),
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! like before, or that puts a row into another partition than its own. What is committed is never refused
 //! afterwards.
 
-use super::{Books, damaged};
+use super::{Books, Looked, damaged};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use types::commits::KnownTable;
@@ -124,7 +124,7 @@ impl Books {
         (at, wall_ms): (Position, u64),
         definitions: Definitions,
     ) -> (Vec<Mutation>, Vec<(PartitionId, Position)>) {
-        let (mut mutations, previous) = self.commit((at, wall_ms), &definitions.request(at));
+        let (mut mutations, previous) = self.commit((at, wall_ms), (&definitions.request(at), &[]));
         for record in definitions.tables {
             let known = KnownTable { at, record };
             mutations.push(Mutation { key: KnownTable::key(known.record.id), value: Some(known.encode()) });
@@ -150,14 +150,16 @@ impl Books {
 
     /// Why a transaction may not be committed as tables are now; none: it may. Databases of which no table is
     /// known are asked nothing: whoever changes their tables next says what they are.
-    pub fn unfit(&self, (request, checked): (&CommitRequest, Option<Position>)) -> Option<Unfit> {
+    pub fn unfit(&self, (request, looked): (&CommitRequest, Option<Looked<'_>>)) -> Option<Unfit> {
+        let checked = looked.map(|looked| looked.checked);
+        let parents = looked.map_or(&[][..], |looked| looked.parents);
         if self.tables.is_empty() && checked.is_none() {
             return None;
         }
         if let Some(unfit) = self.unfit_of_tables((request, checked)) {
             return Some(unfit);
         }
-        match self.claimed(request.writes.iter().flat_map(|writes| &writes.parts)) {
+        match self.claimed(request.writes.iter().flat_map(|writes| &writes.parts), parents) {
             Err(why) => Some(Unfit::Claims(why)),
             Ok(claims) if claims.is_empty() || checked.is_some() => None,
             Ok(_) => {

@@ -56,7 +56,7 @@ impl World {
         if books.conflicts(Rules::ALL, (&request, None)) {
             return None;
         }
-        let (mutations, previous) = books.commit((at(self.lsn + 1), 1_000 * self.lsn), &request);
+        let (mutations, previous) = books.commit((at(self.lsn + 1), 1_000 * self.lsn), (&request, &[]));
         self.execute(&mutations);
         Some(previous.into_iter().map(|(_, previous)| previous).collect())
     }
@@ -399,7 +399,7 @@ fn pr323_a_commit_fits_its_tables_as_they_are_or_is_refused() {
 }
 
 /// Tables in one database: people (1), whose second column is unique by constraint 90, and letters (2), whose
-/// second column refers to people.
+/// second column refers to people. Notes (3) refer to that value of people, by constraint 92.
 mod claims {
     use super::*;
     use types::data::constraint::{Constraint, Demand, Reference};
@@ -407,22 +407,24 @@ mod claims {
 
     const PEOPLE: TableId = TableId(1);
     const LETTERS: TableId = TableId(2);
+    const NOTES: TableId = TableId(3);
 
     fn table(id: TableId) -> types::TableRecord {
         let columns = vec![Column::new("k", ColumnType::Int), Column::new("v", ColumnType::Text)];
         let letters = vec![Column::new("k", ColumnType::Int), Column::new("to", ColumnType::Int)];
-        let columns = if id == PEOPLE { columns } else { letters };
+        let columns = if id == LETTERS { letters } else { columns };
         let reference = Reference {
             columns: vec![1],
             parent: PEOPLE,
-            parent_columns: vec![0],
+            parent_columns: vec![usize::from(id == NOTES)],
             on_delete: Default::default(),
             on_update: Default::default(),
             deferred: None,
         };
-        let one = match id == PEOPLE {
-            true => Constraint::new(90, "people_v_key", Demand::Unique(vec![1])),
-            false => Constraint::new(91, "letters_to_fkey", Demand::Foreign(reference)),
+        let one = match id {
+            PEOPLE => Constraint::new(90, "people_v_key", Demand::Unique(vec![1])),
+            NOTES => Constraint::new(92, "notes_v_fkey", Demand::Foreign(reference)),
+            _ => Constraint::new(91, "letters_to_fkey", Demand::Foreign(reference)),
         };
         let schema = Schema::new(columns, &["k"], 1, false).expect("valid");
         let schema = schema.with_constraints(vec![one]).expect("valid");
@@ -461,6 +463,16 @@ mod claims {
     }
 
     fn commit(world: &mut World, checked: Option<u64>, all: &[(TableId, RowOp)]) -> Became {
+        commit_found(world, checked, all, &[])
+    }
+
+    /// The same, whose notes refer to people that were found.
+    fn commit_found(
+        world: &mut World,
+        checked: Option<u64>,
+        all: &[(TableId, RowOp)],
+        parents: &[ParentRow],
+    ) -> Became {
         let mut writes: BTreeMap<PartitionId, Vec<TablePart>> = BTreeMap::new();
         for (id, op) in all {
             let place = table(*id).place_of(&table(*id).schema, op.key()).expect("a key");
@@ -474,23 +486,27 @@ mod claims {
         }
         let writes = writes.into_iter().map(|(partition, parts)| PartitionWrites { partition, parts });
         let request = CommitRequest { snapshot: at(world.lsn), writes: writes.collect() };
-        let checked = checked.map(at);
+        let looked = checked.map(|checked| Looked { checked: at(checked), parents });
         let books = world.known.books(&world.engine, TERM).expect("no error");
-        if let Some(unfit) = books.unfit((&request, checked)) {
+        if let Some(unfit) = books.unfit((&request, looked)) {
             return Became::Unfit(unfit);
         }
-        if books.conflicts(Rules::ALL, (&request, checked)) {
+        if books.conflicts(Rules::ALL, (&request, looked)) {
             return Became::Conflict;
         }
-        let (mutations, _) = books.commit((at(world.lsn + 1), 1_000 * world.lsn), &request);
+        let (mutations, _) = books.commit((at(world.lsn + 1), 1_000 * world.lsn), (&request, parents));
         world.execute(&mutations);
         Became::Committed
     }
 
-    /// A world that knows both tables: its first commit says so.
+    /// A world that knows people and letters: its first commit says so.
     fn world() -> World {
+        world_of(&[PEOPLE, LETTERS])
+    }
+
+    fn world_of(tables: &[TableId]) -> World {
         let mut world = World::new();
-        let tables = [PEOPLE, LETTERS].map(table).to_vec();
+        let tables = tables.iter().copied().map(table).collect();
         let partitions = (64..68).map(PartitionId).collect();
         let definitions = Definitions { partitions, tables, gone: Vec::new() };
         let books = world.known.books(&world.engine, TERM).expect("no error");
@@ -563,6 +579,79 @@ mod claims {
         let books = world.known.books(&world.engine, TERM).expect("no error");
         let kept = books.kept.len();
         assert!(kept <= 1 && books.claims.len() <= kept, "{kept}");
+    }
+
+    fn note(key: i64, name: &str) -> (TableId, RowOp) {
+        put(NOTES, key, Value::Text(name.into()))
+    }
+
+    /// The person with this key was found by this value.
+    fn found(name: &str, key: i64) -> ParentRow {
+        let value = types::index::entry_prefix(&[Value::Text(name.into())]).expect("encodes").into();
+        ParentRow { constraint: 92, value, table: PEOPLE, key: person(key, name).1.key().clone() }
+    }
+
+    #[test]
+    fn pr369_a_value_that_is_referred_to_stays_whichever_partition_has_its_row() {
+        let mut world = world_of(&[PEOPLE, NOTES]);
+        let people = [person(1, "ada"), person(2, "bob"), person(3, "eve")];
+        assert_eq!(commit(&mut world, Some(1), &people), Became::Committed);
+        let noted = |world: &mut World, checked, key, name| {
+            commit_found(world, Some(checked), &[note(key, name)], &[found(name, 1)])
+        };
+        assert_eq!(noted(&mut world, 2, 7, "ada"), Became::Committed);
+        assert_eq!(commit(&mut world, Some(2), &[gone(1)]), Became::Conflict, "a note came");
+        assert_eq!(commit(&mut world, Some(2), &[person(1, "joe")]), Became::Conflict, "it had that value");
+        assert_eq!(
+            commit(&mut world, Some(3), &[person(1, "joe")]),
+            Became::Committed,
+            "who has seen it may"
+        );
+        assert_eq!(noted(&mut world, 3, 8, "ada"), Became::Conflict, "it has another value now");
+        assert_eq!(noted(&mut world, 4, 8, "joe"), Became::Committed);
+        assert_eq!(commit(&mut world, Some(2), &[gone(2)]), Became::Committed, "nobody refers to it");
+        // Who writes people, or refers to them, has looked.
+        let unchecked = commit(&mut world, None, &[gone(3)]);
+        assert!(matches!(unchecked, Became::Unfit(Unfit::Claims(_))), "{unchecked:?}");
+        let null = put(NOTES, 20, Value::Null);
+        assert_eq!(commit(&mut world, None, &[null]), Became::Committed, "it refers to nothing");
+        let lacking = commit(&mut world, Some(6), &[note(9, "eve")]);
+        let Became::Unfit(Unfit::Claims(why)) = lacking else { panic!("{lacking:?}") };
+        assert!(why.contains("not looked up"), "{why}");
+        let other = commit_found(&mut world, Some(6), &[note(9, "eve")], &[found("ada", 3)]);
+        assert!(matches!(other, Became::Unfit(Unfit::Claims(_))), "{other:?}");
+    }
+
+    #[test]
+    fn pr369_what_a_commit_refers_to_by_value_may_be_its_own() {
+        let mut world = world_of(&[PEOPLE, NOTES]);
+        let both = |world: &mut World, checked, person: (TableId, RowOp), key| {
+            commit_found(world, Some(checked), &[person, note(key, "ada")], &[found("ada", 1)])
+        };
+        assert_eq!(both(&mut world, 1, person(1, "ada"), 7), Became::Committed);
+        assert_eq!(commit(&mut world, Some(1), &[gone(1)]), Became::Conflict);
+        for person in [gone(1), person(1, "bob"), put(PEOPLE, 1, Value::Null)] {
+            let became = both(&mut world, 2, person, 8);
+            assert!(matches!(became, Became::Unfit(Unfit::Claims(_))), "{became:?}");
+        }
+    }
+
+    /// What was found by values is in no log: of a row that may have been found nobody is told that it may go,
+    /// until who removes it has seen all that the manager before knew.
+    #[test]
+    fn pr369_a_manager_that_begins_does_not_know_what_was_found() {
+        let mut world = world_of(&[PEOPLE, NOTES]);
+        assert_eq!(commit(&mut world, Some(1), &[person(1, "ada"), person(2, "bob")]), Became::Committed);
+        let noted = commit_found(&mut world, Some(2), &[note(7, "ada")], &[found("ada", 1)]);
+        assert_eq!(noted, Became::Committed);
+        world.known = KnownCommits::default();
+        assert_eq!(commit(&mut world, Some(2), &[gone(1)]), Became::Conflict);
+        assert_eq!(commit(&mut world, Some(2), &[gone(2)]), Became::Conflict, "that one might be it");
+        assert_eq!(commit(&mut world, Some(3), &[gone(2)]), Became::Committed, "all notes were seen");
+        // What was written of people is known.
+        world.known = KnownCommits::default();
+        let noted = commit_found(&mut world, Some(3), &[note(8, "bob")], &[found("bob", 2)]);
+        assert_eq!(noted, Became::Conflict, "it is gone");
     }
 }
 

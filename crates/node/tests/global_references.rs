@@ -1,0 +1,161 @@
+//! References to values that are unique, and no keys, in a database of global transactions (PR-369).
+
+mod common;
+
+use common::Cluster;
+use common::talk::{Behind, Talk, service};
+use std::thread;
+
+fn within(service: &sql::Sql) -> Talk {
+    Talk::within(service, "ledger").unwrap_or_else(|failure| panic!("{failure:?}"))
+}
+
+/// A database of six partitions with forty towns, and two ways to it that know nothing of each other.
+fn world() -> (Cluster, [Behind; 2]) {
+    let cluster = Cluster::start();
+    drop(cluster.ready());
+    let services = [service(&cluster), service(&cluster)];
+    Talk::new(&services[0])
+        .good("CREATE DATABASE ledger WITH (partitions = 6, transactions = global, factor = 3)");
+    let mut one = within(&services[0]);
+    one.good("CREATE TABLE town (id int PRIMARY KEY, code text UNIQUE, twin text REFERENCES town (code))");
+    one.good("INSERT INTO town (id, code) SELECT n, 'c' || n FROM generate_series(1, 40) AS s(n)");
+    one.good("CREATE TABLE shop (id int PRIMARY KEY, town text REFERENCES town (code))");
+    (cluster, services)
+}
+
+fn refused(talk: &mut Talk, all: &[(&str, &str, &str)]) {
+    for (text, code, says) in all {
+        let said = talk.say(text);
+        assert!(said.starts_with(code) && said.contains(says), "{text}: {said}");
+        talk.say("ROLLBACK");
+    }
+}
+
+#[test]
+fn pr369_references_to_unique_values_reach_over_all_partitions() {
+    let (_cluster, services) = world();
+    let (mut one, mut two) = (within(&services[0]), within(&services[1]));
+    one.good("INSERT INTO town VALUES (41, 'c41', 'c41'), (42, 'c42', 'c41'), (43, NULL, NULL)");
+    two.good("INSERT INTO shop SELECT n, 'c' || n FROM generate_series(1, 10) AS s(n)");
+    two.good("INSERT INTO shop VALUES (11, NULL)");
+    let wrong = [
+        ("INSERT INTO shop VALUES (50, 'c99')", "23503", "shop_town_fkey"),
+        ("UPDATE shop SET town = 'c99' WHERE id = 1", "23503", "shop_town_fkey"),
+        ("INSERT INTO town VALUES (50, 'c50', 'c51')", "23503", "town_twin_fkey"),
+        ("BEGIN; INSERT INTO shop VALUES (50, 'c99')", "23503", "shop_town_fkey"),
+        ("DELETE FROM town WHERE id = 7", "23503", "shop_town_fkey"),
+        ("DELETE FROM town WHERE id = 41", "23503", "town_twin_fkey"),
+        ("UPDATE town SET code = 'x' WHERE id = 7", "23503", "shop_town_fkey"),
+        ("UPDATE town SET code = NULL WHERE id = 7", "23503", "shop_town_fkey"),
+        ("BEGIN; DELETE FROM town WHERE id = 7; COMMIT", "23503", "shop_town_fkey"),
+        ("BEGIN ISOLATION LEVEL REPEATABLE READ; DELETE FROM town WHERE id = 7; COMMIT", "23503", "shop"),
+    ];
+    refused(&mut one, &wrong);
+    // What is referred to may come with what refers, and go with it; rows may change their values among
+    // themselves; and what is locked is written as it is.
+    for text in
+        ["BEGIN", "INSERT INTO town VALUES (50, 'c50')", "INSERT INTO shop VALUES (50, 'c50')", "COMMIT"]
+    {
+        one.good(text);
+    }
+    for text in ["BEGIN", "DELETE FROM shop WHERE id = 50", "DELETE FROM town WHERE id = 50", "COMMIT"] {
+        one.good(text);
+    }
+    one.good("UPDATE town SET code = CASE id WHEN 1 THEN 'c2' ELSE 'c1' END WHERE id IN (1, 2)");
+    assert_eq!(two.good("SELECT code FROM town WHERE id = 1"), "c2");
+    two.good("UPDATE town SET twin = 'c4' WHERE id IN (7, 8)");
+    one.good("BEGIN");
+    assert_eq!(one.good("SELECT id FROM shop WHERE id = 3 FOR UPDATE"), "3");
+    one.good("UPDATE town SET twin = 'c41' WHERE id = 30");
+    one.good("COMMIT");
+    refused(&mut two, &[("DELETE FROM town WHERE id = 1", "23503", "shop_town_fkey")]);
+    // A table with rows comes to refer.
+    one.good("CREATE TABLE late (id int PRIMARY KEY, town text)");
+    one.good("INSERT INTO late VALUES (1, 'c35'), (2, 'c98')");
+    let add = "ALTER TABLE late ADD FOREIGN KEY (town) REFERENCES town (code)";
+    refused(&mut one, &[(add, "23503", "late_town_fkey")]);
+    one.good("DELETE FROM late WHERE id = 2");
+    one.good(add);
+    refused(&mut two, &[("DELETE FROM town WHERE id = 35", "23503", "late_town_fkey")]);
+}
+
+#[test]
+fn pr369_what_follows_for_rows_that_refer_to_unique_values_is_done() {
+    let (_cluster, services) = world();
+    let (mut one, mut two) = (within(&services[0]), within(&services[1]));
+    one.good(
+        "CREATE TABLE street (id int PRIMARY KEY, town text NOT NULL REFERENCES town (code) \
+         ON DELETE CASCADE ON UPDATE CASCADE)",
+    );
+    one.good(
+        "CREATE TABLE flag (id int PRIMARY KEY, town text REFERENCES town (code) \
+         ON DELETE SET NULL ON UPDATE SET NULL)",
+    );
+    one.good("INSERT INTO street SELECT n, 'c' || n FROM generate_series(11, 20) AS s(n)");
+    one.good("INSERT INTO flag SELECT n, 'c' || n FROM generate_series(21, 30) AS s(n)");
+    assert_eq!(two.good("DELETE FROM town WHERE id = 11"), "DELETE 1");
+    assert_eq!(two.good("SELECT count(*) FROM street"), "9");
+    two.good("UPDATE town SET code = 'new' WHERE id = 12");
+    assert_eq!(one.good("SELECT town FROM street WHERE id = 12"), "new");
+    two.good("DELETE FROM town WHERE id = 21");
+    two.good("UPDATE town SET code = 'other' WHERE id = 22");
+    assert_eq!(
+        one.good("SELECT string_agg(id::text, ' ' ORDER BY id) FROM flag WHERE town IS NULL"),
+        "21 22"
+    );
+    for text in ["BEGIN", "DELETE FROM town WHERE id IN (13, 23)", "INSERT INTO town VALUES (60, 'c13')"] {
+        one.good(text);
+    }
+    one.good("COMMIT");
+    assert_eq!(two.good("SELECT (SELECT count(*) FROM street) + (SELECT count(*) FROM flag)"), "18");
+}
+
+/// Who comes second is told so: a row that refers comes, or the value that it refers to goes.
+#[test]
+fn pr369_one_of_a_reference_and_a_removal_is_committed() {
+    let (_cluster, services) = world();
+    let (mut one, mut two) = (within(&services[0]), within(&services[1]));
+    let told = |said: &str| said.starts_with("23503") || said.starts_with("40001");
+    for (at, goes) in
+        ["DELETE FROM town WHERE id = ", "UPDATE town SET code = NULL WHERE id = "].into_iter().enumerate()
+    {
+        let (first, second) = (at * 2 + 1, at * 2 + 2);
+        one.good("BEGIN");
+        one.good(&format!("INSERT INTO shop VALUES ({first}, 'c{first}')"));
+        two.good(&format!("{goes}{first}"));
+        let said = one.say("COMMIT");
+        assert!(told(&said), "{said}");
+        one.good("BEGIN");
+        one.good(&format!("{goes}{second}"));
+        two.good(&format!("INSERT INTO shop VALUES ({second}, 'c{second}')"));
+        let said = one.say("COMMIT");
+        assert!(told(&said), "{said}");
+    }
+    assert_eq!(one.good("SELECT string_agg(town, ' ' ORDER BY id) FROM shop"), "c2 c4");
+    // Sessions that see nothing of each other.
+    one.good("DELETE FROM shop");
+    one.good("INSERT INTO town (id, code) SELECT n, 'n' || n FROM generate_series(101, 140) AS s(n)");
+    thread::scope(|scope| {
+        for session in 0..3 {
+            let mut talk = within(&services[session % 2]);
+            scope.spawn(move || {
+                for step in 101..=140 {
+                    let text = match session {
+                        0 => format!("INSERT INTO shop VALUES ({step}, 'n{step}')"),
+                        1 => format!("DELETE FROM town WHERE id = {step}"),
+                        _ => format!("UPDATE town SET code = 'x{step}' WHERE id = {step}"),
+                    };
+                    let said = talk.say(&text);
+                    let expected = ["INSERT", "DELETE", "UPDATE", "23503", "40001"];
+                    assert!(expected.iter().any(|one| said.starts_with(one)), "{text}: {said}");
+                }
+            });
+        }
+    });
+    let orphans = "SELECT count(*) FROM shop s WHERE NOT EXISTS (SELECT 1 FROM town t WHERE t.code = s.town)";
+    assert_eq!(one.good(orphans), "0");
+    // Each of them was decided: the shop is there, or its town is not there under this name.
+    let kept = "SELECT (SELECT count(*) FROM shop) - (SELECT count(*) FROM town WHERE code LIKE 'n%')";
+    assert_eq!(one.good(kept), "0");
+}

@@ -1,0 +1,182 @@
+//! Rows that refer to others by values that are unique, and no keys, where transactions are global (PR-369).
+//!
+//! The transaction manager sees no values of a row that is removed. So it is told the key of each row that is
+//! referred to, as it was found at the snapshot that was looked at; and who changes or removes a row has
+//! looked at what that row had there, and that nobody refers to it.
+
+use super::{Looking, Part};
+use crate::constraints::{children, violation};
+use crate::fault;
+use crate::read;
+use bytes::Bytes;
+use client::Table;
+use pg::{Failure, code};
+use std::collections::BTreeMap;
+use types::PartitionId;
+use types::data::constraint::{Constraint, Reference, Target};
+use types::data::{Row, Schema, Value};
+use types::index::entry_prefix;
+use wire::commit::{ParentRow, parents_fault};
+
+/// True if rows refer to the keys of a table with these columns.
+pub fn is_by_key(parent: &Schema, reference: &Reference) -> bool {
+    matches!(parent.target(&reference.parent_columns), Some(Target::Key(_)))
+}
+
+/// A row of the table that has these values in these columns, and nothing else.
+pub fn row_with(table: &Table, columns: &[usize], values: impl Iterator<Item = Value>) -> Row {
+    let mut row = Row::new(vec![Value::Null; table.schema().columns().len()]);
+    columns.iter().zip(values).for_each(|(at, value)| row.values[*at] = value);
+    row
+}
+
+/// What was found, each foreign key with each value once. The error: a commit may not have as much.
+pub fn each_once(parents: Vec<ParentRow>) -> Result<Vec<ParentRow>, Failure> {
+    let mut all = BTreeMap::new();
+    for one in parents {
+        all.insert((one.constraint, one.value.clone()), one);
+    }
+    let all: Vec<ParentRow> = all.into_values().collect();
+    match parents_fault(&all) {
+        Some(why) => Err(Failure::new(code::LIMIT, why).hint("commit more often")),
+        None => Ok(all),
+    }
+}
+
+/// The constraint by which rows have values in these columns that no other one has, wherever its index is
+/// built.
+fn unique_in<'a>(parent: &'a Table, columns: &[usize]) -> Option<&'a Constraint> {
+    let is_of = |own: &[usize]| own.len() == columns.len() && own.iter().all(|at| columns.contains(at));
+    let mut all = parent.schema().constraints().iter().filter(|one| one.is_enforced());
+    all.find(|one| one.unique().is_some_and(is_of))
+}
+
+impl Looking<'_> {
+    /// The constraint by which rows are found that are referred to by values. None: its index is not there
+    /// yet, and COMMIT will look. Who looks last is told so by the index.
+    fn unique<'t>(
+        &self,
+        parent: &'t Table,
+        reference: &Reference,
+    ) -> Result<Option<&'t Constraint>, Failure> {
+        if let Some(Target::Unique(number, _)) = parent.schema().target(&reference.parent_columns) {
+            return violation::of_table(parent.record(), number).map(Some);
+        }
+        match unique_in(parent, &reference.parent_columns) {
+            Some(by) if self.is_last => Ok(Some(by)),
+            // Tables are otherwise by now: a foreign key refers to what is unique.
+            None if self.is_last => Err(fault::stale()),
+            _ => Ok(None),
+        }
+    }
+
+    /// The rows that have these values where a foreign key refers to them; none: there is none. Nothing at
+    /// all where nobody can look yet.
+    pub(super) async fn found(
+        &self,
+        (parent, partition): (&Table, PartitionId),
+        (constraint, reference): (&Constraint, &Reference),
+        all: &[&[Value]],
+    ) -> Result<Vec<Option<ParentRow>>, Failure> {
+        let Some(by) = self.unique(parent, reference)? else { return Ok(Vec::new()) };
+        let finder = self.finder((parent, partition), by).await?;
+        let of = |values: &&[Value]| row_with(parent, &reference.parent_columns, values.iter().cloned());
+        let rows: Vec<Row> = all.iter().map(of).collect();
+        let there = finder.find_all(rows.iter().map(|row| (row, None))).await?;
+        let mut found = Vec::with_capacity(there.len());
+        for (values, there) in all.iter().zip(there) {
+            let Some((key, _)) = there else {
+                found.push(None);
+                continue;
+            };
+            let value = entry_prefix(values);
+            let value = value.map_err(|error| Failure::new(code::INTERNAL, error.to_string()))?.into();
+            found.push(Some(ParentRow { constraint: constraint.number, value, table: parent.id(), key }));
+        }
+        Ok(found)
+    }
+
+    /// What rows refer to by values that the transaction has locked. They are written as they are, so the
+    /// manager wants to know it of them, too.
+    pub(super) async fn parents_of_kept(
+        &self,
+        (table, partition): (&Table, PartitionId),
+        keys: &[Bytes],
+    ) -> Result<Vec<ParentRow>, Failure> {
+        let by_value = |(_, reference): &(&Constraint, &Reference)| {
+            self.parent(reference).is_some_and(|parent| !is_by_key(parent.schema(), reference))
+        };
+        let all = table.schema().constraints().iter().filter(|one| self.looks_at(one));
+        let all = all.filter_map(|one| Some((one, one.reference()?)));
+        let foreign: Vec<(&Constraint, &Reference)> = all.filter(by_value).collect();
+        let mut parents = Vec::new();
+        if keys.is_empty() || foreign.is_empty() {
+            return Ok(parents);
+        }
+        let mut part = Part { table, partition, rows: Vec::new(), gone: Vec::new() };
+        // One that is gone is another one than was seen: the commit says so.
+        let stored = self.stored(&part, keys).await?;
+        part.rows.extend(stored.into_iter().flatten());
+        for one in foreign {
+            parents.extend(self.has_parents(&part, one).await?);
+        }
+        Ok(parents)
+    }
+
+    /// Rows of a table by their keys, as they are without the transaction; none: there is none.
+    async fn stored(&self, part: &Part<'_>, keys: &[Bytes]) -> Result<Vec<Option<(Bytes, Row)>>, Failure> {
+        let Some(before) = self.before else { return Ok(Vec::new()) };
+        let stored = read::get_all(self.handle, part.table, part.partition, keys, before).await?;
+        let decode = |(key, stored): (&Bytes, Option<Bytes>)| {
+            let row = stored.map(|stored| part.table.decode(key, &stored)).transpose();
+            row.map(|row| row.map(|row| (key.clone(), row))).map_err(fault::of_client)
+        };
+        keys.iter().zip(stored).map(decode).collect()
+    }
+
+    /// No row refers to values that one had which goes, or gets others, unless another one has them now.
+    pub(super) async fn values_are_left(&self, part: &Part<'_>) -> Result<(), Failure> {
+        let parent = part.table;
+        let mut children = children(self.catalog, parent.id());
+        children.retain(|(_, constraint, reference)| {
+            !is_by_key(parent.schema(), reference) && self.looks_at(constraint)
+        });
+        if children.is_empty() {
+            return Ok(());
+        }
+        let rows = part.rows.iter().map(|(key, row)| (key.clone(), Some(row)));
+        let all = rows.chain(part.gone.iter().map(|key| (key.clone(), None)));
+        let (keys, new): (Vec<Bytes>, Vec<Option<&Row>>) = all.unzip();
+        let old = self.stored(part, &keys).await?;
+        let changes: Vec<(Row, Option<&Row>)> =
+            old.into_iter().zip(new).filter_map(|(old, new)| Some((old?.1, new))).collect();
+        for (child, constraint, reference) in children {
+            let child = Table::new(child);
+            let of = |row: &Row| {
+                reference.parent_columns.iter().map(|at| row.values[*at].clone()).collect::<Vec<Value>>()
+            };
+            let lost = changes.iter().filter(|(old, new)| {
+                !of(old).iter().any(Value::is_null) && new.is_none_or(|new| of(new) != of(old))
+            });
+            let lost: Vec<&Row> = lost.map(|(old, _)| old).collect();
+            if lost.is_empty() {
+                continue;
+            }
+            let finder = self.finder((&child, part.partition), &constraint).await?;
+            let referring: Vec<Row> =
+                lost.iter().map(|old| row_with(&child, &reference.columns, of(old).into_iter())).collect();
+            let found = finder.find_all(referring.iter().map(|row| (row, None))).await?;
+            let referred: Vec<&Row> =
+                lost.into_iter().zip(found).filter_map(|(old, found)| found.map(|_| old)).collect();
+            let values: Vec<Vec<Value>> = referred.iter().copied().map(of).collect();
+            let values: Vec<&[Value]> = values.iter().map(Vec::as_slice).collect();
+            let there = self.found((parent, part.partition), (&constraint, &reference), &values).await?;
+            if let Some(at) = there.iter().position(Option::is_none) {
+                let shown = violation::key(parent.record(), &reference.parent_columns, referred[at]);
+                let (child, parent) = (child.record(), parent.record());
+                return Err(violation::still_referred(child, &constraint, parent, Some(shown)));
+            }
+        }
+        Ok(())
+    }
+}
