@@ -2,9 +2,11 @@
 
 mod common;
 
+use client::{Client, ClientError};
 use common::Cluster;
 use common::talk::{Behind, Talk, service};
 use std::thread;
+use types::data::{Row, Value};
 
 fn within(service: &sql::Sql) -> Talk {
     Talk::within(service, "ledger").unwrap_or_else(|failure| panic!("{failure:?}"))
@@ -158,4 +160,44 @@ fn pr369_one_of_a_reference_and_a_removal_is_committed() {
     // Each of them was decided: the shop is there, or its town is not there under this name.
     let kept = "SELECT (SELECT count(*) FROM shop) - (SELECT count(*) FROM town WHERE code LIKE 'n%')";
     assert_eq!(one.good(kept), "0");
+}
+
+/// The native client tells the manager what it has found, too.
+#[test]
+fn pr369_the_native_client_names_what_its_rows_refer_to() {
+    let (cluster, _services) = world();
+    let (mut client, mut other) = (cluster.client(), cluster.client());
+    let [town, shop] = ["ledger.town", "ledger.shop"].map(|name| client.table(name).expect("there"));
+    let database = client.database("ledger").expect("there");
+    let text = |text: &str| if text.is_empty() { Value::Null } else { Value::Text(text.into()) };
+    let town_row = |id: i64, code: &str, twin: &str| Row::new(vec![Value::Int(id), text(code), text(twin)]);
+    let shop_row = |id: i64, town: &str| Row::new(vec![Value::Int(id), text(town)]);
+    client.put(&shop, &shop_row(1, "c1")).expect("there is such a town");
+    client.put(&town, &town_row(1, "c1", "c2")).expect("it has its code still");
+    let wrong = [
+        client.put(&shop, &shop_row(2, "c99")).map(drop),
+        client.put(&town, &town_row(1, "x", "")).map(drop),
+        client.put(&town, &town_row(2, "", "")).map(drop),
+        client.delete(&town, &[Value::Int(1)]).map(drop),
+        client.delete(&town, &[Value::Int(2)]).map(drop),
+    ];
+    for (at, said) in wrong.iter().enumerate() {
+        assert!(matches!(said, Err(ClientError::Violates(_))), "{at}: {said:?}");
+    }
+    let both = |_: &mut Client, transaction: &mut client::Transaction| {
+        transaction.put(&shop, &shop_row(50, "c50"))?;
+        transaction.put(&town, &town_row(50, "c50", "c50"))?;
+        transaction.delete(&shop, &[Value::Int(1)])?;
+        transaction.delete(&town, &[Value::Int(1)])
+    };
+    client.transact(&database, both).expect("all of it fits");
+    // Who comes second is told so.
+    let mut late = client.begin(&database).expect("begun");
+    late.put(&shop, &shop_row(3, "c3")).expect("a row");
+    assert_eq!(other.delete(&town, &[Value::Int(3)]), Ok(true));
+    assert!(matches!(client.commit(late), Err(ClientError::Violates(_))), "its town is gone");
+    let mut late = client.begin(&database).expect("begun");
+    late.delete(&town, &[Value::Int(4)]).expect("a key");
+    other.put(&shop, &shop_row(4, "c4")).expect("its town is there");
+    assert!(matches!(client.commit(late), Err(ClientError::Violates(_))), "a shop came");
 }

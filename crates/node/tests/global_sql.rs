@@ -5,6 +5,7 @@ mod common;
 use common::Cluster;
 use common::talk::{Behind, Talk, service};
 use std::thread;
+use types::data::{Row, Value};
 
 fn within(service: &sql::Sql) -> Talk {
     Talk::within(service, "ledger").unwrap_or_else(|failure| panic!("{failure:?}"))
@@ -551,12 +552,26 @@ fn unique_values_and_references_reach_over_all_partitions() {
     one.good("UPDATE person SET boss = 31 WHERE id BETWEEN 1000 AND 1400");
     one.good("DELETE FROM person WHERE id = 30");
     one.good("COMMIT");
-    // Who writes past SQL has not looked.
+    // The native client looks as well. What follows for rows that refer stays with SQL.
     let mut client = _cluster.client();
     let person = client.table("ledger.person").expect("there");
-    let values = [types::data::Value::Int(70), types::data::Value::Null, types::data::Value::Null];
-    let said = client.put(&person, &types::data::Row::new(values.to_vec())).expect_err("refused").to_string();
+    let row = |id: i64, name: Option<&str>, boss: Option<i64>| {
+        let name = name.map_or(Value::Null, |name| Value::Text(name.into()));
+        Row::new(vec![Value::Int(id), name, boss.map_or(Value::Null, Value::Int)])
+    };
+    client.put(&person, &row(70, None, None)).expect("it claims nothing");
+    client.put(&person, &row(71, Some("p71"), Some(70))).expect("nothing is against it");
+    for wrong in [row(72, Some("p7"), None), row(71, Some("p7"), None), row(72, None, Some(9999))] {
+        let said = client.put(&person, &wrong);
+        assert!(matches!(said, Err(client::ClientError::Violates(_))), "{wrong:?}: {said:?}");
+    }
+    let said = client.delete(&person, &[Value::Int(70)]);
+    assert!(matches!(said, Err(client::ClientError::Violates(_))), "{said:?}");
+    let said = client.delete(&person, &[Value::Int(5)]).expect_err("letters refer to it").to_string();
     assert!(said.contains("write it by SQL"), "{said}");
+    assert_eq!(client.delete(&person, &[Value::Int(71)]), Ok(true));
+    assert_eq!(client.delete(&person, &[Value::Int(70)]), Ok(true));
+    assert_eq!(one.good("SELECT count(*) FROM person WHERE id >= 70 AND id < 1000"), "0");
 }
 
 /// Sessions that see nothing of each other: who commits first has the value, and what is referred to stays.

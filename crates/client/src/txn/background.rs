@@ -44,6 +44,8 @@ pub(crate) struct Background {
     reports: Reports,
     /// A commit returns once the partitions have secured it, too.
     pub synchronous: bool,
+    /// Tables to which no other one refers, each by the version of its columns of which that is so.
+    pub unreferred: BTreeMap<TableId, u32>,
     /// By the call that is under way.
     doing: BTreeMap<Ticket, Goal>,
     /// By the call: what the transaction manager was asked.
@@ -68,8 +70,10 @@ impl Background {
             open: OpenTransactions::default(),
             reports: Reports::new(who),
             synchronous: false,
+            unreferred: BTreeMap::new(),
             doing: BTreeMap::new(),
             asked: BTreeMap::new(),
+            unknown: UnknownCommits::default(),
             paused: Vec::new(),
             ended: Vec::new(),
             flushes: Vec::new(),

@@ -13,6 +13,7 @@
 //! show.
 
 mod background;
+mod checks;
 mod open;
 mod plain;
 mod reads;
@@ -36,6 +37,7 @@ use crate::database::Database;
 use crate::error::ClientError;
 use crate::table::{Table, micros, unexpected};
 use bytes::Bytes;
+use checks::Checked;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use types::data::{Row, Value};
@@ -61,6 +63,8 @@ pub struct Transaction {
     database: Database,
     snapshot: Position,
     writes: BTreeMap<Written, Write>,
+    /// The tables that it writes, as they were known last.
+    tables: BTreeMap<TableId, Table>,
     size: WriteSetSize,
     /// It reads what all have secured, and writes nothing.
     secured: Option<Secured>,
@@ -88,8 +92,15 @@ impl Write {
 
 impl Transaction {
     fn new(database: &Database, snapshot: Position, open: OpenTransaction) -> Transaction {
-        let (database, writes) = (database.clone(), BTreeMap::new());
-        Transaction { database, snapshot, writes, size: WriteSetSize::default(), secured: None, _open: open }
+        Transaction {
+            database: database.clone(),
+            snapshot,
+            writes: BTreeMap::new(),
+            tables: BTreeMap::new(),
+            size: WriteSetSize::default(),
+            secured: None,
+            _open: open,
+        }
     }
 
     /// The same read at its snapshot.
@@ -143,9 +154,7 @@ impl Transaction {
             let why = "the transaction reads what all have secured, and writes nothing".into();
             return Err(ClientError::Data { table: table.name().into(), why });
         }
-        table.takes_transactions()?;
-        let constraints = table.schema().constraints();
-        let indexes = constraints.iter().filter(|one| one.indexed().is_some()).count();
+        let indexes = table.schema().constraints().iter().filter(|one| one.indexed().is_some()).count();
         let partition = table.partition_of(&key)?;
         let write = Write { partition, schema: table.schema().version(), indexes, row };
         let bytes = write.bytes(&key);
@@ -161,6 +170,10 @@ impl Transaction {
             return Err(ClientError::TooLarge(why));
         }
         self.writes.insert(written, write);
+        let version = table.schema().version();
+        if self.tables.get(&table.id()).is_none_or(|known| known.schema().version() != version) {
+            self.tables.insert(table.id(), table.clone());
+        }
         Ok(())
     }
 
@@ -242,11 +255,17 @@ impl Client {
     pub fn begin(&mut self, database: &Database) -> Result<Transaction, ClientError> {
         let manager = self.manager_for(database)?;
         self.resolve_commits()?;
-        let answer = self.answer_to(manager.call(ManagerOp::Snapshot { since: Position::ZERO }))?;
-        let Body::Commit(CommitAnswer::Snapshot { at: snapshot, .. }) = answer.body else {
-            return Err(unexpected(&answer.body));
-        };
+        let snapshot = self.snapshot_now(manager)?;
         Ok(Transaction::new(database, snapshot, self.background.open.begun()))
+    }
+
+    /// The timestamp of a snapshot of now.
+    fn snapshot_now(&mut self, manager: Manager) -> Result<Position, ClientError> {
+        let answer = self.answer_to(manager.call(ManagerOp::Snapshot { since: Position::ZERO }))?;
+        match answer.body {
+            Body::Commit(CommitAnswer::Snapshot { at, .. }) => Ok(at),
+            other => Err(unexpected(&other)),
+        }
     }
 
     /// Begins a transaction that reads what all partitions of the database have secured (T_P*), and writes
@@ -284,14 +303,21 @@ impl Client {
     /// Commits a transaction: from then on everybody who begins one sees it. The timestamp; of one that has
     /// written nothing that of its snapshot. [`ClientError::Changed`]: another one has written one of its
     /// rows since it began, or no acknowledgement came and its session has found that it was not made;
+    /// [`ClientError::Violates`]: a constraint of its tables, or of those that refer to them, forbids it. Then
     /// nothing was done. [`ClientError::OutcomeUnknown`]: the session could not be asked either, for five
     /// seconds; the next [`Client::begin`] asks it again.
     pub fn commit(&mut self, transaction: Transaction) -> Result<Position, ClientError> {
         let snapshot = transaction.snapshot;
+        let checked = self.checked(&transaction)?;
         let Some(asked) = transaction.asks() else { return Ok(snapshot) };
-        let manager = self.transaction_manager()?;
         let written: Vec<PartitionId> = asked.writes.iter().map(|writes| writes.partition).collect();
-        let answer = self.answer_to(manager.call(ManagerOp::Commit(asked)))?;
+        let asked = match checked {
+            None => ManagerOp::Commit(asked),
+            Some(Checked { at, parents }) if parents.is_empty() => ManagerOp::CommitChecked(asked, at),
+            Some(Checked { at: checked, parents }) => ManagerOp::CommitLooked { asked, checked, parents },
+        };
+        let manager = self.transaction_manager()?;
+        let answer = self.answer_to(manager.call(asked))?;
         let Body::Commit(CommitAnswer::Committed(_)) = &answer.body else {
             return Err(unexpected(&answer.body));
         };

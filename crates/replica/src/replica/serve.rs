@@ -80,9 +80,7 @@ impl Replica {
                 let Some(mut writing) = self.writing(ctx) else { return Ok(None) };
                 return writing.call(to, request, call);
             }
-            Op::Manager(asked)
-                if asked.commit().is_some() || matches!(asked, ManagerOp::Outcome { .. }) =>
-            {
+            Op::Manager(asked) if asked.commit().is_some() || matches!(asked, ManagerOp::Outcome { .. }) => {
                 return self.writing(ctx).map(|mut writing| writing.commit(request, asked)).transpose();
             }
             Op::Manager(ManagerOp::Secured { partitions }) => {

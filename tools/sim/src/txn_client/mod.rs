@@ -241,7 +241,8 @@ impl TxnClient {
 
     fn spread_on(&mut self, now: u64, next: Option<(spread::Purpose, Call)>) {
         let Some((purpose, call)) = next else { return };
-        let ticket = self.shell.submit(now, LaneId(2 * self.incarnation.number + 1), call.within(CALL_TIMEOUT));
+        let ticket =
+            self.shell.submit(now, LaneId(2 * self.incarnation.number + 1), call.within(CALL_TIMEOUT));
         self.calls.insert(ticket, Purpose::Spread(purpose));
     }
 
