@@ -1,4 +1,4 @@
-//! References to values that are unique, and no keys, in a database of global transactions (PR-369).
+//! Unique values and references in databases of global transactions (PR-324, PR-325, PR-360, PR-369).
 
 mod common;
 
@@ -26,14 +26,6 @@ fn world() -> (Cluster, [Behind; 2]) {
     (cluster, services)
 }
 
-fn refused(talk: &mut Talk, all: &[(&str, &str, &str)]) {
-    for (text, code, says) in all {
-        let said = talk.say(text);
-        assert!(said.starts_with(code) && said.contains(says), "{text}: {said}");
-        talk.say("ROLLBACK");
-    }
-}
-
 #[test]
 fn pr369_references_to_unique_values_reach_over_all_partitions() {
     let (_cluster, services) = world();
@@ -53,7 +45,7 @@ fn pr369_references_to_unique_values_reach_over_all_partitions() {
         ("BEGIN; DELETE FROM town WHERE id = 7; COMMIT", "23503", "shop_town_fkey"),
         ("BEGIN ISOLATION LEVEL REPEATABLE READ; DELETE FROM town WHERE id = 7; COMMIT", "23503", "shop"),
     ];
-    refused(&mut one, &wrong);
+    one.refused(&wrong);
     // What is referred to may come with what refers, and go with it; rows may change their values among
     // themselves; and what is locked is written as it is.
     for text in
@@ -71,15 +63,15 @@ fn pr369_references_to_unique_values_reach_over_all_partitions() {
     assert_eq!(one.good("SELECT id FROM shop WHERE id = 3 FOR UPDATE"), "3");
     one.good("UPDATE town SET twin = 'c41' WHERE id = 30");
     one.good("COMMIT");
-    refused(&mut two, &[("DELETE FROM town WHERE id = 1", "23503", "shop_town_fkey")]);
+    two.refused(&[("DELETE FROM town WHERE id = 1", "23503", "shop_town_fkey")]);
     // A table with rows comes to refer.
     one.good("CREATE TABLE late (id int PRIMARY KEY, town text)");
     one.good("INSERT INTO late VALUES (1, 'c35'), (2, 'c98')");
     let add = "ALTER TABLE late ADD FOREIGN KEY (town) REFERENCES town (code)";
-    refused(&mut one, &[(add, "23503", "late_town_fkey")]);
+    one.refused(&[(add, "23503", "late_town_fkey")]);
     one.good("DELETE FROM late WHERE id = 2");
     one.good(add);
-    refused(&mut two, &[("DELETE FROM town WHERE id = 35", "23503", "late_town_fkey")]);
+    two.refused(&[("DELETE FROM town WHERE id = 35", "23503", "late_town_fkey")]);
 }
 
 #[test]
@@ -200,4 +192,158 @@ fn pr369_the_native_client_names_what_its_rows_refer_to() {
     late.delete(&town, &[Value::Int(4)]).expect("a key");
     other.put(&shop, &shop_row(4, "c4")).expect("its town is there");
     assert!(matches!(client.commit(late), Err(ClientError::Violates(_))), "a shop came");
+}
+
+/// Values that are unique, and rows that others refer to, wherever they lie (PR-324, PR-325).
+#[test]
+fn unique_values_and_references_reach_over_all_partitions() {
+    let (cluster, [service, _]) = world();
+    let (mut one, mut two) = (within(&service), within(&service));
+    one.good("CREATE TABLE person (id int PRIMARY KEY, name text UNIQUE, boss int REFERENCES person)");
+    one.good(
+        "CREATE TABLE letter (id int PRIMARY KEY, recipient int NOT NULL REFERENCES person ON DELETE CASCADE, \
+         carbon int REFERENCES person ON DELETE SET NULL)",
+    );
+    one.good("INSERT INTO person SELECT n, 'p' || n, NULL FROM generate_series(1, 40) AS s(n)");
+    two.good("INSERT INTO person VALUES (41, NULL, 1), (42, NULL, 41)");
+    one.good("INSERT INTO letter SELECT n, n, n + 1 FROM generate_series(1, 20) AS s(n)");
+    let wrong = [
+        ("INSERT INTO person VALUES (50, 'p7')", "23505", "person_name_key"),
+        ("INSERT INTO person VALUES (50, 'x'), (51, 'x')", "23505", "person_name_key"),
+        ("UPDATE person SET name = 'p9' WHERE id = 8", "23505", "person_name_key"),
+        ("INSERT INTO person VALUES (50, 'x', 60)", "23503", "person_boss_fkey"),
+        ("INSERT INTO letter VALUES (50, 60)", "23503", "letter_recipient_fkey"),
+        ("UPDATE letter SET recipient = 60 WHERE id = 1", "23503", "letter_recipient_fkey"),
+        ("DELETE FROM person WHERE id = 41", "23503", "person_boss_fkey"),
+        ("BEGIN; INSERT INTO person VALUES (50, 'p7')", "23505", "person_name_key"),
+        ("BEGIN; DELETE FROM person WHERE id = 41", "23503", "person_boss_fkey"),
+        ("BEGIN ISOLATION LEVEL REPEATABLE READ; INSERT INTO person VALUES (50, 'p7'); COMMIT", "23505", ""),
+    ];
+    one.refused(&wrong);
+    // Rows may change their values among themselves, and what refers goes with what it refers to.
+    one.good("UPDATE person SET name = CASE id WHEN 1 THEN 'p2' ELSE 'p1' END WHERE id IN (1, 2)");
+    assert_eq!(two.good("SELECT name FROM person WHERE id = 1"), "p2");
+    assert_eq!(two.good("INSERT INTO person VALUES (60, 'p2') ON CONFLICT (name) DO NOTHING"), "INSERT 0 0");
+    let upsert =
+        "INSERT INTO person VALUES (60, 'p2') ON CONFLICT (name) DO UPDATE SET boss = 3 RETURNING id";
+    assert_eq!(two.good(upsert), "1");
+    assert_eq!(one.good("DELETE FROM person WHERE id = 20"), "DELETE 1");
+    assert_eq!(one.good("SELECT count(*) FROM letter WHERE id = 20"), "0");
+    assert_eq!(one.good("SELECT carbon IS NULL FROM letter WHERE id = 19"), "t");
+    one.good("BEGIN");
+    one.good("DELETE FROM person WHERE id IN (41, 42)");
+    one.good("INSERT INTO person VALUES (43, 'p20', 1)");
+    one.good("COMMIT");
+    // Rows of the transaction's own hide no other one, however many they are.
+    one.good("INSERT INTO person SELECT n, NULL, 30 FROM generate_series(1000, 1400) AS s(n)");
+    for begin in ["BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ"] {
+        one.good(begin);
+        one.good("UPDATE person SET boss = 31 WHERE id BETWEEN 1000 AND 1399");
+        let said = match one.say("DELETE FROM person WHERE id = 30") {
+            said if said.starts_with("DELETE") => one.say("COMMIT"),
+            said => said,
+        };
+        assert!(said.starts_with("23503"), "{begin}: {said}");
+        one.say("ROLLBACK");
+    }
+    one.good("BEGIN");
+    one.good("UPDATE person SET boss = 31 WHERE id BETWEEN 1000 AND 1400");
+    one.good("DELETE FROM person WHERE id = 30");
+    one.good("COMMIT");
+    natively(&cluster, &mut one);
+}
+
+/// The native client looks as well. What follows for rows that refer stays with SQL.
+fn natively(cluster: &Cluster, one: &mut Talk) {
+    let mut client = cluster.client();
+    let person = client.table("ledger.person").expect("there");
+    let row = |id: i64, name: Option<&str>, boss: Option<i64>| {
+        let name = name.map_or(Value::Null, |name| Value::Text(name.into()));
+        Row::new(vec![Value::Int(id), name, boss.map_or(Value::Null, Value::Int)])
+    };
+    client.put(&person, &row(70, None, None)).expect("it claims nothing");
+    client.put(&person, &row(71, Some("p71"), Some(70))).expect("nothing is against it");
+    for wrong in [row(72, Some("p7"), None), row(71, Some("p7"), None), row(72, None, Some(9999))] {
+        let said = client.put(&person, &wrong);
+        assert!(matches!(said, Err(client::ClientError::Violates(_))), "{wrong:?}: {said:?}");
+    }
+    let said = client.delete(&person, &[Value::Int(70)]);
+    assert!(matches!(said, Err(client::ClientError::Violates(_))), "{said:?}");
+    let said = client.delete(&person, &[Value::Int(5)]).expect_err("letters refer to it").to_string();
+    assert!(said.contains("write it by SQL"), "{said}");
+    assert_eq!(client.delete(&person, &[Value::Int(71)]), Ok(true));
+    assert_eq!(client.delete(&person, &[Value::Int(70)]), Ok(true));
+    assert_eq!(one.good("SELECT count(*) FROM person WHERE id >= 70 AND id < 1000"), "0");
+}
+
+/// Sessions that see nothing of each other: who commits first has the value, and what is referred to stays.
+#[test]
+fn sessions_race_for_unique_values_and_for_parents() {
+    let (_cluster, [service, _]) = world();
+    let mut one = within(&service);
+    one.good("CREATE TABLE parent (id int PRIMARY KEY)");
+    one.good("CREATE TABLE child (id int PRIMARY KEY, name text UNIQUE, parent int REFERENCES parent)");
+    one.good("INSERT INTO parent SELECT n FROM generate_series(1, 200) AS s(n)");
+    thread::scope(|scope| {
+        for session in 0..4 {
+            let mut talk = within(&service);
+            scope.spawn(move || {
+                for step in 1..=50 {
+                    let parent = step * 4;
+                    // All four want the same name, two of them a row of the same parent, and two remove it.
+                    let text = match session % 2 {
+                        0 => format!("INSERT INTO child VALUES ({session}{step:03}, 'n{step}', {parent})"),
+                        _ => format!("DELETE FROM parent WHERE id = {parent}"),
+                    };
+                    let said = talk.say(&text);
+                    let told = ["INSERT", "DELETE", "23505", "23503", "40001"];
+                    assert!(told.iter().any(|one| said.starts_with(one)), "{said}");
+                    let name = format!("INSERT INTO child VALUES ({session}{step:03}9, 'm{step}', NULL)");
+                    let said = talk.say(&name);
+                    assert!(["INSERT", "23505", "40001"].iter().any(|one| said.starts_with(one)), "{said}");
+                }
+            });
+        }
+    });
+    let orphans = "SELECT count(*) FROM child c WHERE parent IS NOT NULL AND NOT EXISTS (SELECT 1 FROM parent p WHERE p.id = c.parent)";
+    assert_eq!(one.good(orphans), "0");
+    assert_eq!(one.good("SELECT count(*) - count(DISTINCT name) FROM child"), "0");
+    assert_eq!(one.good("SELECT count(*) FROM child WHERE name LIKE 'm%'"), "50");
+}
+
+/// One partition is what a database has unless it asks for more.
+#[test]
+fn pr360_a_global_database_of_one_partition_keeps_constraints_and_makes_tables_in_transactions() {
+    let cluster = Cluster::start();
+    drop(cluster.ready());
+    let service = service(&cluster);
+    Talk::new(&service).good("CREATE DATABASE ledger WITH (transactions = global, factor = 3)");
+    let (mut one, mut two) = (within(&service), within(&service));
+    one.good("CREATE TABLE person (id int PRIMARY KEY, name text UNIQUE)");
+    one.good("CREATE TABLE letter (id int PRIMARY KEY, recipient int NOT NULL REFERENCES person)");
+    one.good("INSERT INTO person SELECT n, 'p' || n FROM generate_series(1, 10) AS s(n)");
+    two.good("INSERT INTO letter VALUES (1, 1), (2, 9)");
+    let wrong = [
+        ("INSERT INTO person VALUES (50, 'p7')", "23505", "person_name_key"),
+        ("INSERT INTO letter VALUES (50, 60)", "23503", "letter_recipient_fkey"),
+        ("DELETE FROM person WHERE id = 9", "23503", "letter_recipient_fkey"),
+        ("BEGIN; INSERT INTO person VALUES (50, 'p7'); COMMIT", "23505", "person_name_key"),
+        ("BEGIN; DELETE FROM letter; CREATE TABLE t (id int PRIMARY KEY)", "25001", "written"),
+    ];
+    one.refused(&wrong);
+    // Tables are made at once, as in a database of several partitions, and rows are the transaction's.
+    for text in ["BEGIN", "CREATE TABLE note (id int PRIMARY KEY, letter int REFERENCES letter)"] {
+        one.good(text);
+    }
+    one.good("INSERT INTO note VALUES (1, 2), (2, NULL)");
+    assert_eq!(two.good("SELECT count(*) FROM note"), "0");
+    one.good("UPDATE person SET name = 'n' WHERE id = 3");
+    one.good("COMMIT");
+    assert_eq!(two.good("SELECT count(*) FROM note"), "2");
+    two.refused(&[("DELETE FROM letter WHERE id = 2", "23503", "note_letter_fkey")]);
+    one.good("ALTER TABLE note ADD COLUMN memo text UNIQUE");
+    one.good("UPDATE note SET memo = 'm' WHERE id = 1");
+    two.refused(&[("UPDATE note SET memo = 'm' WHERE id = 2", "23505", "note_memo_key")]);
+    one.good("DROP TABLE note");
+    assert_eq!(two.good("DELETE FROM letter WHERE id = 2"), "DELETE 1");
 }

@@ -24,14 +24,6 @@ fn world() -> (Cluster, Behind) {
     (cluster, service)
 }
 
-fn refused(talk: &mut Talk, all: &[(&str, &str, &str)]) {
-    for (text, code, says) in all {
-        let said = talk.say(text);
-        assert!(said.starts_with(code) && said.contains(says), "{text}: {said}");
-        talk.say("ROLLBACK");
-    }
-}
-
 #[test]
 fn statements_and_transactions_write_rows_of_any_partitions() {
     let (_cluster, service) = world();
@@ -114,13 +106,10 @@ fn rows_are_found_by_indexes_and_keep_conditions() {
     assert_eq!(two.good("SELECT count(*) FROM item WHERE kind = 'k3'"), "40");
     one.good("COMMIT");
     assert_eq!(two.good("SELECT count(*) FROM item WHERE kind = 'k3'"), "21");
-    refused(
-        &mut one,
-        &[
-            ("INSERT INTO item VALUES (2000, 'x', 0)", "23514", "item_n_check"),
-            ("UPDATE item SET n = -n", "23514", "item_n_check"),
-        ],
-    );
+    one.refused(&[
+        ("INSERT INTO item VALUES (2000, 'x', 0)", "23514", "item_n_check"),
+        ("UPDATE item SET n = -n", "23514", "item_n_check"),
+    ]);
     // An index has room for what a commit brings, or the commit is refused.
     one.good("CREATE TABLE wide (id int PRIMARY KEY, a int, b int)");
     (0..12).for_each(|n| drop(one.good(&format!("CREATE INDEX wide{n} ON wide (a, b)"))));
@@ -198,7 +187,7 @@ fn the_first_committer_wins_and_snapshots_stay() {
             "written",
         ),
     ];
-    refused(&mut one, &wrong);
+    one.refused(&wrong);
     Talk::new(&service).good("DROP DATABASE IF EXISTS nothing");
     let mut outside = Talk::new(&service);
     let wrong = [
@@ -210,7 +199,7 @@ fn the_first_committer_wins_and_snapshots_stay() {
         ("CREATE DATABASE x WITH (partitions = 2, transactions = always)", "22023", "\"transactions\""),
         ("CREATE DATABASE x WITH (partitions = 2)", "22023", "needs partition_by"),
     ];
-    refused(&mut outside, &wrong);
+    outside.refused(&wrong);
 }
 
 #[test]
@@ -283,7 +272,7 @@ fn states_of_transactions_are_a_view_and_what_is_secured_is_a_snapshot() {
             "identifier",
         ),
     ];
-    refused(&mut one, &wrong);
+    one.refused(&wrong);
     one.good("BEGIN ISOLATION LEVEL REPEATABLE READ");
     one.good("SELECT 1 FROM account");
     let said = one.say("SET TRANSACTION SNAPSHOT 'secured'");
@@ -493,155 +482,5 @@ fn procedures_run_over_all_partitions() {
     let said = one.say("COMMIT");
     assert!(said.starts_with("40001"), "{said}");
     one.good("DROP PROCEDURE move");
-    refused(&mut two, &[("CALL move(1, 2, 3)", "42883", "move")]);
-}
-
-/// Values that are unique, and rows that others refer to, wherever they lie (PR-324, PR-325).
-#[test]
-fn unique_values_and_references_reach_over_all_partitions() {
-    let (_cluster, service) = world();
-    let (mut one, mut two) = (within(&service), within(&service));
-    one.good("CREATE TABLE person (id int PRIMARY KEY, name text UNIQUE, boss int REFERENCES person)");
-    one.good(
-        "CREATE TABLE letter (id int PRIMARY KEY, recipient int NOT NULL REFERENCES person ON DELETE CASCADE, \
-         carbon int REFERENCES person ON DELETE SET NULL)",
-    );
-    one.good("INSERT INTO person SELECT n, 'p' || n, NULL FROM generate_series(1, 40) AS s(n)");
-    two.good("INSERT INTO person VALUES (41, NULL, 1), (42, NULL, 41)");
-    one.good("INSERT INTO letter SELECT n, n, n + 1 FROM generate_series(1, 20) AS s(n)");
-    let wrong = [
-        ("INSERT INTO person VALUES (50, 'p7')", "23505", "person_name_key"),
-        ("INSERT INTO person VALUES (50, 'x'), (51, 'x')", "23505", "person_name_key"),
-        ("UPDATE person SET name = 'p9' WHERE id = 8", "23505", "person_name_key"),
-        ("INSERT INTO person VALUES (50, 'x', 60)", "23503", "person_boss_fkey"),
-        ("INSERT INTO letter VALUES (50, 60)", "23503", "letter_recipient_fkey"),
-        ("UPDATE letter SET recipient = 60 WHERE id = 1", "23503", "letter_recipient_fkey"),
-        ("DELETE FROM person WHERE id = 41", "23503", "person_boss_fkey"),
-        ("BEGIN; INSERT INTO person VALUES (50, 'p7')", "23505", "person_name_key"),
-        ("BEGIN; DELETE FROM person WHERE id = 41", "23503", "person_boss_fkey"),
-        ("BEGIN ISOLATION LEVEL REPEATABLE READ; INSERT INTO person VALUES (50, 'p7'); COMMIT", "23505", ""),
-    ];
-    refused(&mut one, &wrong);
-    // Rows may change their values among themselves, and what refers goes with what it refers to.
-    one.good("UPDATE person SET name = CASE id WHEN 1 THEN 'p2' ELSE 'p1' END WHERE id IN (1, 2)");
-    assert_eq!(two.good("SELECT name FROM person WHERE id = 1"), "p2");
-    assert_eq!(two.good("INSERT INTO person VALUES (60, 'p2') ON CONFLICT (name) DO NOTHING"), "INSERT 0 0");
-    let upsert =
-        "INSERT INTO person VALUES (60, 'p2') ON CONFLICT (name) DO UPDATE SET boss = 3 RETURNING id";
-    assert_eq!(two.good(upsert), "1");
-    assert_eq!(one.good("DELETE FROM person WHERE id = 20"), "DELETE 1");
-    assert_eq!(one.good("SELECT count(*) FROM letter WHERE id = 20"), "0");
-    assert_eq!(one.good("SELECT carbon IS NULL FROM letter WHERE id = 19"), "t");
-    one.good("BEGIN");
-    one.good("DELETE FROM person WHERE id IN (41, 42)");
-    one.good("INSERT INTO person VALUES (43, 'p20', 1)");
-    one.good("COMMIT");
-    // Rows of the transaction's own hide no other one, however many they are.
-    one.good("INSERT INTO person SELECT n, NULL, 30 FROM generate_series(1000, 1400) AS s(n)");
-    for begin in ["BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ"] {
-        one.good(begin);
-        one.good("UPDATE person SET boss = 31 WHERE id BETWEEN 1000 AND 1399");
-        let said = match one.say("DELETE FROM person WHERE id = 30") {
-            said if said.starts_with("DELETE") => one.say("COMMIT"),
-            said => said,
-        };
-        assert!(said.starts_with("23503"), "{begin}: {said}");
-        one.say("ROLLBACK");
-    }
-    one.good("BEGIN");
-    one.good("UPDATE person SET boss = 31 WHERE id BETWEEN 1000 AND 1400");
-    one.good("DELETE FROM person WHERE id = 30");
-    one.good("COMMIT");
-    // The native client looks as well. What follows for rows that refer stays with SQL.
-    let mut client = _cluster.client();
-    let person = client.table("ledger.person").expect("there");
-    let row = |id: i64, name: Option<&str>, boss: Option<i64>| {
-        let name = name.map_or(Value::Null, |name| Value::Text(name.into()));
-        Row::new(vec![Value::Int(id), name, boss.map_or(Value::Null, Value::Int)])
-    };
-    client.put(&person, &row(70, None, None)).expect("it claims nothing");
-    client.put(&person, &row(71, Some("p71"), Some(70))).expect("nothing is against it");
-    for wrong in [row(72, Some("p7"), None), row(71, Some("p7"), None), row(72, None, Some(9999))] {
-        let said = client.put(&person, &wrong);
-        assert!(matches!(said, Err(client::ClientError::Violates(_))), "{wrong:?}: {said:?}");
-    }
-    let said = client.delete(&person, &[Value::Int(70)]);
-    assert!(matches!(said, Err(client::ClientError::Violates(_))), "{said:?}");
-    let said = client.delete(&person, &[Value::Int(5)]).expect_err("letters refer to it").to_string();
-    assert!(said.contains("write it by SQL"), "{said}");
-    assert_eq!(client.delete(&person, &[Value::Int(71)]), Ok(true));
-    assert_eq!(client.delete(&person, &[Value::Int(70)]), Ok(true));
-    assert_eq!(one.good("SELECT count(*) FROM person WHERE id >= 70 AND id < 1000"), "0");
-}
-
-/// Sessions that see nothing of each other: who commits first has the value, and what is referred to stays.
-#[test]
-fn sessions_race_for_unique_values_and_for_parents() {
-    let (_cluster, service) = world();
-    let mut one = within(&service);
-    one.good("CREATE TABLE parent (id int PRIMARY KEY)");
-    one.good("CREATE TABLE child (id int PRIMARY KEY, name text UNIQUE, parent int REFERENCES parent)");
-    one.good("INSERT INTO parent SELECT n FROM generate_series(1, 200) AS s(n)");
-    thread::scope(|scope| {
-        for session in 0..4 {
-            let mut talk = within(&service);
-            scope.spawn(move || {
-                for step in 1..=50 {
-                    let parent = step * 4;
-                    // All four want the same name, two of them a row of the same parent, and two remove it.
-                    let text = match session % 2 {
-                        0 => format!("INSERT INTO child VALUES ({session}{step:03}, 'n{step}', {parent})"),
-                        _ => format!("DELETE FROM parent WHERE id = {parent}"),
-                    };
-                    let said = talk.say(&text);
-                    let told = ["INSERT", "DELETE", "23505", "23503", "40001"];
-                    assert!(told.iter().any(|one| said.starts_with(one)), "{said}");
-                    let name = format!("INSERT INTO child VALUES ({session}{step:03}9, 'm{step}', NULL)");
-                    let said = talk.say(&name);
-                    assert!(["INSERT", "23505", "40001"].iter().any(|one| said.starts_with(one)), "{said}");
-                }
-            });
-        }
-    });
-    let orphans = "SELECT count(*) FROM child c WHERE parent IS NOT NULL AND NOT EXISTS (SELECT 1 FROM parent p WHERE p.id = c.parent)";
-    assert_eq!(one.good(orphans), "0");
-    assert_eq!(one.good("SELECT count(*) - count(DISTINCT name) FROM child"), "0");
-    assert_eq!(one.good("SELECT count(*) FROM child WHERE name LIKE 'm%'"), "50");
-}
-
-/// One partition is what a database has unless it asks for more.
-#[test]
-fn pr360_a_global_database_of_one_partition_keeps_constraints_and_makes_tables_in_transactions() {
-    let cluster = Cluster::start();
-    drop(cluster.ready());
-    let service = service(&cluster);
-    Talk::new(&service).good("CREATE DATABASE ledger WITH (transactions = global, factor = 3)");
-    let (mut one, mut two) = (within(&service), within(&service));
-    one.good("CREATE TABLE person (id int PRIMARY KEY, name text UNIQUE)");
-    one.good("CREATE TABLE letter (id int PRIMARY KEY, recipient int NOT NULL REFERENCES person)");
-    one.good("INSERT INTO person SELECT n, 'p' || n FROM generate_series(1, 10) AS s(n)");
-    two.good("INSERT INTO letter VALUES (1, 1), (2, 9)");
-    let wrong = [
-        ("INSERT INTO person VALUES (50, 'p7')", "23505", "person_name_key"),
-        ("INSERT INTO letter VALUES (50, 60)", "23503", "letter_recipient_fkey"),
-        ("DELETE FROM person WHERE id = 9", "23503", "letter_recipient_fkey"),
-        ("BEGIN; INSERT INTO person VALUES (50, 'p7'); COMMIT", "23505", "person_name_key"),
-        ("BEGIN; DELETE FROM letter; CREATE TABLE t (id int PRIMARY KEY)", "25001", "written"),
-    ];
-    refused(&mut one, &wrong);
-    // Tables are made at once, as in a database of several partitions, and rows are the transaction's.
-    for text in ["BEGIN", "CREATE TABLE note (id int PRIMARY KEY, letter int REFERENCES letter)"] {
-        one.good(text);
-    }
-    one.good("INSERT INTO note VALUES (1, 2), (2, NULL)");
-    assert_eq!(two.good("SELECT count(*) FROM note"), "0");
-    one.good("UPDATE person SET name = 'n' WHERE id = 3");
-    one.good("COMMIT");
-    assert_eq!(two.good("SELECT count(*) FROM note"), "2");
-    refused(&mut two, &[("DELETE FROM letter WHERE id = 2", "23503", "note_letter_fkey")]);
-    one.good("ALTER TABLE note ADD COLUMN memo text UNIQUE");
-    one.good("UPDATE note SET memo = 'm' WHERE id = 1");
-    refused(&mut two, &[("UPDATE note SET memo = 'm' WHERE id = 2", "23505", "note_memo_key")]);
-    one.good("DROP TABLE note");
-    assert_eq!(two.good("DELETE FROM letter WHERE id = 2"), "DELETE 1");
+    two.refused(&[("CALL move(1, 2, 3)", "42883", "move")]);
 }

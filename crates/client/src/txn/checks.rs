@@ -22,7 +22,7 @@ use wire::{Body, Op};
 /// Before it is looked again where an index is being built.
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
 /// Reads that are on their way at once.
-const AT_ONCE: usize = 500;
+const MAX_KEYS_AT_ONCE: usize = 500;
 /// Rows in one answer of an index: the first may be one that the transaction writes.
 const FOUND: u32 = 16;
 /// Rows of a table that are read again to find out whether others have changed them.
@@ -212,7 +212,7 @@ impl Client {
         keys: &[Bytes],
     ) -> Result<Vec<Option<Bytes>>, ClientError> {
         let mut found = Vec::with_capacity(keys.len());
-        for keys in keys.chunks(AT_ONCE) {
+        for keys in keys.chunks(MAX_KEYS_AT_ONCE) {
             let mut calls = Vec::with_capacity(keys.len());
             for key in keys {
                 let partition = table.partition_of(key)?;
@@ -274,7 +274,7 @@ impl<'a> Looking<'a> {
             asked.extend(table.partitions().map(|partition| (place, partition, from.clone())));
         }
         while !asked.is_empty() {
-            let now = asked.split_off(asked.len().saturating_sub(AT_ONCE));
+            let now = asked.split_off(asked.len().saturating_sub(MAX_KEYS_AT_ONCE));
             let mut calls = Vec::with_capacity(now.len());
             for (place, partition, from) in &now {
                 let at = self.client.background.known.at(self.at, *partition);

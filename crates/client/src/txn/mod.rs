@@ -303,9 +303,9 @@ impl Client {
     /// Commits a transaction: from then on everybody who begins one sees it. The timestamp; of one that has
     /// written nothing that of its snapshot. [`ClientError::Changed`]: another one has written one of its
     /// rows since it began, or no acknowledgement came and its session has found that it was not made;
-    /// [`ClientError::Violates`]: a constraint of its tables, or of those that refer to them, forbids it. Then
-    /// nothing was done. [`ClientError::OutcomeUnknown`]: the session could not be asked either, for five
-    /// seconds; the next [`Client::begin`] asks it again.
+    /// [`ClientError::Violates`]: a constraint of its tables, or of those that refer to them, forbids it.
+    /// Then nothing was done. [`ClientError::OutcomeUnknown`]: the session could not be asked either, for
+    /// five seconds; the next [`Client::begin`] asks it again.
     pub fn commit(&mut self, transaction: Transaction) -> Result<Position, ClientError> {
         let snapshot = transaction.snapshot;
         let checked = self.checked(&transaction)?;

@@ -95,6 +95,15 @@ impl Talk {
         self.ask(text).unwrap_or_else(|failure| panic!("{text}: {failure:?}"))
     }
 
+    /// Each of these is refused with this SQLSTATE and these words; it is rolled back then.
+    pub fn refused(&mut self, all: &[(&str, &str, &str)]) {
+        for (text, code, says) in all {
+            let said = self.say(text);
+            assert!(said.starts_with(code) && said.contains(says), "{text}: {said}");
+            self.say("ROLLBACK");
+        }
+    }
+
     /// COPY FROM STDIN with these lines: its tag, or the error.
     pub fn copy(&mut self, text: &str, lines: &str) -> String {
         self.copy_after(text, Duration::ZERO, lines)

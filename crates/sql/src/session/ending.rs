@@ -14,7 +14,7 @@ impl SqlSession {
     pub(super) fn check_secured(&self, table: &TableRecord) -> Result<(), Failure> {
         let map = self.evaluator.handle.map();
         let manager = map.table(COMMITS).filter(|_| table.is_global());
-        self.settings.check_secured(table, manager)
+        self.settings.check_secured(table, manager.map(AsRef::as_ref))
     }
 
     /// The transaction that COMMIT or ROLLBACK ends.

@@ -63,8 +63,8 @@ pub async fn begin_stale(handle: &Handle, before: &View) -> Result<View, Failure
 }
 
 /// Commits rows of any partitions, if none of them was written since it was seen, and nothing stands against
-/// what they claim since that was `checked`; none: they claim nothing. Where the handle says so it waits until
-/// they are secured.
+/// what they claim since that was `checked`; none: they claim nothing. Where the handle says so it waits
+/// until they are secured.
 pub async fn commit(
     handle: &Handle,
     (tables, checked): (&BTreeMap<TableId, Table>, Option<Checked>),
