@@ -301,7 +301,7 @@ fn pr367_a_backlog_of_one_partition_stops_commits_of_that_one_alone() {
         let why = world.full(most, &[ONE]).expect("four are beyond its share");
         assert_eq!(
             why,
-            format!("4 commits of {} bytes are kept, and partition 64 has not secured them", 4 * bytes)
+            format!("4 commits of {} bytes are kept, and partition p64 has not secured them", 4 * bytes)
         );
         assert_eq!(world.full(most, &[OTHER, ONE]), Some(why), "one part of it would be there");
         assert_eq!(world.full(most, &[OTHER]), None);
