@@ -252,7 +252,7 @@ impl Sight {
         let near = |key: &Bytes| end.as_ref().is_none_or(|end| key <= end);
         let buffer = &self.view.buffer;
         if buffer.holds(self.partition) {
-            let own = buffer.range(table.id(), (&first, &to));
+            let own = buffer.range(table.id(), (&first, &to)).take(rows);
             all.extend(own.map(|(key, row)| (key.clone(), row.clone())));
         }
         Ok(all.into_iter().filter(|(key, _)| near(key)).take(rows).collect())

@@ -20,7 +20,7 @@ use crate::fault;
 use crate::follow;
 use crate::read;
 use crate::txn::buffer::Written;
-use crate::txn::{After, Edit, View, global};
+use crate::txn::{After, Edit, Limit, View, global};
 use bytes::Bytes;
 use client::Table;
 use pg::{Failure, code};
@@ -151,7 +151,7 @@ async fn look_at_all(
     let partition = PartitionId::default();
     for (table, part) in all {
         let edits = part.ops.iter().map(edit).collect();
-        Arc::make_mut(&mut view.buffer).take((table.id(), partition), edits, &mut Vec::new())?;
+        Arc::make_mut(&mut view.buffer).take((table.id(), partition), edits, (Limit::WRITE, None))?;
     }
     let looking = Looking { handle, catalog, view: &view, before: Some(&before), is_last: true };
     let mut parents = Vec::new();
@@ -234,8 +234,7 @@ impl Looking<'_> {
 
     /// True if the transaction has written so much of the table that it is not looked through.
     fn is_much(&self, table: &Table) -> bool {
-        let (from, to) = (Bytes::new(), Bytes::new());
-        !self.is_last && self.view.buffer.range(table.id(), (&from, &to)).nth(MAX_EARLY_ROWS).is_some()
+        !self.is_last && self.view.buffer.has_more(table.id(), MAX_EARLY_ROWS)
     }
 
     async fn finder<'a>(

@@ -2,12 +2,12 @@
 
 use crate::bind::{Bound, Change, Conflict, Insertion, Quick, Returning, Rows as Source, Upsert};
 use crate::constraints::unique::Finder;
-use crate::constraints::{Replaced, check, follows, violation};
+use crate::constraints::{Replaced, check, children, follows, violation};
 use crate::evaluate::{Evaluator, Given};
 use crate::fault;
 use crate::read::{self, Values};
 use crate::rows::{Filler, fitted};
-use crate::txn::{After, Edit, View};
+use crate::txn::{After, Edit, Limit, Room, View};
 use crate::write::{self, as_stored, duplicate, encoded};
 use bytes::Bytes;
 use client::Table;
@@ -16,6 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use types::data::{Row, Value};
 use types::{PartitionId, TableRecord};
+
+/// Rows of which nothing is told are looked at so many at once.
+const PIECE_ROWS: usize = 2_000;
 
 /// What a statement does.
 pub struct Edits {
@@ -48,19 +51,23 @@ pub async fn of_change(
     view: &View,
 ) -> Result<Edits, Failure> {
     let table = Table::new(change.table.clone());
-    let found = match &change.point {
+    let (follows, told_of) = (follows_from(evaluator, change), change.returning.is_some());
+    // What is told of rows, and what follows from them, is kept of all.
+    let limit = if follows || told_of { Limit::WRITE } else { view.limit(table.record()) };
+    let (found, _room) = match &change.point {
         Some(key) => {
             let key: Vec<Value> = key.iter().map(|slot| values.of(slot)).collect();
-            of_point(evaluator, &table, change, values, &key, view).await?
+            (of_point(evaluator, &table, change, values, &key, view).await?, None)
         }
         None => {
             read::pin(&evaluator.handle, read::partitions(&change.read.sources, values), view).await?;
-            let rows = evaluator.all(change.read.clone(), values.clone(), view.clone()).await?;
-            rows.into_iter().map(split).collect::<Result<Vec<_>, _>>()?
+            let (rows, room) =
+                evaluator.all(change.read.clone(), values.clone(), view.clone(), limit).await?;
+            (rows.into_iter().map(split).collect::<Result<Vec<_>, _>>()?, Some(room))
         }
     };
-    let (mut edits, mut seen) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
-    let (follows, mut replaced) = (is_followed(evaluator, &table), Vec::new());
+    let (mut edits, mut seen, mut replaced) = (Vec::with_capacity(found.len()), Vec::new(), Vec::new());
+    let checks = !change.removes && check::has_any(table.schema());
     for (key, stored, new) in found {
         let mut row = table.decode(&key, &stored).map_err(fault::of_client)?;
         let old = follows.then(|| row.clone());
@@ -75,14 +82,35 @@ pub async fn of_change(
         };
         edits.push(Edit { key, existed: true, after, since: None });
         replaced.extend(old.map(|old| (old, (!change.removes).then(|| row.clone()))));
-        seen.push(row);
+        if checks || told_of {
+            seen.push(row);
+        }
+        if edits.len().is_multiple_of(PIECE_ROWS) {
+            if checks && !told_of {
+                check::rows(evaluator, &table, &std::mem::take(&mut seen), values).await?;
+            }
+            // The sessions of a node share a thread.
+            tokio::task::yield_now().await;
+        }
     }
-    if !change.removes {
+    if checks {
         check::rows(evaluator, &table, &seen, values).await?;
     }
     let told = told(evaluator, change.returning.as_ref(), values, &seen).await?;
     let count = edits.len() as u64;
     Ok(Edits { replaced, ..Edits::new(table, edits, count, told)? })
+}
+
+/// True if something may follow from what an UPDATE or DELETE does.
+fn follows_from(evaluator: &Evaluator, change: &Change) -> bool {
+    let Some(catalog) = evaluator.handle.catalog() else { return false };
+    children(&catalog, change.table.id).iter().any(|(.., reference)| match change.removes {
+        true => reference.on_delete.changes_rows(),
+        false => {
+            let changes = reference.parent_columns.iter().any(|at| change.set.contains(at));
+            changes && reference.on_update.changes_rows()
+        }
+    })
 }
 
 /// True if something follows from changes of the table's rows.
@@ -123,7 +151,8 @@ async fn of_point(
     }
     if change.read.sources.len() > 1 {
         read::pin(&evaluator.handle, read::partitions(&change.read.sources, values), view).await?;
-        let rows = evaluator.all(change.read.clone(), values.clone(), view.clone()).await?;
+        let (rows, _room) =
+            evaluator.all(change.read.clone(), values.clone(), view.clone(), Limit::WRITE).await?;
         return rows.into_iter().map(split).collect();
     }
     let given = Given { key, stored, values: row.values };
@@ -168,24 +197,46 @@ pub async fn new_rows(
     view: &View,
 ) -> Result<Vec<(Row, Bytes, Bytes)>, Failure> {
     let table = Table::new(insertion.table.clone());
-    let rows: Vec<PgRow> = match &insertion.rows {
+    let (rows, _room) = given(evaluator, insertion, values, (view, Limit::WRITE)).await?;
+    stored(evaluator, (&table, insertion), rows, values).await
+}
+
+/// What an INSERT names or computes.
+async fn given(
+    evaluator: &Evaluator,
+    insertion: &Insertion,
+    values: &Values,
+    (view, limit): (&View, Limit),
+) -> Result<(Vec<PgRow>, Option<Room>), Failure> {
+    match &insertion.rows {
         Source::Slots(rows) => {
-            rows.iter().map(|row| row.iter().map(|slot| values.of(slot)).collect()).collect()
+            let rows = rows.iter().map(|row| row.iter().map(|slot| values.of(slot)).collect());
+            Ok((rows.collect(), None))
         }
         Source::Query(bound) => {
             read::pin(&evaluator.handle, read::partitions(&bound.sources, values), view).await?;
-            evaluator.all(bound.clone(), values.clone(), view.clone()).await?
+            let (rows, room) = evaluator.all(bound.clone(), values.clone(), view.clone(), limit).await?;
+            Ok((rows, Some(room)))
         }
-    };
+    }
+}
+
+/// Rows of an INSERT, each with its key and as it is stored.
+async fn stored(
+    evaluator: &Evaluator,
+    (table, insertion): (&Table, &Insertion),
+    rows: Vec<PgRow>,
+    values: &Values,
+) -> Result<Vec<(Row, Bytes, Bytes)>, Failure> {
     let mut whole = Vec::with_capacity(rows.len());
-    for row in filled(evaluator, (&table, insertion), rows, values).await? {
-        let (key, stored) = encoded(&table, &row)?;
-        let row = as_stored(&table, &key, &stored, row, insertion.returning.is_some())?;
+    for row in filled(evaluator, (table, insertion), rows, values).await? {
+        let (key, stored) = encoded(table, &row)?;
+        let row = as_stored(table, &key, &stored, row, insertion.returning.is_some())?;
         whole.push((row, key, stored));
     }
     if check::has_any(table.schema()) {
         let rows: Vec<Row> = whole.iter().map(|(row, ..)| row.clone()).collect();
-        check::rows(evaluator, &table, &rows, values).await?;
+        check::rows(evaluator, table, &rows, values).await?;
     }
     Ok(whole)
 }
@@ -210,6 +261,10 @@ pub async fn of_insertion(
     view: &View,
 ) -> Result<Edits, Failure> {
     let table = Table::new(insertion.table.clone());
+    let plain = insertion.returning.is_none() && matches!(insertion.conflict, Conflict::Fail);
+    if plain && view.limit(table.record()) != Limit::WRITE {
+        return of_plain_insertion(evaluator, insertion, values, view).await;
+    }
     let rows = new_rows(evaluator, insertion, values, view).await?;
     let keys: Vec<Bytes> = rows.iter().map(|(_, key, _)| key.clone()).collect();
     let planned =
@@ -254,6 +309,37 @@ pub async fn of_insertion(
     let edits: Vec<Edit> = order.iter().filter_map(|key| written.remove(key)).collect();
     let count = edits.len() as u64;
     Ok(Edits { replaced, ..Edits::new(table, edits, count, told)? })
+}
+
+/// The same where all rows must be new and nothing is told of them, in a database of one partition: they may
+/// be many, and pass by in pieces.
+async fn of_plain_insertion(
+    evaluator: &Evaluator,
+    insertion: &Insertion,
+    values: &Values,
+    view: &View,
+) -> Result<Edits, Failure> {
+    let table = Table::new(insertion.table.clone());
+    let limit = view.limit(table.record());
+    let (rows, _room) = given(evaluator, insertion, values, (view, limit)).await?;
+    let (mut edits, mut seen) = (Vec::with_capacity(rows.len()), BTreeSet::new());
+    let mut rows = rows.into_iter();
+    loop {
+        let piece: Vec<PgRow> = rows.by_ref().take(PIECE_ROWS).collect();
+        let piece = stored(evaluator, (&table, insertion), piece, values).await?;
+        let keys: Vec<Bytes> = piece.iter().map(|(_, key, _)| key.clone()).collect();
+        let Some(first) = keys.first() else { break };
+        let partition = table.partition_of(first).map_err(fault::of_client)?;
+        let there = read::get_all(&evaluator.handle, &table, partition, &keys, view).await?;
+        for ((_, key, stored), there) in piece.into_iter().zip(there) {
+            if there.is_some() || !seen.insert(key.clone()) {
+                return Err(duplicate(&table, Some(&key)));
+            }
+            edits.push(Edit { key, existed: false, after: After::Row(stored), since: None });
+        }
+    }
+    let count = edits.len() as u64;
+    Edits::new(table, edits, count, None)
 }
 
 /// For each row that is to be inserted the row that it meets, by the key or by what ON CONFLICT names. The
@@ -363,7 +449,8 @@ pub async fn of_locking(
         found.extend(read::encoded_key(&table, &key).filter(|_| !told.is_empty()));
     } else {
         read::pin(&evaluator.handle, read::partitions(&bound.sources, values), view).await?;
-        for mut row in evaluator.all(bound.clone(), values.clone(), view.clone()).await? {
+        let (rows, _room) = evaluator.all(bound.clone(), values.clone(), view.clone(), Limit::WRITE).await?;
+        for mut row in rows {
             // The outer side of a join has no row to lock.
             if let Some(Value::Bytes(key)) = row.pop() {
                 found.insert(key.into());

@@ -10,7 +10,7 @@ use crate::read::{self, Tables, Values};
 use crate::sequences::{SequenceValues, Sequences};
 use crate::system;
 use crate::system::facts::{Asker, Facts};
-use crate::txn::View;
+use crate::txn::{Limit, NodeMemory, Room, View};
 use crate::write;
 use bytes::Bytes;
 use pg::{Cancel, Failure, Row, Rows};
@@ -25,8 +25,13 @@ const WAITING: usize = 4;
 const ENGINES: usize = 8;
 /// How often a query is begun, if a failover loses what it reads before it has given a row.
 pub const BEGINNINGS: u32 = 5;
-/// The most bytes of rows that a statement which writes may collect.
+/// The most bytes of rows that a statement which writes may collect, unless its transaction may be large.
+/// That one has so many in any case.
 const MAX_BYTES: usize = 64 << 20;
+/// So many bytes of memory are asked for at once.
+const STEP_BYTES: usize = 1 << 20;
+/// What a collected row takes beside its values.
+const ROW_MEMORY: usize = 48;
 
 /// Engines that run no statement.
 #[derive(Default)]
@@ -68,6 +73,8 @@ pub struct Evaluator {
     pub engines: Arc<Engines>,
     /// Numbers for rows, of all sessions.
     pub sequences: Arc<Sequences>,
+    /// Memory for large transactions, of all sessions.
+    pub memory: Arc<NodeMemory>,
     /// Stops them.
     pub cancel: Cancel,
     /// Whose statements they are, as of now.
@@ -114,19 +121,35 @@ impl Evaluator {
         })
     }
 
-    /// All rows of a query over the cluster's tables, at most as many as a statement may write.
-    pub async fn all(&self, bound: Arc<Bound>, values: Values, view: View) -> Result<Vec<Row>, Failure> {
+    /// All rows of a query over the cluster's tables, at most as many as a statement may write; with what
+    /// they have of the memory.
+    pub async fn all(
+        &self,
+        bound: Arc<Bound>,
+        values: Values,
+        view: View,
+        limit: Limit,
+    ) -> Result<(Vec<Row>, Room), Failure> {
         let mut computed = self.start(bound, values, view)?;
         let (mut rows, mut bytes) = (Vec::new(), 0);
+        let (room, mut asked) = (Room::new(&self.memory, MAX_BYTES), 0);
         while let Some(row) = computed.next().await {
             let row = row?;
             bytes += row.iter().map(size).sum::<usize>();
             rows.push(row);
-            if rows.len() > wire::message::MAX_OPS || bytes > MAX_BYTES {
+            if limit == Limit::WRITE && (rows.len() > limit.rows || bytes > MAX_BYTES) {
                 return Err(write::too_much(MAX_BYTES));
             }
+            if rows.len() > limit.rows {
+                return Err(limit.passed());
+            }
+            let taken = bytes + rows.len() * ROW_MEMORY;
+            if limit != Limit::WRITE && taken > asked {
+                asked = taken + STEP_BYTES;
+                room.hold(asked)?;
+            }
         }
-        Ok(rows)
+        Ok((rows, room))
     }
 
     /// All rows of a query whose only source is given.
@@ -180,7 +203,8 @@ impl Evaluator {
         tokio::task::spawn_blocking(move || {
             let mut emit = |rows| send.blocking_send(Ok(rows)).is_ok();
             let ran = run(&engine, &bound, &slots, beginnings, &mut reader, &mut emit);
-            drop(over);
+            // Who waits for its end has what it read by for himself then, and need not clone it to write.
+            drop((over, reader));
             if let Err(failure) = ran {
                 // The client may be gone.
                 let _ = send.blocking_send(Err(failure));

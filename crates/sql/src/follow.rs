@@ -14,7 +14,7 @@ use crate::evaluate::Evaluator;
 use crate::fault;
 use crate::read::Values;
 use crate::txn::buffer::Written;
-use crate::txn::{Buffer, View};
+use crate::txn::{Buffer, Limit, View};
 use crate::ty::Ty;
 use crate::write;
 use client::Table;
@@ -23,7 +23,6 @@ use sqlparser::ast::Statement;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use types::data::constraint::{Action, Reference};
 use types::data::{Row, Value};
 use types::{Position, TableId, TableRecord};
@@ -68,8 +67,8 @@ pub async fn with_all(
 /// Statements from here on see what this one does.
 pub fn see(view: &mut View, edits: &Edits) -> Result<(), Failure> {
     let Some(partition) = edits.partition else { return Ok(()) };
-    let list = edits.edits.clone();
-    Arc::make_mut(&mut view.buffer).take((edits.table.id(), partition), list, &mut Vec::new())
+    let (list, limit) = (edits.edits.clone(), view.limit(edits.table.record()));
+    view.ahead().take((edits.table.id(), partition), list, (limit, None))
 }
 
 /// The statement that follows for the rows which refer to this one, with its parameters; `None`: there is
@@ -150,7 +149,7 @@ pub fn gathered(
             return Err(write::elsewhere(&edits.table, how, "a statement that writes in several partitions"));
         }
         edits.edits.iter_mut().for_each(|edit| edit.since = since);
-        buffer.take((edits.table.id(), partition), edits.edits, &mut Vec::new())?;
+        buffer.take((edits.table.id(), partition), edits.edits, (Limit::WRITE, None))?;
         tables.insert(edits.table.id(), edits.table);
     }
     let written = buffer.operations();

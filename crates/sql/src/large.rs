@@ -1,4 +1,4 @@
-//! Statements that write more rows than one write may have.
+//! Statements that write more rows than one write may have; transactions that do: [`commit`].
 //!
 //! Such a statement has its table filled under another id (see [`crate::refill`]): it is held, the rows that
 //! the statement makes and those that it leaves are written there, and one entry gives that the name. So
@@ -7,6 +7,10 @@
 //!
 //! It reads in a transaction of its own, and rows pass by in pieces. What is kept of all of them is the keys
 //! of those that are changed or removed.
+
+mod choice;
+pub mod commit;
+mod merge;
 
 use crate::altering::rewrite;
 use crate::bind::{Change, Conflict, Insertion, Rows as Source};
@@ -19,7 +23,7 @@ use crate::evaluate::{Evaluator, size};
 use crate::fault;
 use crate::plan::{StatementPlan, Work, plan};
 use crate::read::{self, Values};
-use crate::refill::{Convert, Refusal, Target};
+use crate::refill::{Convert, FoundRow, Refusal, Target};
 use crate::settings::Settings;
 use crate::statements::{Statement, canceled};
 use crate::txn::{Modes, Open, Turns};
@@ -66,15 +70,10 @@ pub async fn carry_out(
             return Err(fault::stale());
         }
         may(catalog, table, statement, &why)?;
-        let schema = like(table)?;
-        let target = Target {
-            name: table.name.clone(),
-            places: (0..schema.columns().len()).map(Some).collect(),
-            schema,
-            children: rewrite::referring(catalog, table),
-        };
+        let target = like(catalog, table, &BTreeMap::new())?;
         count.store(0, Ordering::Relaxed);
-        let open = Open::begin(values.now, true, Modes::default(), (settings, turns));
+        let context = (settings, turns, &evaluator.memory);
+        let open = Open::begin(values.now, true, Modes::default(), context);
         let filling = Filling {
             evaluator: evaluator.clone(),
             runtime: runtime::Handle::current(),
@@ -101,10 +100,15 @@ fn is_plain(statement: Statement<'_>) -> bool {
     }
 }
 
-/// The columns and constraints of a table whose rows get another id. Numbers go on, those of a key that
-/// nobody sees as well. A check is as valid as it was, since rows that stay are not looked at.
-fn like(table: &TableRecord) -> Result<Schema, Failure> {
-    let mut parts = database::emptied(table, (TableId(0), &BTreeMap::new()), false).schema.into_parts();
+/// The same table, whose rows get another id. Numbers go on, those of a key that nobody sees as well. Foreign
+/// keys refer to the other ids that tables get with it. A check is as valid as it was, since rows that stay
+/// are not looked at.
+fn like(
+    catalog: &Catalog,
+    table: &TableRecord,
+    renamed: &BTreeMap<TableId, TableId>,
+) -> Result<Target, Failure> {
+    let mut parts = database::emptied(table, (TableId(0), renamed), false).schema.into_parts();
     for (at, column) in parts.columns.iter_mut().enumerate().filter(|(_, column)| column.rules.hidden) {
         let numbered = column.rules.identity.is_some();
         let counter = table.schema.columns()[at].rules.counter;
@@ -116,7 +120,9 @@ fn like(table: &TableRecord) -> Result<Schema, Failure> {
             *constraint = known.clone();
         }
     }
-    Schema::from_parts(parts).map_err(define::invalid)
+    let schema = Schema::from_parts(parts).map_err(define::invalid)?;
+    let places = (0..schema.columns().len()).map(Some).collect();
+    Ok(Target { name: table.name.clone(), schema, places, children: rewrite::referring(catalog, table) })
 }
 
 /// What other rows refer to is looked at where they are written: so it must stay.
@@ -278,12 +284,12 @@ impl Convert for Filling {
         runtime.block_on(self.made())
     }
 
-    fn rows(&mut self, keys: Vec<Bytes>, rows: Vec<Row>) -> Result<Vec<Row>, Failure> {
+    fn rows(&mut self, found: Vec<FoundRow>) -> Result<Vec<Row>, Failure> {
         if self.evaluator.cancel.asked() {
             return Err(canceled());
         }
-        let left = keys.iter().zip(rows).filter(|(key, _)| !self.touched.keys.contains(*key));
-        Ok(left.map(|(_, row)| row).collect())
+        let left = found.into_iter().filter(|one| !self.touched.keys.contains(&one.key));
+        Ok(left.map(|one| one.row).collect())
     }
 
     fn refused(&self, why: Refusal<'_>) -> Failure {

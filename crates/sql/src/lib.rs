@@ -17,7 +17,8 @@
 //! | VACUUM, ANALYZE, LOCK TABLE | [`upkeep`] |
 //! | reads of one row, counts, scans; tables; databases, of several partitions, too | [`read`], [`ddl`], [`database`], [`several`] |
 //! | transactions | [`txn`] |
-//! | statements that write, what they do to rows, and its sending | [`statements`], [`edits`], [`write`], [`large`] |
+//! | statements that write, what they do to rows, and its sending | [`statements`], [`edits`], [`write`] |
+//! | statements and transactions of more rows than one write has | [`large`] |
 //! | where each part of a query runs | [`explain`] |
 //! | system tables: the cluster's views and PostgreSQL's catalogs | [`system`] |
 //! | the task that drives the native client | [`driver`] |

@@ -272,7 +272,7 @@ impl Reader for Tables {
             columns: source.columns.clone(),
             range: part.clone(),
             view: self.view.clone(),
-            own: Vec::new(),
+            own: None,
             todo: Vec::new(),
             flying: 0,
             table,
@@ -292,8 +292,7 @@ impl Reader for Tables {
             let there = part.partitions.iter().rev().filter(|_| !self.view.is_empty(&scan.table));
             scan.todo = there.map(begin).collect();
             if part.partitions.iter().any(|partition| self.view.buffer.holds(*partition)) {
-                let own = self.view.buffer.range(scan.table.id(), (&part.from, &part.to));
-                scan.own = own.map(|(key, row)| (key.clone(), Lsn::ZERO, row.clone())).collect();
+                scan.own = Some(part.from.clone());
             }
         }
         scan.ask();
@@ -308,8 +307,8 @@ struct Scan {
     columns: Vec<usize>,
     range: Option<Range>,
     view: View,
-    /// Rows that the transaction has written.
-    own: Vec<(Bytes, Lsn, Bytes)>,
+    /// The first key from which rows that the transaction has written are to be given.
+    own: Option<Bytes>,
     /// Pages to be asked for.
     todo: Vec<Page>,
     flying: usize,
@@ -354,6 +353,16 @@ impl Scan {
         }
     }
 
+    /// Some of the rows that the transaction has written; `None`: there are no more.
+    fn next_own(&mut self) -> Option<Vec<(Bytes, Lsn, Bytes)>> {
+        let (from, range) = (self.own.take()?, self.range.as_ref()?);
+        let own = self.view.buffer.range(self.table.id(), (&from, &range.to)).take(PAGE as usize);
+        let own: Vec<_> = own.map(|(key, row)| (key.clone(), Lsn::ZERO, row.clone())).collect();
+        // The smallest key above the last one.
+        self.own = own.last().map(|(last, ..)| Bytes::from([last, &[0u8][..]].concat()));
+        (!own.is_empty()).then_some(own)
+    }
+
     fn wait(&mut self) -> Result<(Page, Outcome), Failure> {
         loop {
             if self.cancel.asked() {
@@ -391,8 +400,7 @@ impl Scan {
 
 impl Pages for Scan {
     fn next(&mut self) -> Result<Option<Vec<Vec<Kept>>>, Failure> {
-        if !self.own.is_empty() {
-            let own = std::mem::take(&mut self.own);
+        if let Some(own) = self.next_own() {
             return self.decode(own).map(Some);
         }
         if self.flying == 0 {

@@ -1,30 +1,32 @@
-//! A table's rows under another id, where no definition alone can say what becomes of them: another primary
-//! key, or columns of other types ([`crate::altering::rewrite`] says which); or a statement that writes more
-//! rows than one write may have ([`crate::large`]).
+//! Rows of tables under other ids, where no definition alone can say what becomes of them: another primary
+//! key, or columns of other types ([`crate::altering::rewrite`] says which); or a statement or a transaction
+//! that writes more rows than one write may have ([`crate::large`]).
 //!
-//! One entry holds the table and makes another one, which nobody sees by its name. From there on nobody
+//! One entry holds the tables and makes other ones, which nobody sees by their names. From there on nobody
 //! writes the rows (PR-124), and they are copied in slices, each a write like any other. One last entry
-//! drops the table, gives its name to the other one, and has foreign keys refer to that. It names the version
-//! under which the table is held, and so it is refused if anybody has lifted the hold meanwhile. Each entry
-//! rests on the one before it: if that is lost with a primary, all rows are copied again, under another id.
-//! Whoever copies says again and again that it does.
+//! drops the tables, gives their names to the other ones, and has foreign keys refer to these. It names the
+//! versions under which the tables are held, and so it is refused if anybody has lifted a hold meanwhile.
+//! Each entry rests on the one before it: if that is lost with a primary, all rows are copied again, under
+//! other ids. Whoever copies says again and again that it does.
 
 use crate::catalog::as_of;
 use crate::fault;
 use bytes::Bytes;
 use client::{Client, ClientError, Database, Table, created, wall_ms};
 use pg::Failure;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use types::data::constraint::{Constraint, Demand, Reference};
 use types::data::{Row, Schema};
-use types::{CatalogTable, Position, TableId, TableRecord};
+use types::{CatalogTable, Lsn, Position, TableId, TableRecord};
 use wire::request::ReadSnapshot;
-use wire::{Body, Op, RecordText, RowOp, TableChange};
+use wire::{Body, Op, RecordText, RowOp, TableChange, TablePart};
 
 /// Rows that are copied at once.
 const ROWS: u32 = 2_000;
+/// Bytes of keys and rows behind which no more are written at once.
+const BYTES: usize = 4 << 20;
 /// How often a hold is renewed.
 const RENEW: Duration = Duration::from_secs(10);
 
@@ -41,6 +43,17 @@ pub struct Target {
     pub children: Vec<Arc<TableRecord>>,
 }
 
+/// A row of a table that is held.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FoundRow {
+    /// Its key, encoded.
+    pub key: Bytes,
+    /// The entry that has written it.
+    pub version: Lsn,
+    /// Itself.
+    pub row: Row,
+}
+
 /// Makes the rows of the other table, which fit its columns and keep its checks.
 pub trait Convert {
     /// The table is held: from here on nobody else writes it.
@@ -55,7 +68,12 @@ pub trait Convert {
     }
 
     /// What becomes of some rows of the table, which come in the order of their keys.
-    fn rows(&mut self, keys: Vec<Bytes>, rows: Vec<Row>) -> Result<Vec<Row>, Failure>;
+    fn rows(&mut self, found: Vec<FoundRow>) -> Result<Vec<Row>, Failure>;
+
+    /// Some of the rows that come behind those of the table; `None`: there are no more.
+    fn rest(&mut self) -> Result<Option<Vec<Row>>, Failure> {
+        Ok(None)
+    }
 
     /// The error of rows that are not kept in the other table.
     fn refused(&self, why: Refusal<'_>) -> Failure;
@@ -69,13 +87,57 @@ pub enum Refusal<'a> {
     Constraint(&'a Table, u32, &'a [RowOp]),
 }
 
+/// One of the tables that are filled together.
+pub struct Filling<'c> {
+    /// As it is before.
+    pub table: Table,
+    /// The id that it gets.
+    pub id: TableId,
+    /// What it becomes.
+    pub target: Target,
+    /// Who makes its rows.
+    pub convert: &'c mut dyn Convert,
+}
+
+/// What is done beside filling tables.
+#[derive(Default)]
+pub struct Beside {
+    /// Nothing is done where this state is no part of the primary's history.
+    pub since: Option<Position>,
+    /// Rows of other tables, which the last entry writes. If it gives one of these another version, it is
+    /// written under that.
+    pub parts: Vec<TablePart>,
+}
+
+/// Why tables are not filled.
+pub enum Broken {
+    /// The last entry was not asked for: nothing was done.
+    Before(Failure),
+    /// It was, and was refused, or it is not known whether it was made.
+    AtTheEnd(ClientError),
+}
+
+impl Broken {
+    fn failure(self) -> Failure {
+        match self {
+            Broken::Before(why) => why,
+            Broken::AtTheEnd(why) => fault::of_client(why),
+        }
+    }
+}
+
 /// A table that is held, and the one that gets its rows.
-struct Refill<'a> {
-    client: &'a mut Client,
-    database: Database,
+struct Pair {
     /// As it is held.
     from: Table,
     to: Table,
+}
+
+/// Tables that are held, and those that get their rows.
+struct Refill<'a> {
+    client: &'a mut Client,
+    database: Database,
+    pairs: Vec<Pair>,
     renewed: Instant,
     /// The newest entry of it.
     last: Position,
@@ -90,106 +152,151 @@ pub fn refill(
     convert: &mut dyn Convert,
 ) -> Result<(), Failure> {
     let numbers = client.numbers(2).map_err(fault::of_client)?;
-    let held = CatalogTable { held_ms: Some(wall_ms()), ..as_of(table.record(), numbers + 1) };
-    let new =
-        CatalogTable::new(TableId(numbers), &target.name, target.schema.clone(), table.record().created_ms);
-    let filling = CatalogTable { fills: Some(table.id()), created_ms: wall_ms(), ..new.clone() };
-    let from = table.schema().version();
-    let changes = vec![TableChange::Alter { from, to: RecordText::new(&held) }, created(&filling)];
-    let begun = client.call(database.transact(changes, Vec::new(), None)).map_err(fault::of_client)?;
-    let mut refill = Refill {
-        from: database.table(held),
-        to: database.table(new.clone()),
-        database: database.clone(),
-        renewed: Instant::now(),
-        last: begun.position(),
-        client,
+    let filling = Filling { table: table.clone(), id: TableId(numbers), target: target.clone(), convert };
+    refill_all(client, database, (vec![filling], numbers + 1), Beside::default()).map_err(Broken::failure)
+}
+
+/// The same of several tables, one after the other, which take their places together. They are held under
+/// versions from this one on. Rows of one that refer to rows of another come behind these.
+pub fn refill_all(
+    client: &mut Client,
+    database: &Database,
+    (mut fillings, version): (Vec<Filling<'_>>, u32),
+    beside: Beside,
+) -> Result<(), Broken> {
+    let begun = Refill::begin(client, database, (&fillings[..], version), beside.since);
+    let mut refill = begun.map_err(Broken::Before)?;
+    let filled = fillings.iter_mut().enumerate().try_for_each(|(at, one)| refill.fill(at, one.convert));
+    let done = match filled {
+        Ok(()) => refill.switch(&fillings, beside.parts),
+        Err(why) => Err(Broken::Before(why)),
     };
-    let done = convert.begin().and_then(|()| refill.add(convert)).and_then(|()| refill.copy(convert));
-    let done = done.and_then(|()| refill.switch(new, target));
     if done.is_err() {
         refill.give_up();
     }
     done
 }
 
-impl Refill<'_> {
-    /// Rows that are none of the table's own.
-    fn add(&mut self, convert: &mut dyn Convert) -> Result<(), Failure> {
+impl<'a> Refill<'a> {
+    /// The first entry.
+    fn begin(
+        client: &'a mut Client,
+        database: &Database,
+        (fillings, version): (&[Filling<'_>], u32),
+        since: Option<Position>,
+    ) -> Result<Refill<'a>, Failure> {
+        let (mut changes, mut pairs) = (Vec::new(), Vec::new());
+        for (Filling { table, id, target, .. }, version) in fillings.iter().zip(version..) {
+            let held = CatalogTable { held_ms: Some(wall_ms()), ..as_of(table.record(), version) };
+            let new = CatalogTable::new(*id, &target.name, target.schema.clone(), table.record().created_ms);
+            let filling = CatalogTable { fills: Some(table.id()), created_ms: wall_ms(), ..new.clone() };
+            let from = table.schema().version();
+            changes.push(TableChange::Alter { from, to: RecordText::new(&held) });
+            changes.push(created(&filling));
+            pairs.push(Pair { from: database.table(held), to: database.table(new) });
+        }
+        let begun = client.call(database.transact(changes, Vec::new(), since)).map_err(fault::of_client)?;
+        let (last, renewed) = (begun.position(), Instant::now());
+        Ok(Refill { client, database: database.clone(), pairs, renewed, last })
+    }
+
+    /// Fills one of the tables.
+    fn fill(&mut self, at: usize, convert: &mut dyn Convert) -> Result<(), Failure> {
+        convert.begin()?;
         while let Some(rows) = convert.more()? {
-            self.renew_in_time()?;
-            self.insert(&rows, convert)?;
+            self.insert(at, &rows, convert)?;
+        }
+        self.copy(at, convert)?;
+        while let Some(rows) = convert.rest()? {
+            self.insert(at, &rows, convert)?;
         }
         Ok(())
     }
 
-    fn copy(&mut self, convert: &mut dyn Convert) -> Result<(), Failure> {
+    fn copy(&mut self, at: usize, convert: &mut dyn Convert) -> Result<(), Failure> {
         let mut next = Some(Bytes::new());
-        while let Some(from) = next {
+        while let Some(first) = next {
             self.renew_in_time()?;
-            let op = Op::Scan { from, to: Bytes::new(), limit: ROWS, at: ReadSnapshot::Newest };
-            let answer = self.client.call(self.from.call(self.database.partition(), op));
+            let from = &self.pairs[at].from;
+            let op = Op::Scan { from: first, to: Bytes::new(), limit: ROWS, at: ReadSnapshot::Newest };
+            let answer = self.client.call(from.call(self.database.partition(), op));
             let Body::Rows { rows, more } = answer.map_err(fault::of_client)?.body else {
                 return Err(Failure::new(pg::code::INTERNAL, "a table without rows"));
             };
             let last = rows.last().map(|(last, ..)| Bytes::from([last, &[0u8][..]].concat()));
-            let decoded = rows.iter().map(|(key, _, stored)| self.from.decode(key, stored));
-            let decoded = decoded.collect::<Result<Vec<_>, _>>().map_err(fault::of_client)?;
-            let keys = rows.into_iter().map(|(key, ..)| key).collect();
-            self.insert(&convert.rows(keys, decoded)?, convert)?;
+            let found = rows.into_iter().map(|(key, version, stored)| {
+                let row = from.decode(&key, &stored).map_err(fault::of_client)?;
+                Ok(FoundRow { key, version, row })
+            });
+            let found = found.collect::<Result<Vec<_>, Failure>>()?;
+            let rows = convert.rows(found)?;
+            self.insert(at, &rows, convert)?;
             next = last.filter(|_| more);
         }
         Ok(())
     }
 
-    fn insert(&mut self, rows: &[Row], convert: &dyn Convert) -> Result<(), Failure> {
-        let ops = rows.iter().map(|row| self.inserted(row)).collect::<Result<Vec<_>, _>>()?;
-        self.write(ops, convert)
+    fn insert(&mut self, at: usize, rows: &[Row], convert: &dyn Convert) -> Result<(), Failure> {
+        let (mut ops, mut bytes) = (Vec::new(), 0);
+        for row in rows {
+            let op = self.inserted(at, row)?;
+            bytes += op.key().len() + op.row().map_or(0, Bytes::len);
+            ops.push(op);
+            if ops.len() >= ROWS as usize || bytes >= BYTES {
+                self.write(at, std::mem::take(&mut ops), convert)?;
+                bytes = 0;
+            }
+        }
+        self.write(at, ops, convert)
     }
 
     /// A row of the other table.
-    fn inserted(&self, row: &Row) -> Result<RowOp, Failure> {
-        let schema = self.to.schema();
+    fn inserted(&self, at: usize, row: &Row) -> Result<RowOp, Failure> {
+        let to = &self.pairs[at].to;
+        let schema = to.schema();
         let must = |at: &usize| !schema.columns()[*at].nullable || schema.key().contains(at);
         let lacks = (0..schema.columns().len()).find(|at| must(at) && row.values[*at].is_null());
         if let Some(at) = lacks {
-            let (column, table) = (&schema.columns()[at].name, self.to.name());
+            let (column, table) = (&schema.columns()[at].name, to.name());
             let message = format!("column \"{column}\" of relation \"{table}\" contains null values");
             return Err(Failure::new("23502", message));
         }
-        let (key, row) = self.to.encode(row).map_err(fault::of_client)?;
+        let (key, row) = to.encode(row).map_err(fault::of_client)?;
         Ok(RowOp::Insert { key, row })
     }
 
-    fn write(&mut self, ops: Vec<RowOp>, convert: &dyn Convert) -> Result<(), Failure> {
+    fn write(&mut self, at: usize, ops: Vec<RowOp>, convert: &dyn Convert) -> Result<(), Failure> {
         if ops.is_empty() {
             return Ok(());
         }
+        self.renew_in_time()?;
+        let Pair { from, to } = &self.pairs[at];
         let mut seen = BTreeSet::new();
         if let Some(twice) = ops.iter().find(|op| !seen.insert(op.key().clone())) {
-            return Err(convert.refused(Refusal::Key(&self.to, Some(twice.key()))));
+            return Err(convert.refused(Refusal::Key(to, Some(twice.key()))));
         }
-        match self.client.call(self.to.write_since(self.database.partition(), ops.clone(), self.last)) {
+        match self.client.call(to.write_since(self.database.partition(), ops.clone(), self.last)) {
             Ok(answer) => {
                 self.last = answer.position();
                 Ok(())
             }
             Err(ClientError::Exists) => {
-                let met = self.met(&ops)?;
-                Err(convert.refused(Refusal::Key(&self.to, met)))
+                let to = to.clone();
+                let met = self.met(&to, &ops)?;
+                Err(convert.refused(Refusal::Key(&to, met)))
             }
             Err(ClientError::Violates(number)) => {
-                Err(convert.refused(Refusal::Constraint(&self.from, number, &ops)))
+                Err(convert.refused(Refusal::Constraint(from, number, &ops)))
             }
             Err(error) => Err(fault::of_client(error)),
         }
     }
 
     /// The first of these keys that is there already.
-    fn met<'k>(&mut self, ops: &'k [RowOp]) -> Result<Option<&'k Bytes>, Failure> {
+    fn met<'k>(&mut self, to: &Table, ops: &'k [RowOp]) -> Result<Option<&'k Bytes>, Failure> {
         for op in ops {
             let get = Op::Get { key: op.key().clone(), at: ReadSnapshot::Newest };
-            let answer = self.client.call(self.to.call(self.database.partition(), get));
+            let answer = self.client.call(to.call(self.database.partition(), get));
             if let Body::Row(Some(_)) = answer.map_err(fault::of_client)?.body {
                 return Ok(Some(op.key()));
             }
@@ -203,60 +310,91 @@ impl Refill<'_> {
 
     /// Says that the rows are still being copied.
     fn renew(&mut self) -> Result<(), Failure> {
-        let version = self.client.numbers(1).map_err(fault::of_client)?;
-        let held = CatalogTable { held_ms: Some(wall_ms()), ..as_of(self.from.record(), version) };
-        let from = self.from.schema().version();
-        let changes = vec![TableChange::Alter { from, to: RecordText::new(&held) }];
-        self.transact(changes)?;
-        (self.from, self.renewed) = (self.database.table(held), Instant::now());
+        let first = self.client.numbers(self.pairs.len() as u32).map_err(fault::of_client)?;
+        let hold = |(pair, version): (&Pair, u32)| CatalogTable {
+            held_ms: Some(wall_ms()),
+            ..as_of(pair.from.record(), version)
+        };
+        let held: Vec<CatalogTable> = self.pairs.iter().zip(first..).map(hold).collect();
+        let change = |(pair, held): (&Pair, &CatalogTable)| TableChange::Alter {
+            from: pair.from.schema().version(),
+            to: RecordText::new(held),
+        };
+        let changes = self.pairs.iter().zip(&held).map(change).collect();
+        self.transact(changes, Vec::new()).map_err(fault::of_client)?;
+        for (pair, held) in self.pairs.iter_mut().zip(held) {
+            pair.from = self.database.table(held);
+        }
+        self.renewed = Instant::now();
         Ok(())
     }
 
-    /// All rows are there: they get the name.
-    fn switch(&mut self, new: CatalogTable, target: &Target) -> Result<(), Failure> {
-        let versions = self.client.numbers(1 + target.children.len() as u32).map_err(fault::of_client)?;
-        let to = as_of(&Arc::new(self.database.table(new).record().clone()), versions);
-        let mut changes = vec![
-            TableChange::Drop { table: self.from.id(), schema: self.from.schema().version() },
-            TableChange::Alter { from: self.to.schema().version(), to: RecordText::new(&to) },
-        ];
-        for (child, version) in target.children.iter().zip(versions + 1..) {
+    /// All rows are there: the other tables get the names.
+    fn switch(&mut self, fillings: &[Filling<'_>], parts: Vec<TablePart>) -> Result<(), Broken> {
+        let (changes, versions) = self.changes(fillings).map_err(Broken::Before)?;
+        let parts = parts.into_iter().map(|part| match versions.get(&part.table) {
+            Some(schema) => TablePart { schema: *schema, ..part },
+            None => part,
+        });
+        self.transact(changes, parts.collect()).map_err(Broken::AtTheEnd)
+    }
+
+    /// What that changes; with the versions of tables that refer to them.
+    fn changes(
+        &mut self,
+        fillings: &[Filling<'_>],
+    ) -> Result<(Vec<TableChange>, BTreeMap<TableId, u32>), Failure> {
+        let children = fillings.iter().flat_map(|filling| &filling.target.children);
+        let mut children: BTreeMap<TableId, &Arc<TableRecord>> =
+            children.map(|child| (child.id, child)).collect();
+        children.retain(|id, _| self.pairs.iter().all(|pair| pair.from.id() != *id));
+        let count = (self.pairs.len() + children.len()) as u32;
+        let first = self.client.numbers(count).map_err(fault::of_client)?;
+        let mut next = first..;
+        let (mut changes, mut versions) = (Vec::new(), BTreeMap::new());
+        for (Pair { from, to }, version) in self.pairs.iter().zip(next.by_ref()) {
+            let named = as_of(to.record(), version);
+            changes.push(TableChange::Drop { table: from.id(), schema: from.schema().version() });
+            changes.push(TableChange::Alter { from: to.schema().version(), to: RecordText::new(&named) });
+        }
+        for ((id, child), version) in children.into_iter().zip(next) {
             let referring = child.schema.constraints().iter().cloned();
-            let referring = referring.map(|one| self.redirected(one, target)).collect();
+            let referring = referring.map(|one| self.redirected(one, fillings)).collect();
             let to = as_of(child, version).constrained(referring);
             let to = to.map_err(|why| Failure::new("42P16", why))?;
             changes.push(TableChange::Alter { from: child.schema.version(), to: RecordText::new(&to) });
+            versions.insert(id, version);
         }
-        self.transact(changes)
+        Ok((changes, versions))
     }
 
     /// A constraint of another table, which refers to the table that gets the name.
-    fn redirected(&self, mut constraint: Constraint, target: &Target) -> Constraint {
-        let from = self.from.id();
+    fn redirected(&self, mut constraint: Constraint, fillings: &[Filling<'_>]) -> Constraint {
         if let Demand::Foreign(Reference { parent, parent_columns, .. }) = &mut constraint.demand
-            && *parent == from
-            && let Some(columns) = parent_columns.iter().map(|at| target.places[*at]).collect()
+            && let Some(at) = self.pairs.iter().position(|pair| pair.from.id() == *parent)
+            && let Some(columns) = parent_columns.iter().map(|of| fillings[at].target.places[*of]).collect()
         {
-            (*parent, *parent_columns) = (self.to.id(), columns);
+            (*parent, *parent_columns) = (self.pairs[at].to.id(), columns);
         }
         constraint
     }
 
-    /// Changes tables, where all that was copied until now is.
-    fn transact(&mut self, changes: Vec<TableChange>) -> Result<(), Failure> {
-        let call = self.database.transact(changes, Vec::new(), Some(self.last));
-        self.last = self.client.call(call).map_err(fault::of_client)?.position();
+    /// Changes tables, and rows of others, where all that was copied until now is.
+    fn transact(&mut self, changes: Vec<TableChange>, parts: Vec<TablePart>) -> Result<(), ClientError> {
+        let call = self.database.transact(changes, parts, Some(self.last));
+        self.last = self.client.call(call)?.position();
         Ok(())
     }
 
-    /// The table is written again, and what was copied goes. If that fails, somebody else does it.
+    /// The tables are written again, and what was copied goes. If that fails, somebody else does it.
     fn give_up(&mut self) {
-        let Ok(version) = self.client.numbers(1) else { return };
-        let to = as_of(self.from.record(), version);
-        let changes = vec![
-            TableChange::Alter { from: self.from.schema().version(), to: RecordText::new(&to) },
-            TableChange::Drop { table: self.to.id(), schema: self.to.schema().version() },
-        ];
+        let Ok(first) = self.client.numbers(self.pairs.len() as u32) else { return };
+        let mut changes = Vec::new();
+        for (Pair { from, to }, version) in self.pairs.iter().zip(first..) {
+            let free = as_of(from.record(), version);
+            changes.push(TableChange::Alter { from: from.schema().version(), to: RecordText::new(&free) });
+            changes.push(TableChange::Drop { table: to.id(), schema: to.schema().version() });
+        }
         // The error that led here is told. A hold that nobody renews is lifted by whoever waits for it.
         let _ = self.client.call(self.database.transact(changes, Vec::new(), None));
     }

@@ -30,7 +30,7 @@ use crate::statements::{self, Statement, canceled};
 use crate::system::facts::Asker;
 use crate::system::relations;
 use crate::system::sessions::{self, Listed, Sessions};
-use crate::txn::{Modes, Open, Turns, View, turns};
+use crate::txn::{Modes, NodeMemory, Open, Turns, View, turns};
 use crate::write;
 use bytes::Bytes;
 use client::{Options, Table};
@@ -56,6 +56,7 @@ pub struct Sql {
     engines: Arc<Engines>,
     sessions: Arc<Sessions>,
     sequences: Arc<Sequences>,
+    memory: Arc<NodeMemory>,
     turns: Arc<Turns>,
     programs: Programs,
     _driver: Driver,
@@ -65,9 +66,9 @@ impl Sql {
     /// Starts to look for the cluster, on the runtime that this is called in.
     pub fn start(options: Options, programs: Programs) -> Sql {
         let driver = Driver::start(options);
-        let (engines, sequences, sessions) = (Arc::default(), Arc::default(), Arc::default());
+        let (engines, sequences, sessions, memory) = Default::default();
         let (turns, caches, handle) = (Arc::default(), Mutex::default(), driver.handle().clone());
-        Sql { handle, caches, engines, sessions, sequences, turns, programs, _driver: driver }
+        Sql { handle, caches, engines, sessions, sequences, memory, turns, programs, _driver: driver }
     }
 
     /// The way of a session in this database, and what the catalogs call it.
@@ -99,11 +100,12 @@ impl pg::Service for Sql {
         for (name, value) in given.chain(settings::options(options).map_err(Failure::fatal)?) {
             notices.extend(settings.begin_with(&name, &value).map_err(Failure::fatal)?);
         }
-        let (sequences, engines) = (self.sequences.clone(), self.engines.clone());
+        let (sequences, engines, memory) =
+            (self.sequences.clone(), self.engines.clone(), self.memory.clone());
         let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         let cache = caches.entry(handle.place()).or_default().clone();
         Ok(SqlSession {
-            evaluator: Evaluator { handle, engines, sequences, cancel, asker: Asker::default() },
+            evaluator: Evaluator { handle, engines, sequences, memory, cancel, asker: Asker::default() },
             cache,
             settings,
             open: None,
@@ -308,7 +310,7 @@ impl SqlSession {
         let calls = matches!(plan.work, Work::Call(_));
         let at_once = plan.work.defines() || calls || self.copies_in(&plan);
         if self.grouped && self.open.is_none() && plan.work.writes() && !at_once {
-            self.open = Some(Open::begin(now(), true, Modes::default(), (&self.settings, &self.turns)));
+            self.open = Some(self.begun(true, Modes::default()));
         }
         let now = self.open.as_ref().map_or_else(now, |open| open.now);
         self.evaluator.asker = self.asker();
@@ -446,7 +448,7 @@ impl SqlSession {
             for edits in &mut all {
                 match open.definitions().has_loaded(edits.table.id()) {
                     true => open.write_loaded(&handle, edits).await?,
-                    false => open.take(edits)?,
+                    false => open.take(edits).await?,
                 }
             }
         }
@@ -495,7 +497,7 @@ impl SqlSession {
         };
         // Nobody else writes rows of a table that the transaction has made.
         if let Some(open) = self.open.as_mut().filter(|open| !open.definitions().has_made(table.id)) {
-            open.take(&mut edits)?;
+            open.take(&mut edits).await?;
         }
         Ok(Outcome::Rows("SELECT", Rows::of(edits.told.unwrap_or_default())))
     }

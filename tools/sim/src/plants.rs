@@ -89,7 +89,7 @@ pub const FOUND: [(Finding, u64); 97] = [
     (Finding::Pr325, 0),
     (Finding::Pr330, 0),
     (Finding::Pr363, 1),
-    (Finding::Pr365, 1),
+    (Finding::Pr365, 7),
     (Finding::Le01, 1),
     (Finding::Le02, 2),
     (Finding::Le03, 0),

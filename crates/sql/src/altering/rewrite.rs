@@ -9,11 +9,10 @@ use crate::ddl;
 use crate::evaluate::{Evaluator, Given};
 use crate::fault;
 use crate::read::Values;
-use crate::refill::{self, Convert, Refusal, Target};
+use crate::refill::{self, Convert, FoundRow, Refusal, Target};
 use crate::rows::fitted;
 use crate::statements::canceled;
 use crate::{database, eval, write};
-use bytes::Bytes;
 use client::{Client, ClientError, Table};
 use pg::{Failure, code};
 use std::collections::BTreeSet;
@@ -312,9 +311,9 @@ impl Converting {
 }
 
 impl Convert for Converting {
-    fn rows(&mut self, _: Vec<Bytes>, rows: Vec<Row>) -> Result<Vec<Row>, Failure> {
+    fn rows(&mut self, found: Vec<FoundRow>) -> Result<Vec<Row>, Failure> {
         let runtime = self.runtime.clone();
-        runtime.block_on(self.converted(rows))
+        runtime.block_on(self.converted(found.into_iter().map(|one| one.row).collect()))
     }
 
     fn refused(&self, why: Refusal<'_>) -> Failure {
@@ -405,7 +404,7 @@ pub async fn refilled<C: Convert + Send + 'static>(
 }
 
 /// True while somebody copies the rows of a table, or of one that refers to it.
-fn under_way(catalog: &Catalog, table: TableId) -> bool {
+pub fn under_way(catalog: &Catalog, table: TableId) -> bool {
     let all: BTreeSet<TableId> =
         children(catalog, table).into_iter().map(|(child, ..)| child.id).chain([table]).collect();
     catalog.under_way.held.keys().any(|held| all.contains(held))

@@ -12,7 +12,7 @@ use crate::evaluate::Evaluator;
 use crate::fault::{self, Decided};
 use crate::read::Values;
 use crate::rows::Filler;
-use crate::txn::{Acknowledged, buffer};
+use crate::txn::{Acknowledged, Limit, Room};
 use crate::ty::Ty;
 use crate::write::{self, encoded, whole};
 use bytes::Bytes;
@@ -41,6 +41,12 @@ const FLYING_BYTES: usize = 16 << 20;
 const FORMING_BYTES: usize = 16 << 20;
 /// How long one batch may take, a failover in between included.
 const BATCH: Micros = Micros::from_millis(60_000);
+/// Memory that rows of a transaction have before they are its own, however much others have.
+const FREE_BYTES: usize = 24 << 20;
+/// So many bytes of memory are asked for at once.
+const STEP_BYTES: usize = 1 << 20;
+/// What such a row takes beside its own bytes.
+const ROW_MEMORY: usize = 128;
 
 /// Rows for one partition, with their lines.
 #[derive(Default)]
@@ -93,6 +99,11 @@ pub struct CopyInput {
     trouble: Option<Failure>,
     /// Whose rows they are until the end.
     into: Into,
+    /// How many the transaction may take in.
+    limit: Limit,
+    /// What they have of the memory until it does, and how much was asked for.
+    room: Room,
+    asked: usize,
 }
 
 /// Where rows of a COPY go.
@@ -110,7 +121,7 @@ impl CopyInput {
     /// Begins.
     pub fn new(
         evaluator: Evaluator,
-        (copy, into): (&CopyIn, Into),
+        (copy, into, limit): (&CopyIn, Into, Limit),
         values: &Values,
     ) -> Result<CopyInput, Failure> {
         let table = Table::new(copy.table.clone());
@@ -119,6 +130,7 @@ impl CopyInput {
         let kinds = copy.columns.iter().map(|at| Ty::of_column(column(at)).kind()).collect();
         let (done, ended) = unbounded_channel();
         Ok(CopyInput {
+            room: Room::new(&evaluator.memory, FREE_BYTES),
             evaluator,
             now: values.now,
             filler: Filler::new(&table, &copy.columns, values)?,
@@ -138,6 +150,8 @@ impl CopyInput {
             unknown: 0,
             trouble: None,
             into,
+            limit,
+            asked: 0,
         })
     }
 
@@ -261,14 +275,7 @@ impl CopyInput {
     /// Sends what is full, or too much to wait.
     async fn send_full(&mut self, partition: PartitionId) -> Result<(), Failure> {
         if self.into == Into::Transaction {
-            let rows: usize = self.forming.values().map(|batch| batch.ops.len()).sum();
-            if self.forming_bytes <= buffer::MAX_BYTES && rows <= MAX_OPS {
-                return Ok(());
-            }
-            let most = buffer::MAX_BYTES;
-            let message = format!("a transaction writes at most {MAX_OPS} rows, and {most} bytes of them");
-            let hint = "COPY by itself, or into a table that the transaction has made or truncated";
-            return Err(Failure::new(code::LIMIT, message).hint(hint));
+            return self.keep();
         }
         if self.table.is_global() {
             return self.commit_full().await;
@@ -293,6 +300,21 @@ impl CopyInput {
             if let Some(largest) = largest.map(|(partition, _)| *partition) {
                 self.send(largest, BATCH_ROWS).await?;
             }
+        }
+        Ok(())
+    }
+
+    /// Rows are kept until the transaction takes them in, if there is room.
+    fn keep(&mut self) -> Result<(), Failure> {
+        let rows: usize = self.forming.values().map(|batch| batch.ops.len()).sum();
+        if rows > self.limit.rows || self.forming_bytes > self.limit.bytes {
+            let hint = "COPY by itself, or into a table that the transaction has made or truncated";
+            return Err(self.limit.passed().hint(hint));
+        }
+        let taken = self.forming_bytes + rows * ROW_MEMORY;
+        if taken > self.asked {
+            self.asked = taken + STEP_BYTES;
+            self.room.hold(self.asked)?;
         }
         Ok(())
     }

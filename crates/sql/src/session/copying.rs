@@ -6,7 +6,7 @@ use crate::copy::copy_input::{Into, not_begun};
 use crate::copy::{CopyIn, CopyInput};
 use crate::edits::Edits;
 use crate::read::{self, Values};
-use crate::txn::{After, Edit};
+use crate::txn::{After, Edit, Limit};
 use crate::upkeep::{Upkeep, What};
 use crate::write::{duplicate, elsewhere};
 use bytes::Bytes;
@@ -15,6 +15,9 @@ use pg::{Failure, Outcome};
 use std::collections::BTreeSet;
 use types::TableRecord;
 use wire::RowOp;
+
+/// Rows of a COPY that a transaction takes in are looked at so many at once.
+const PIECE_ROWS: usize = 2_000;
 
 impl SqlSession {
     /// The client is to send rows. Those of a table that the transaction has made are stored as they come,
@@ -51,7 +54,8 @@ impl SqlSession {
                 return Err(Failure::unsupported("COPY FROM inside of a transaction", hint));
             }
         };
-        self.copying = Some(CopyInput::new(self.evaluator.clone(), (copy, into), values)?);
+        let limit = self.open.as_ref().map_or(Limit::WRITE, |open| open.limit(&copy.table));
+        self.copying = Some(CopyInput::new(self.evaluator.clone(), (copy, into, limit), values)?);
         Ok(Outcome::CopyIn(copy.columns.len()))
     }
 
@@ -85,15 +89,21 @@ impl SqlSession {
                 return Err(elsewhere(&table, how, "COPY FROM in a transaction into several partitions"));
             }
         }
-        let keys: Vec<_> = rows.iter().map(|op| op.key().clone()).collect();
-        let there = read::get_all(&self.evaluator.handle, &table, partition, &keys, &view).await?;
-        if let Some(at) = there.iter().position(Option::is_some) {
-            return Err(duplicate(&table, Some(&keys[at])));
-        }
-        let read = |op: &RowOp| table.decode(op.key(), op.row().unwrap_or(&Bytes::new()));
-        let read = rows.iter().map(read).collect::<Result<Vec<_>, _>>().map_err(crate::fault::of_client)?;
+        drop(seen);
         let values = Values { parameters: Vec::new(), now: super::now() };
-        check::rows(&self.evaluator, &table, &read, &values).await?;
+        for rows in rows.chunks(PIECE_ROWS) {
+            let keys: Vec<_> = rows.iter().map(|op| op.key().clone()).collect();
+            let there = read::get_all(&self.evaluator.handle, &table, partition, &keys, &view).await?;
+            if let Some(at) = there.iter().position(Option::is_some) {
+                return Err(duplicate(&table, Some(&keys[at])));
+            }
+            if check::has_any(table.schema()) {
+                let read = |op: &RowOp| table.decode(op.key(), op.row().unwrap_or(&Bytes::new()));
+                let read = rows.iter().map(read).collect::<Result<Vec<_>, _>>();
+                let read = read.map_err(crate::fault::of_client)?;
+                check::rows(&self.evaluator, &table, &read, &values).await?;
+            }
+        }
         let edit = |op: RowOp| match op {
             RowOp::Insert { key, row } => {
                 Some(Edit { key, existed: false, after: After::Row(row), since: None })
@@ -109,7 +119,7 @@ impl SqlSession {
         drop(view);
         let [edits] = &mut all;
         match &mut self.open {
-            Some(open) => open.take(edits),
+            Some(open) => open.take(edits).await,
             None => Ok(()),
         }
     }

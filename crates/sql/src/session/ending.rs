@@ -3,6 +3,7 @@
 use super::SqlSession;
 use crate::early;
 use crate::fault;
+use crate::large;
 use crate::txn::Open;
 use pg::{Failure, Outcome};
 use std::sync::atomic::Ordering;
@@ -40,6 +41,9 @@ impl SqlSession {
     async fn commit_checked(&self, open: Open) -> Result<(), Failure> {
         let securing = self.evaluator.securing(self.settings.waits_until_secured());
         let handle = securing.as_ref().unwrap_or(&self.evaluator.handle);
+        if !handle.is_global() && !open.fits_a_write() {
+            return large::commit::carry_out(&self.evaluator, open).await;
+        }
         let checked = match handle.is_global() {
             true => {
                 let (parts, tables) = open.written();

@@ -1,14 +1,14 @@
 //! Procedures are made and dropped like tables. Outside of transactions a call is one operation where the
 //! rows are; within one it is a statement like others, and the program runs here (`calls`).
 
-use super::{SqlSession, now};
+use super::SqlSession;
 use crate::calls::Calling;
 use crate::database;
 use crate::fault::{self, Decided};
 use crate::procedures::{self, Call, ProcedureStatement};
 use crate::read::{CALL, Values};
 use crate::statements::{Retry, canceled};
-use crate::txn::{Modes, Open, turns};
+use crate::txn::{Modes, turns};
 use bytes::Bytes;
 use client::Procedure;
 use pg::{Failure, Outcome, Rows, code};
@@ -97,8 +97,7 @@ impl SqlSession {
     ) -> Result<Vec<Bytes>, Failure> {
         let mut retry = Retry::begin();
         loop {
-            let turns = (&self.settings, &self.turns);
-            self.open = Some(Open::begin(now(), true, Modes::default(), turns));
+            self.open = Some(self.begun(true, Modes::default()));
             let called = self.call_within(record, call.clone()).await;
             let open = self.open.take();
             let done = match (called, open) {
@@ -149,7 +148,7 @@ impl SqlSession {
             for edits in &mut all {
                 match open.definitions().has_loaded(edits.table.id()) {
                     true => open.write_loaded(&handle, edits).await?,
-                    false => open.take_called(edits)?,
+                    false => open.take_called(edits).await?,
                 }
             }
         }

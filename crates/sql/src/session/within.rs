@@ -1,18 +1,24 @@
-//! Statements on the transaction itself that do not end it.
+//! Transactions that begin, and statements on the transaction itself that do not end it.
 
 use super::{SqlSession, now};
 use crate::plan::Work;
-use crate::txn::Open;
+use crate::txn::{Modes, Open};
 use pg::{Failure, Outcome};
 
 impl SqlSession {
+    /// A transaction that begins now.
+    pub(super) fn begun(&self, implicit: bool, modes: Modes) -> Open {
+        let context = (&self.settings, &self.turns, &self.evaluator.memory);
+        Open::begin(now(), implicit, modes, context)
+    }
+
     /// Statements on the transaction itself that do not end it.
     pub(super) fn within(&mut self, work: &Work) -> Result<Outcome, Failure> {
         let done = |tag: &str| Ok(Outcome::Done(tag.into()));
         if let Work::Begin(modes, tag) = work {
             self.drop_cursors();
             match &mut self.open {
-                None => self.open = Some(Open::begin(now(), false, *modes, (&self.settings, &self.turns))),
+                None => self.open = Some(self.begun(false, *modes)),
                 Some(open) => {
                     let known = !std::mem::take(&mut open.implicit);
                     open.set(*modes)?;

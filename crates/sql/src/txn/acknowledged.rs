@@ -11,12 +11,12 @@ use types::{Position, Term};
 /// How often it is asked whether a log has what was acknowledged in an earlier term.
 const MAX_ASKS: usize = 8;
 
-/// What was acknowledged: the newest entry of each term.
+/// What was acknowledged, or the states that were seen: the newest of each term.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Acknowledged(BTreeMap<Term, Position>);
 
 impl Acknowledged {
-    /// This entry was acknowledged.
+    /// This entry was acknowledged, or this state was seen.
     pub fn add(&mut self, at: Position) {
         let newest = self.0.entry(at.term).or_insert(at);
         *newest = at.max(*newest);

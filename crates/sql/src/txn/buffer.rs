@@ -1,17 +1,65 @@
 //! What a transaction has written and not committed: rows of one partition, by table and key, with a failback
 //! to each savepoint.
 
+use super::memory::Room;
 use bytes::Bytes;
 use pg::{Failure, code};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use types::{PartitionId, Position, TableId};
+use std::iter::Peekable;
+use std::sync::Arc;
+use types::{PartitionId, Position, TableId, TableRecord};
 use wire::RowOp;
+use wire::message::MAX_OPS;
 
-/// The most bytes of keys and rows that a transaction keeps. A write may have twice as many.
-pub const MAX_BYTES: usize = 8 << 20;
-/// What a row takes beside its own bytes, on the wire and here.
+/// The most bytes of keys and rows that `COMMIT` sends as one write. A write may have twice as many.
+const MAX_WRITE_BYTES: usize = 8 << 20;
+/// The most rows of a transaction whose tables are filled again if one write is too small (`crate::large`).
+const MAX_LARGE_ROWS: usize = 2_000_000;
+/// The most bytes of its keys and rows.
+const MAX_LARGE_BYTES: usize = 256 << 20;
+/// What a row takes beside its own bytes on the wire.
 const OVERHEAD: usize = 16;
+/// What it takes in memory beside its own bytes.
+const ROW_MEMORY: usize = 224;
+/// What it takes to go back to what a row was, beside that row's bytes.
+const UNDO_MEMORY: usize = 192;
+
+/// How much a transaction may write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limit {
+    /// So many rows.
+    pub rows: usize,
+    /// So many bytes of keys and rows.
+    pub bytes: usize,
+}
+
+impl Limit {
+    /// What one write has.
+    pub const WRITE: Limit = Limit { rows: MAX_OPS, bytes: MAX_WRITE_BYTES };
+    /// Where tables are filled again.
+    pub const LARGE: Limit = Limit { rows: MAX_LARGE_ROWS, bytes: MAX_LARGE_BYTES };
+
+    /// Of a transaction that writes this table.
+    pub fn of(table: &TableRecord) -> Limit {
+        match table.database().is_some() && table.partitions == 1 && !table.is_global() {
+            true => Limit::LARGE,
+            false => Limit::WRITE,
+        }
+    }
+
+    /// The error of a transaction that writes more.
+    pub fn passed(self) -> Failure {
+        let Limit { rows, bytes } = self;
+        let message = format!("a transaction writes at most {rows} rows, and {bytes} bytes of them");
+        Failure::new(code::LIMIT, message).hint("commit more often")
+    }
+
+    fn has(self, (rows, bytes): (usize, usize)) -> bool {
+        rows <= self.rows && bytes <= self.bytes
+    }
+}
 
 /// What becomes of a row.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,7 +86,8 @@ pub struct Edit {
 }
 
 impl Edit {
-    fn bytes(&self) -> usize {
+    /// What it takes of a write.
+    pub fn bytes(&self) -> usize {
         let row = match &self.after {
             After::Row(row) => row.len(),
             After::Gone | After::Same => 0,
@@ -59,9 +108,15 @@ impl Edit {
     }
 }
 
-/// The rows that are written. Cheap to clone as long as nobody writes.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+/// The rows that are written. A clone has all of them once more.
+#[derive(Clone, Debug, Default)]
 pub struct Buffer {
+    /// What was written before; what is here counts first. Only who looks ahead has such a buffer.
+    below: Option<Arc<Buffer>>,
+    /// It may have more than one write has.
+    large: bool,
+    /// The memory that it takes.
+    room: Option<Arc<Room>>,
     partition: PartitionId,
     /// They may lie in other partitions, too.
     spread: bool,
@@ -86,13 +141,111 @@ pub struct Written {
 
 /// What was in a buffer under a key before a write.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Undo {
+struct Undo {
     table: TableId,
     key: Bytes,
     before: Option<Edit>,
 }
 
+impl Undo {
+    fn memory(&self) -> usize {
+        UNDO_MEMORY + self.before.as_ref().map_or(0, Edit::bytes)
+    }
+}
+
+/// What a buffer was before writes, the newest last.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct UndoLog {
+    undo: Vec<Undo>,
+    memory: usize,
+}
+
+impl UndoLog {
+    /// How many writes it can undo.
+    pub fn len(&self) -> usize {
+        self.undo.len()
+    }
+
+    /// True if it can undo none.
+    pub fn is_empty(&self) -> bool {
+        self.undo.is_empty()
+    }
+
+    fn push(&mut self, undo: Undo) {
+        self.memory += undo.memory();
+        self.undo.push(undo);
+    }
+
+    fn pop(&mut self) -> Option<Undo> {
+        let undo = self.undo.pop()?;
+        self.memory -= undo.memory();
+        Some(undo)
+    }
+}
+
+/// Edits of a buffer and of the one below it, in the order of keys: of two for one row that of the upper one.
+struct Layered<'a> {
+    upper: Peekable<EditIter<'a>>,
+    lower: Peekable<EditIter<'a>>,
+}
+
+/// Edits in the order of keys.
+type EditIter<'a> = Box<dyn Iterator<Item = &'a Edit> + Send + 'a>;
+
+impl<'a> Iterator for Layered<'a> {
+    type Item = &'a Edit;
+
+    fn next(&mut self) -> Option<&'a Edit> {
+        let order = match (self.upper.peek(), self.lower.peek()) {
+            (Some(upper), Some(lower)) => upper.key.cmp(&lower.key),
+            (Some(_), None) => Ordering::Less,
+            (None, _) => Ordering::Greater,
+        };
+        match order {
+            Ordering::Less => self.upper.next(),
+            Ordering::Greater => self.lower.next(),
+            Ordering::Equal => {
+                let (upper, lower) = (self.upper.next()?, self.lower.next());
+                // It is locked as it is below.
+                if upper.after == After::Same { lower } else { Some(upper) }
+            }
+        }
+    }
+}
+
 impl Buffer {
+    /// A transaction's, which may be large and takes its memory from this room.
+    pub fn with_room(room: Room) -> Buffer {
+        Buffer { large: true, room: Some(Arc::new(room)), ..Buffer::default() }
+    }
+
+    /// For who writes. Somebody who still reads by it keeps it as it is, and the copy that is written needs
+    /// as much memory once more.
+    pub fn writable(this: &mut Arc<Buffer>) -> Result<&mut Buffer, Failure> {
+        if Arc::get_mut(this).is_none() {
+            let room = this.room.as_ref().map(|room| room.another()).transpose()?;
+            *this = Arc::new(Buffer { room: room.map(Arc::new), ..(**this).clone() });
+        }
+        Ok(Arc::make_mut(this))
+    }
+
+    /// A buffer over this one: for who looks what becomes of rows before they are written. Its memory is not
+    /// counted.
+    pub fn over(below: &Arc<Buffer>) -> Buffer {
+        let Buffer { large, partition, spread, puts, .. } = **below;
+        Buffer { below: Some(below.clone()), large, partition, spread, puts, ..Buffer::default() }
+    }
+
+    /// True if it lies over another one.
+    pub fn is_ahead(&self) -> bool {
+        self.below.is_some()
+    }
+
+    /// How much may be written of this table.
+    pub fn limit(&self, table: &TableRecord) -> Limit {
+        if self.large { Limit::of(table) } else { Limit::WRITE }
+    }
+
     /// The partition whose rows they are; of no meaning while there are none.
     pub fn partition(&self) -> PartitionId {
         self.partition
@@ -121,7 +274,39 @@ impl Buffer {
 
     /// True if there is nothing in it.
     pub fn is_empty(&self) -> bool {
-        self.rows == 0
+        self.rows == 0 && self.below.as_ref().is_none_or(|below| below.is_empty())
+    }
+
+    /// True if one write has all rows, those of these tables left out.
+    pub fn fits_a_write(&self, but: impl Fn(TableId) -> bool) -> bool {
+        if Limit::WRITE.has((self.rows, self.bytes)) {
+            return true;
+        }
+        let rows = self.tables.iter().filter(|(table, _)| !but(**table)).flat_map(|(_, rows)| rows.values());
+        let mut size = (0, 0);
+        for edit in rows {
+            size = (size.0 + 1, size.1 + edit.bytes());
+            if !Limit::WRITE.has(size) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// True if more rows of a table are written than so many.
+    pub fn has_more(&self, table: TableId, rows: usize) -> bool {
+        let own = self.tables.get(&table).map_or(0, BTreeMap::len);
+        own > rows || self.below.as_ref().is_some_and(|below| below.has_more(table, rows))
+    }
+
+    /// What is written of a table.
+    pub fn table(&self, table: TableId) -> Option<&BTreeMap<Bytes, Edit>> {
+        self.tables.get(&table)
+    }
+
+    /// The tables of which rows are written.
+    pub fn tables(&self) -> impl Iterator<Item = (TableId, &BTreeMap<Bytes, Edit>)> {
+        self.tables.iter().filter(|(_, rows)| !rows.is_empty()).map(|(table, rows)| (*table, rows))
     }
 
     /// What the transaction sees under a key of a table in this partition: a row, or none. `None`: what was
@@ -130,15 +315,16 @@ impl Buffer {
         if !self.holds(partition) {
             return None;
         }
-        match &self.tables.get(&table)?.get(key)?.after {
-            After::Row(row) => Some(Some(row)),
-            After::Gone => Some(None),
-            After::Same => None,
+        let own = self.tables.get(&table).and_then(|rows| rows.get(key));
+        match own.map(|edit| &edit.after) {
+            Some(After::Row(row)) => Some(Some(row)),
+            Some(After::Gone) => Some(None),
+            Some(After::Same) | None => self.below.as_ref()?.row((table, partition), key),
         }
     }
 
-    /// What is written in a range of a table, in the order of keys. An empty `to`: to the table's end.
-    fn edits<'a>(
+    /// What is written here in a range of a table, in the order of keys. An empty `to`: to the table's end.
+    fn own<'a>(
         &'a self,
         table: TableId,
         (from, to): (&Bytes, &'a Bytes),
@@ -146,6 +332,18 @@ impl Buffer {
         let rows = self.tables.get(&table).map(|rows| rows.range(from.clone()..));
         let rows = rows.into_iter().flatten().map(|(_, edit)| edit);
         rows.take_while(move |edit| to.is_empty() || edit.key < to)
+    }
+
+    /// The same with what is below.
+    fn edits<'a>(&'a self, table: TableId, range: (&Bytes, &'a Bytes)) -> EditIter<'a> {
+        let own: EditIter<'a> = Box::new(self.own(table, range));
+        match &self.below {
+            None => own,
+            Some(below) => {
+                let lower = below.edits(table, range).peekable();
+                Box::new(Layered { upper: own.peekable(), lower })
+            }
+        }
     }
 
     /// The rows of a range of a table that are in it, in the order of their keys. An empty `to`: to the end.
@@ -162,35 +360,87 @@ impl Buffer {
 
     /// By how many rows a range of a table has more than without it.
     pub fn grown(&self, table: TableId, range: (&Bytes, &Bytes)) -> i64 {
-        let rows = self.edits(table, range);
-        rows.map(|edit| match (edit.existed, &edit.after) {
+        let one = |edit: &Edit| match (edit.existed, &edit.after) {
             (false, After::Row(_)) => 1,
             (true, After::Gone) => -1,
             _ => 0,
-        })
-        .sum()
+        };
+        let own: i64 = self.own(table, range).map(one).sum();
+        own + self.below.as_ref().map_or(0, |below| below.grown(table, range))
     }
 
-    /// Takes a statement's writes in, all or none. What they replaced goes to `undo`.
+    /// Takes a statement's writes in, all or none. What they replaced goes to `undo`, if it is kept.
     pub fn take(
         &mut self,
         (table, partition): (TableId, PartitionId),
         edits: Vec<Edit>,
-        undo: &mut Vec<Undo>,
+        (limit, mut undo): (Limit, Option<&mut UndoLog>),
     ) -> Result<(), Failure> {
-        let more: usize = edits.iter().map(Edit::bytes).sum();
-        let most = wire::message::MAX_OPS;
-        if self.bytes + more > MAX_BYTES || self.rows + edits.len() > most {
-            let message = format!("a transaction writes at most {most} rows, and {MAX_BYTES} bytes of them");
-            return Err(Failure::new(code::LIMIT, message).hint("commit more often"));
+        self.admit(table, &edits, (limit, undo.as_deref()))?;
+        self.put_all((table, partition), edits, undo.as_deref_mut());
+        self.settle(undo.as_deref());
+        Ok(())
+    }
+
+    /// Sees to it that there is room for these writes. The error: there is none, or they are too many.
+    pub fn admit(
+        &self,
+        table: TableId,
+        edits: &[Edit],
+        (limit, undo): (Limit, Option<&UndoLog>),
+    ) -> Result<(), Failure> {
+        let (size, replaced) = self.size_with(table, edits);
+        if !limit.has(size) {
+            return Err(limit.passed());
         }
+        let kept = undo.map_or(0, |undo| undo.memory + UNDO_MEMORY * edits.len() + replaced);
+        self.hold(memory(size) + kept)
+    }
+
+    /// Puts writes in that were admitted.
+    pub fn put_all(
+        &mut self,
+        (table, partition): (TableId, PartitionId),
+        edits: impl IntoIterator<Item = Edit>,
+        mut undo: Option<&mut UndoLog>,
+    ) {
         self.partition = partition;
         for edit in edits {
             let key = edit.key.clone();
             let before = self.put(table, edit);
-            undo.push(Undo { table, key, before });
+            if let Some(undo) = &mut undo {
+                undo.push(Undo { table, key, before });
+            }
         }
-        Ok(())
+    }
+
+    /// How many rows and bytes there are at most behind these edits, and the bytes of what they replace.
+    fn size_with(&self, table: TableId, edits: &[Edit]) -> ((usize, usize), usize) {
+        let known = self.tables.get(&table).filter(|known| !known.is_empty());
+        let (mut rows, mut bytes, mut replaced) = (self.rows, self.bytes, 0);
+        for edit in edits {
+            match known.and_then(|known| known.get(&edit.key)) {
+                None => (rows, bytes) = (rows + 1, bytes + edit.bytes()),
+                Some(before) => {
+                    replaced += before.bytes();
+                    if edit.after != After::Same {
+                        bytes = (bytes + edit.bytes()).saturating_sub(before.bytes());
+                    }
+                }
+            }
+        }
+        ((rows, bytes), replaced)
+    }
+
+    fn hold(&self, bytes: usize) -> Result<(), Failure> {
+        self.room.as_ref().map_or(Ok(()), |room| room.hold(bytes))
+    }
+
+    /// Takes no more memory from here on than it needs, with what is kept to undo writes.
+    pub fn settle(&self, undo: Option<&UndoLog>) {
+        let kept = undo.map_or(0, |undo| undo.memory);
+        // It is less than it had, or not much more: then the next write is told.
+        drop(self.hold(memory((self.rows, self.bytes)) + kept));
     }
 
     /// Puts one in. What was there.
@@ -237,7 +487,7 @@ impl Buffer {
     }
 
     /// Goes back to how it was when `undo` had this length.
-    pub fn back(&mut self, undo: &mut Vec<Undo>, length: usize) {
+    pub fn back(&mut self, undo: &mut UndoLog, length: usize) {
         while undo.len() > length {
             let Some(Undo { table, key, before }) = undo.pop() else { return };
             let rows = self.tables.entry(table).or_default();
@@ -255,91 +505,47 @@ impl Buffer {
 
     /// The operations that write it all, table by table, if every row must be as it was seen.
     pub fn operations(&self) -> Vec<Written> {
-        let of = |(table, rows): (&TableId, &BTreeMap<Bytes, Edit>)| {
-            let mut written = Written { table: *table, ops: Vec::new(), seen: Vec::new() };
-            for edit in rows.values().cloned() {
-                let since = edit.since;
-                if let Some(op) = edit.operation() {
-                    written.ops.push(op);
-                    written.seen.extend(since);
-                }
-            }
-            written
-        };
-        self.tables.iter().map(of).filter(|written| !written.ops.is_empty()).collect()
+        self.tables.keys().map(|table| self.written(*table)).filter(|all| !all.ops.is_empty()).collect()
     }
+
+    /// The same of one table.
+    pub fn written(&self, table: TableId) -> Written {
+        let mut written = Written { table, ops: Vec::new(), seen: Vec::new() };
+        for edit in self.tables.get(&table).into_iter().flat_map(|rows| rows.values()).cloned() {
+            let since = edit.since;
+            if let Some(op) = edit.operation() {
+                written.ops.push(op);
+                written.seen.extend(since);
+            }
+        }
+        written
+    }
+
+    /// What asks whether rows that were there are as they were seen: of those behind the first `passed` as
+    /// many as one write has. Nothing: there are no more.
+    pub fn unchanged(&self, passed: usize) -> Vec<Written> {
+        let rows = self.tables.iter().flat_map(|(table, rows)| rows.values().map(move |edit| (*table, edit)));
+        let (mut all, mut size) = (Vec::<Written>::new(), (0, 0));
+        for (table, edit) in rows.filter(|(_, edit)| edit.existed).skip(passed) {
+            size = (size.0 + 1, size.1 + edit.key.len() + OVERHEAD);
+            if !Limit::WRITE.has(size) {
+                break;
+            }
+            if all.last().is_none_or(|last| last.table != table) {
+                all.push(Written { table, ops: Vec::new(), seen: Vec::new() });
+            }
+            let written = all.last_mut().expect("pushed above");
+            written.ops.push(RowOp::Keep { key: edit.key.clone() });
+            written.seen.extend(edit.since);
+        }
+        all
+    }
+}
+
+/// What so many rows take in memory.
+fn memory((rows, bytes): (usize, usize)) -> usize {
+    rows * ROW_MEMORY + bytes
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn edit(key: &str, existed: bool, after: Option<&str>) -> Edit {
-        let after = after.map_or(After::Gone, |row| After::Row(Bytes::copy_from_slice(row.as_bytes())));
-        Edit { key: Bytes::copy_from_slice(key.as_bytes()), existed, after, since: None }
-    }
-
-    fn shown(buffer: &Buffer) -> String {
-        let one = |op: &RowOp| {
-            let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
-            let sign = match op {
-                RowOp::Update { .. } => '=',
-                RowOp::Delete { .. } => '-',
-                RowOp::Keep { .. } => '!',
-                _ => '+',
-            };
-            format!("{sign}{}{}", text(op.key()), op.row().map_or(String::new(), text))
-        };
-        buffer.operations().iter().flat_map(|written| &written.ops).map(one).collect::<Vec<_>>().join(" ")
-    }
-
-    #[test]
-    fn the_first_write_of_a_row_says_whether_it_was_there() {
-        let (mut buffer, mut undo) = (Buffer::default(), Vec::new());
-        let here = (TableId(1), PartitionId(7));
-        let steps: &[(Edit, &str)] = &[
-            (edit("a", true, Some("1")), "=a1"),
-            (edit("b", false, Some("2")), "=a1 +b2"),
-            (edit("b", true, Some("3")), "=a1 +b3"),
-            (edit("a", true, None), "-a +b3"),
-            (edit("b", true, None), "-a"),
-            (edit("a", false, Some("4")), "=a4"),
-            (Edit { after: After::Same, ..edit("a", true, None) }, "=a4"),
-            (Edit { after: After::Same, ..edit("c", true, None) }, "=a4 !c"),
-            (edit("c", true, Some("5")), "=a4 =c5"),
-        ];
-        let mut states = vec![(0, buffer.clone())];
-        for (step, expected) in steps {
-            buffer.take(here, vec![step.clone()], &mut undo).expect("room");
-            assert_eq!(shown(&buffer), *expected, "{step:?}");
-            states.push((undo.len(), buffer.clone()));
-        }
-        let (from, to) = (Bytes::new(), Bytes::from_static(b"c"));
-        assert_eq!(buffer.range(TableId(1), (&from, &to)).count(), 1);
-        assert_eq!(buffer.range(TableId(2), (&from, &to)).count(), 0);
-        assert_eq!(buffer.row((TableId(2), PartitionId(7)), b"a"), None);
-        assert_eq!(buffer.row(here, b"a"), Some(Some(&Bytes::from_static(b"4"))));
-        assert_eq!(buffer.row((TableId(1), PartitionId(8)), b"a"), None);
-        while let Some((length, state)) = states.pop() {
-            buffer.back(&mut undo, length);
-            assert_eq!((buffer.operations(), buffer.bytes), (state.operations(), state.bytes));
-            assert_eq!(buffer.rows, state.rows);
-        }
-        assert_eq!(buffer.bytes, 0);
-    }
-
-    #[test]
-    fn what_is_too_much_is_refused_as_a_whole() {
-        let (mut buffer, mut undo) = (Buffer::default(), Vec::new());
-        let long = "x".repeat(MAX_BYTES / 2);
-        let both = vec![edit("a", false, Some(&long)), edit("b", false, Some(&long))];
-        let refused = buffer.take((TableId(1), PartitionId(7)), both, &mut undo).expect_err("too much");
-        assert_eq!((refused.code, buffer.is_empty(), undo.len()), ("54000", true, 0));
-        buffer
-            .take((TableId(1), PartitionId(7)), vec![edit("a", false, Some(&long))], &mut undo)
-            .expect("room");
-        assert_eq!(buffer.grown(TableId(1), (&Bytes::new(), &Bytes::new())), 1);
-        buffer.take((TableId(1), PartitionId(7)), vec![edit("a", true, None)], &mut undo).expect("room");
-        assert_eq!((buffer.grown(TableId(1), (&Bytes::new(), &Bytes::new())), buffer.bytes), (0, 0));
-    }
-}
+mod tests;

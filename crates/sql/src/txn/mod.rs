@@ -5,6 +5,8 @@
 //! | --- | --- |
 //! | one transaction: modes, savepoints, its end | here |
 //! | what it has written | [`buffer`] |
+//! | how much memory that takes | [`memory`] |
+//! | COMMIT: one write of everything; more than one has is `crate::large::commit`'s | [`commit`] |
 //! | which tables it has made and dropped | [`defined`] |
 //! | what of them is stored already | [`acknowledged`] |
 //! | at which states it reads | [`view`] |
@@ -14,28 +16,30 @@
 
 pub mod acknowledged;
 pub mod buffer;
+pub mod commit;
 pub mod defined;
 pub mod global;
 pub mod keeper;
+pub mod memory;
 pub mod turns;
 pub mod view;
 
 pub use acknowledged::Acknowledged;
-pub use buffer::{After, Buffer, Edit};
+pub use buffer::{After, Buffer, Edit, Limit};
 pub use defined::{Definitions, Loads};
+pub use memory::{NodeMemory, Room};
 pub use turns::{TurnGuard, Turns};
 pub use view::{Known, View};
 
 use crate::constraints::violation::{self, Refused};
 use crate::database;
 use crate::driver::Handle;
-use crate::early::Checked;
 use crate::edits::Edits;
 use crate::fault::{self, Decided};
 use crate::read::CALL;
 use crate::settings::Settings;
 use crate::write::{self, Batch};
-use buffer::{Undo, Written};
+use buffer::UndoLog;
 use bytes::Bytes;
 use client::Table;
 use keeper::Keeper;
@@ -46,6 +50,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 use types::{TableId, TableRecord};
 use wire::RowOp;
+
+/// Memory that a transaction has for what it writes, however much others have: as much as one write takes.
+const FREE_BYTES: usize = 24 << 20;
+/// So many rows are taken in at once.
+const PIECE_ROWS: usize = 10_000;
 
 /// How far a transaction is kept apart from others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -117,7 +126,7 @@ pub struct Open {
     loads: Loads,
     /// The tables whose rows are written.
     tables: BTreeMap<TableId, Table>,
-    undo: Vec<Undo>,
+    undo: UndoLog,
     savepoints: Vec<Savepoint>,
     keeper: Option<Keeper>,
 }
@@ -128,7 +137,7 @@ impl Open {
         now: i64,
         implicit: bool,
         modes: Modes,
-        (settings, turns): (&Settings, &Arc<Turns>),
+        (settings, turns, memory): (&Settings, &Arc<Turns>, &Arc<NodeMemory>),
     ) -> Open {
         Open {
             implicit,
@@ -141,13 +150,13 @@ impl Open {
             before: settings.clone(),
             queried: false,
             secured: false,
-            view: View::lasting(),
+            view: View::writing(Buffer::with_room(Room::new(memory, FREE_BYTES))),
             known: Known::default(),
             turns: TurnGuard::new(turns),
             definitions: Definitions::default(),
             loads: Loads::default(),
             tables: BTreeMap::new(),
-            undo: Vec::new(),
+            undo: UndoLog::default(),
             savepoints: Vec::new(),
             keeper: None,
         }
@@ -237,6 +246,10 @@ impl Open {
     ) -> Result<bool, Failure> {
         let mut waited = false;
         for row in rows {
+            // COMMIT finds out, here and for those who do not wait for it.
+            if self.turns.is_full() {
+                break;
+            }
             waited |= self.turns.take(row, (until, cancel)).await?;
         }
         Ok(waited)
@@ -254,6 +267,8 @@ impl Open {
         self.failed = true;
         if self.savepoints.is_empty() {
             self.turns.release();
+            // Its memory is others' from here on.
+            self.view.buffer = Arc::default();
         }
     }
 
@@ -325,6 +340,7 @@ impl Open {
             Decided::Exists | Decided::Changed | Decided::Violates(_) => return Err(fault::conflict()),
         }
         let ops = Arc::make_mut(&mut self.view.buffer).take_out(record.id);
+        self.view.buffer.settle(Some(&self.undo));
         self.define(|definitions| definitions.load(record.id, version));
         if !ops.is_empty() {
             let batch = Batch { partition: Some(database.partition()), ops };
@@ -366,7 +382,7 @@ impl Open {
     }
 
     /// Takes a statement's writes in. All of a transaction's lie in one partition.
-    pub fn take(&mut self, edits: &mut Edits) -> Result<(), Failure> {
+    pub async fn take(&mut self, edits: &mut Edits) -> Result<(), Failure> {
         let Some(partition) = edits.partition else { return Ok(()) };
         if !self.definitions.is_empty() && edits.table.record().database().is_none() {
             let how = "the transaction has made or dropped tables that lie together; this row is one";
@@ -394,19 +410,38 @@ impl Open {
         let mut list = std::mem::take(&mut edits.edits);
         let since = self.view.position(partition).filter(|_| !self.definitions.has_made(edits.table.id()));
         list.iter_mut().for_each(|edit| edit.since = since);
-        Arc::make_mut(&mut self.view.buffer).take((edits.table.id(), partition), list, &mut self.undo)?;
-        self.tables.insert(edits.table.id(), edits.table.clone());
-        if self.savepoints.is_empty() {
-            self.undo.clear();
+        let (id, limit) = (edits.table.id(), self.limit(edits.table.record()));
+        // Nothing before the first savepoint is gone back to.
+        let mut undo = (!self.savepoints.is_empty()).then_some(&mut self.undo);
+        let buffer = Buffer::writable(&mut self.view.buffer)?;
+        buffer.admit(id, &list, (limit, undo.as_deref()))?;
+        let mut list = list.into_iter();
+        loop {
+            buffer.put_all((id, partition), list.by_ref().take(PIECE_ROWS), undo.as_deref_mut());
+            if list.as_slice().is_empty() {
+                break;
+            }
+            // The sessions of a node share a thread.
+            tokio::task::yield_now().await;
         }
+        buffer.settle(undo.as_deref());
+        self.tables.insert(id, edits.table.clone());
         Ok(())
+    }
+
+    /// How much it may write, of this table among others. What it does to tables is one write with the rows.
+    pub fn limit(&self, table: &TableRecord) -> Limit {
+        match self.definitions.is_empty() {
+            true => self.view.buffer.limit(table),
+            false => Limit::WRITE,
+        }
     }
 
     /// Takes in what a call writes. A row that it has put and not seen is written only if there is none
     /// still.
-    pub fn take_called(&mut self, edits: &mut Edits) -> Result<(), Failure> {
+    pub async fn take_called(&mut self, edits: &mut Edits) -> Result<(), Failure> {
         let puts = edits.edits.iter().any(|edit| !edit.existed && matches!(edit.after, After::Row(_)));
-        self.take(edits)?;
+        self.take(edits).await?;
         if puts {
             Arc::make_mut(&mut self.view.buffer).puts();
         }
@@ -433,6 +468,7 @@ impl Open {
         self.definitions = definitions.clone();
         self.view.making(self.definitions.made());
         Arc::make_mut(&mut self.view.buffer).back(&mut self.undo, *undo);
+        self.view.buffer.settle(Some(&self.undo));
         self.failed = false;
         Ok(settings.clone())
     }
@@ -442,148 +478,10 @@ impl Open {
         let at = self.savepoint(name)?;
         self.savepoints.truncate(at);
         if self.savepoints.is_empty() {
-            self.undo.clear();
+            self.undo = UndoLog::default();
+            self.view.buffer.settle(None);
         }
         Ok(())
-    }
-
-    /// What it writes, and its tables.
-    pub fn written(&self) -> (Vec<Written>, &BTreeMap<TableId, Table>) {
-        let mut parts = self.view.buffer.operations();
-        parts.retain(|part| !self.definitions.has_dropped(part.table));
-        (parts, &self.tables)
-    }
-
-    /// COMMIT: one write of everything, if nothing of it has changed since it was read. Where transactions
-    /// are global, what it claims was `checked`.
-    pub async fn commit(self, handle: &Handle, checked: Option<Checked>) -> Result<(), Failure> {
-        let (parts, _) = self.written();
-        if !self.definitions.is_empty() {
-            self.busy()?;
-            return self.commit_tables(handle, parts).await;
-        }
-        if parts.is_empty() {
-            return Ok(());
-        }
-        self.busy()?;
-        let catalog = handle.catalog().ok_or_else(fault::not_ready)?;
-        for known in parts.iter().filter_map(|part| self.tables.get(&part.table)) {
-            let now = catalog.table(known.name()).filter(|now| now.id == known.id());
-            if now.is_none_or(|now| now.schema.version() != known.schema().version()) {
-                let name = known.name();
-                let message = format!("table \"{name}\" was changed or dropped during the transaction");
-                return Err(Failure::new(fault::SERIALIZATION, message).hint("do the transaction again"));
-            }
-        }
-        if handle.is_global() {
-            return match global::commit(handle, (&self.tables, checked), parts).await? {
-                Decided::Done(_) => Ok(()),
-                _ => Err(fault::conflict()),
-            };
-        }
-        let inserted = self.inserted(&parts);
-        let refused = self.refused(&parts);
-        let decided = self.send(handle, parts).await?;
-        let refused_for = matches!(decided, Decided::Exists | Decided::Violates(_));
-        // The outcome is known: whatever becomes of this question, nothing was written.
-        if refused_for && matches!(self.is_overtaken(handle).await, Ok(true)) {
-            return Err(fault::conflict());
-        }
-        match decided {
-            Decided::Done(_) => Ok(()),
-            Decided::Exists if self.view.buffer.has_puts() => Err(fault::conflict()),
-            Decided::Exists => Err(write::one_exists(handle, &inserted).await),
-            Decided::Changed => Err(fault::conflict()),
-            Decided::Violates(number) => Err(forbidden(handle, number, &refused).await),
-        }
-    }
-
-    /// The first of the rows that are inserted, as many as are asked about if one of them is there already.
-    fn inserted(&self, parts: &[Written]) -> Vec<(Table, Bytes)> {
-        let rows = parts.iter().flat_map(|part| part.ops.iter().map(|op| (part.table, op)));
-        let inserted = rows.filter(|(_, op)| matches!(op, RowOp::Insert { .. }));
-        let named =
-            inserted.filter_map(|(table, op)| Some((self.tables.get(&table)?.clone(), op.key().clone())));
-        named.take(write::MAX_ASKED + 1).collect()
-    }
-
-    /// Writes rows of the transaction's partition, if none of them has changed since it was seen.
-    async fn send(&self, handle: &Handle, mut parts: Vec<Written>) -> Result<Decided, Failure> {
-        let partition = self.view.buffer.partition();
-        let Some(since) = parts.iter().flat_map(|part| &part.seen).max().copied() else {
-            return Err(Failure::new(code::INTERNAL, "a transaction writes what it has not read"));
-        };
-        let alike = parts.iter().flat_map(|part| &part.seen).all(|seen| *seen == since);
-        if parts.len() == 1 && alike {
-            let Written { table, ops, .. } = parts.remove(0);
-            let table = self.tables.get(&table).ok_or_else(unknown_table)?;
-            return Batch { partition: Some(partition), ops }.send(handle, table, Some(since)).await;
-        }
-        write::send_parts(handle, (Vec::new(), &self.tables), (parts, None), partition).await
-    }
-
-    /// True if others have changed a row since that the transaction has changed. It cannot commit any more,
-    /// and what a statement is refused for may be so only because of that: the numbers that it took of a row
-    /// are another's.
-    pub async fn is_overtaken(&self, handle: &Handle) -> Result<bool, Failure> {
-        let kept = |part: Written| {
-            let rows = part.ops.into_iter().zip(part.seen);
-            let seen = rows.filter(|(op, _)| !matches!(op, RowOp::Insert { .. }));
-            let (ops, seen): (Vec<_>, Vec<_>) =
-                seen.map(|(op, seen)| (RowOp::Keep { key: op.key().clone() }, seen)).unzip();
-            Written { table: part.table, ops, seen }
-        };
-        let parts = self.view.buffer.operations().into_iter().map(kept);
-        let parts: Vec<Written> = parts.filter(|part| !part.ops.is_empty()).collect();
-        if parts.is_empty() || !self.definitions.is_empty() {
-            return Ok(false);
-        }
-        if handle.is_global() {
-            return global::have_changed(handle, &self.tables, &parts).await;
-        }
-        Ok(matches!(self.send(handle, parts).await?, Decided::Changed))
-    }
-
-    fn refused(&self, parts: &[Written]) -> Refused {
-        Refused::new(parts.iter().filter_map(|part| Some((self.tables.get(&part.table)?, &part.ops[..]))))
-    }
-
-    /// COMMIT of what was done to tables, with all rows.
-    async fn commit_tables(mut self, handle: &Handle, parts: Vec<Written>) -> Result<(), Failure> {
-        let changes = self.definitions.changes();
-        let catalog = handle.current().await?;
-        for part in &parts {
-            if let Some(record) = catalog.all().find(|record| record.id == part.table) {
-                // One that the transaction has made may have got columns since.
-                self.tables.insert(part.table, Table::new(record.clone()));
-            }
-        }
-        // A table gets its name only where all of its rows are.
-        let since = self.loads.acknowledged().newest(handle).await?;
-        let refused = self.refused(&parts);
-        let first = handle.database_record()?.partition();
-        match write::send_parts(handle, (changes, &self.tables), (parts, since), first).await? {
-            Decided::Done(_) => {
-                self.loads.committed(&self.definitions);
-                handle.look_again().await;
-                Ok(())
-            }
-            Decided::Violates(number) => Err(forbidden(handle, number, &refused).await),
-            Decided::Exists | Decided::Changed => Err(fault::conflict()),
-        }
-    }
-}
-
-fn unknown_table() -> Failure {
-    Failure::new(code::INTERNAL, "a transaction writes a table that it does not know")
-}
-
-/// The error of a COMMIT that a constraint forbids.
-async fn forbidden(handle: &Handle, number: u32, refused: &Refused) -> Failure {
-    match violation::passes(handle, number, refused) {
-        // What refers to a row that goes came meanwhile.
-        true => fault::conflict(),
-        false => violation::told(handle, number, refused).await,
     }
 }
 

@@ -13,6 +13,8 @@ use types::TableId;
 
 /// The longest wait of one statement. After it rows are read without a turn, and COMMIT finds out.
 const TURN_TIMEOUT: Duration = Duration::from_secs(5);
+/// A transaction that has so many rows takes no turns at more.
+const MAX_ROWS: usize = 50_000;
 
 /// Until when a statement that begins now waits.
 pub fn deadline() -> Instant {
@@ -141,6 +143,11 @@ impl TurnGuard {
         drop(state);
         self.rows.insert(row);
         true
+    }
+
+    /// True if it has as many rows as it may.
+    pub fn is_full(&self) -> bool {
+        self.rows.len() >= MAX_ROWS
     }
 
     /// True if it has this row.

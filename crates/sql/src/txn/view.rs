@@ -1,13 +1,13 @@
 //! At which state a statement or a transaction reads each partition, and what the transaction itself has
 //! written.
 
-use super::buffer::Buffer;
+use super::buffer::{Buffer, Limit};
 use client::txn::{ANYWHERE, Secured};
 use client::{Call, Table};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use types::{PartitionId, Position, TableId};
+use types::{PartitionId, Position, TableId, TableRecord};
 use wire::request::ReadSnapshot;
 
 /// The states at which partitions were read.
@@ -65,6 +65,25 @@ impl View {
     /// A transaction's.
     pub fn lasting() -> View {
         View { lasting: true, ..View::default() }
+    }
+
+    /// The same of one that writes into this buffer.
+    pub fn writing(buffer: Buffer) -> View {
+        View { buffer: Arc::new(buffer), ..View::lasting() }
+    }
+
+    /// How much a statement may write of this table.
+    pub fn limit(&self, table: &TableRecord) -> Limit {
+        self.buffer.limit(table)
+    }
+
+    /// What is written here is seen by whoever reads by this view from now on, and is not the transaction's.
+    pub fn ahead(&mut self) -> &mut Buffer {
+        // The transaction's own is never cloned for that, however large it is.
+        if !self.buffer.is_ahead() {
+            self.buffer = Arc::new(Buffer::over(&self.buffer));
+        }
+        Arc::make_mut(&mut self.buffer)
     }
 
     /// The same for the next statement of a transaction, with nothing seen yet of these partitions.
