@@ -5,7 +5,6 @@ mod common;
 use common::Cluster;
 use common::talk::{Behind, Talk, service};
 use std::thread;
-use types::data::{Row, Value};
 
 fn within(service: &sql::Sql) -> Talk {
     Talk::within(service, "ledger").unwrap_or_else(|failure| panic!("{failure:?}"))

@@ -11,12 +11,17 @@ use pg::Failure;
 use sqlparser::ast::Statement;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
+use std::time::Duration;
+use tokio::time::Instant;
 use types::TableId;
 use types::data::{Column, Schema, Standing};
 use wire::TableChange;
 
 /// The longest text of a partition key, in bytes.
 const LONGEST_KEY: usize = 1_000;
+/// An index of a new table is waited for so long, and asked for so often.
+const LONGEST_BUILD: Duration = Duration::from_secs(5);
+const BUILD_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Something cannot be done now.
 const NOT_READY: &str = "57P03";
 
@@ -66,6 +71,7 @@ pub fn are_global(text: &str) -> Result<bool, Failure> {
 /// and what counts is what that one says.
 pub async fn enter(handle: &Handle, changes: Vec<TableChange>) -> Result<(), Failure> {
     let changes = if handle.is_global() { late::prepared(handle, changes).await? } else { changes };
+    let indexes = if handle.is_global() { late::new_indexes(&changes)? } else { Vec::new() };
     let call = handle.database_record()?.transact(changes, Vec::new(), None).within(CALL);
     fault::decided(handle.call(call).await)?;
     level(handle).await.map_err(|failure| {
@@ -73,7 +79,20 @@ pub async fn enter(handle: &Handle, changes: Vec<TableChange>) -> Result<(), Fai
         let message = format!("the change is not in every partition yet: {}", failure.message);
         // It is not to be done again.
         Failure::new(if fault::is_stale(&failure) { NOT_READY } else { failure.code }, message).hint(hint)
-    })
+    })?;
+    built(handle, indexes).await
+}
+
+/// Waits until indexes of new tables are built in all partitions, which have no rows of these yet: what the
+/// next statement says may rest on them. It is no error if that takes long.
+async fn built(handle: &Handle, indexes: Vec<(TableId, u32)>) -> Result<(), Failure> {
+    let deadline = Instant::now() + LONGEST_BUILD;
+    for (table, number) in indexes {
+        while Instant::now() < deadline && standing(handle, table, number).await? == Standing::Building {
+            tokio::time::sleep(BUILD_POLL_INTERVAL).await;
+        }
+    }
+    Ok(())
 }
 
 /// Brings all partitions of the session's database to what the first one has of tables (PR-170), and the

@@ -435,11 +435,10 @@ impl World {
         }
     }
 
-    /// What happened to a node while it stood still happens to it now, in order.
+    /// What happened to a node while it stood still happens to it now, in order, and before what comes to it
+    /// now: connections keep their order.
     fn go_on(&mut self, deferred: Vec<Event>) {
-        for (turn, event) in deferred.into_iter().enumerate() {
-            self.after(turn as u64, event);
-        }
+        deferred.into_iter().for_each(|event| self.schedule.first(event));
     }
 
     /// True if a node may forget what is in its memory: in recoverable seeds, what is nowhere else must stay

@@ -39,7 +39,14 @@ impl Schedule {
     /// comes first.
     pub fn at(&mut self, at: u64, event: Event) {
         self.sequence += 1;
-        self.queue.push(Scheduled { at: at.max(self.now), sequence: self.sequence, event });
+        let at = at.max(self.now);
+        self.queue.push(Scheduled { at, later: true, sequence: self.sequence, event });
+    }
+
+    /// Lets something happen now, before all else that happens now. Of several the first entered comes first.
+    pub fn first(&mut self, event: Event) {
+        self.sequence += 1;
+        self.queue.push(Scheduled { at: self.now, later: false, sequence: self.sequence, event });
     }
 
     /// The next event: its time has come.
@@ -55,16 +62,19 @@ impl Schedule {
     }
 }
 
-/// An event in the queue. The earliest is the greatest; of several at one time the first entered.
+/// An event in the queue. The earliest is the greatest; of several at one time those that come before all
+/// else, and of these the first entered.
 struct Scheduled {
     at: u64,
+    /// False: it comes before all else of its time.
+    later: bool,
     sequence: u64,
     event: Event,
 }
 
 impl Ord for Scheduled {
     fn cmp(&self, other: &Scheduled) -> Ordering {
-        (other.at, other.sequence).cmp(&(self.at, self.sequence))
+        (other.at, other.later, other.sequence).cmp(&(self.at, self.later, self.sequence))
     }
 }
 
@@ -105,5 +115,21 @@ mod tests {
         }
         assert_eq!(nodes, [(10, 1), (10, 2), (20, 3), (20, 4)]);
         assert_eq!(schedule.entered(), 4);
+    }
+
+    #[test]
+    fn what_comes_before_all_else_keeps_its_order() {
+        let mut schedule = Schedule::new(Stream::new(1, Concern::Timing, 0));
+        let start = |node| Event::Start { node };
+        schedule.at(0, start(1));
+        schedule.first(start(2));
+        schedule.first(start(3));
+        let order: Vec<u32> = std::iter::from_fn(|| schedule.next())
+            .map(|event| match event {
+                Event::Start { node } => node,
+                other => unreachable!("only starts were entered: {other:?}"),
+            })
+            .collect();
+        assert_eq!(order, [2, 3, 1]);
     }
 }
