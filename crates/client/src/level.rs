@@ -60,6 +60,9 @@ impl Client {
             return Ok(());
         }
         for _ in 0..MAX_LEVELLINGS {
+            // Before the catalogs: what the manager knows, they have had. Else what comes between the two
+            // would be told to it as gone.
+            let known = self.known_tables(database)?;
             let catalogs = self.catalogs(database)?;
             let lost = self.lost_tables(database, &catalogs)?;
             let numbers = || self.numbers(1);
@@ -69,7 +72,7 @@ impl Client {
                 false => vec![database.transact(back, Vec::new(), None)],
             };
             let done = match calls.is_empty() {
-                true => self.announce(database, &catalogs).map(|()| true),
+                true => self.announce(database, &catalogs, &known).map(|()| true),
                 false => self.all(calls).map(|_| false),
             };
             match done {
@@ -82,19 +85,32 @@ impl Client {
         Err(ClientError::Stale)
     }
 
+    /// The tables of a database that the transaction manager knows, each with the version of its columns;
+    /// nothing where transactions are not global.
+    fn known_tables(&mut self, database: &Database) -> Result<BTreeMap<TableId, u32>, ClientError> {
+        if !database.record().is_global() {
+            return Ok(BTreeMap::new());
+        }
+        let manager = self.transaction_manager()?;
+        let answer = self.call(manager.call(ManagerOp::Tables { first: database.partition() }))?;
+        match answer.body {
+            Body::Commit(CommitAnswer::Tables(known)) => Ok(known.into_iter().collect()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// Tells the transaction manager what the tables of a database are like, if it does not know (PR-323),
     /// once all partitions have that secured. [`ClientError::Changed`]: a failover has lost what was read.
-    fn announce(&mut self, database: &Database, catalogs: &Catalogs) -> Result<(), ClientError> {
+    fn announce(
+        &mut self,
+        database: &Database,
+        catalogs: &Catalogs,
+        known: &BTreeMap<TableId, u32>,
+    ) -> Result<(), ClientError> {
         if !database.record().is_global() {
             return Ok(());
         }
         let tables = &catalogs.first;
-        let manager = self.transaction_manager()?;
-        let answer = self.call(manager.call(ManagerOp::Tables { first: database.partition() }))?;
-        let Body::Commit(CommitAnswer::Tables(known)) = answer.body else {
-            return Err(unexpected(&answer.body));
-        };
-        let known: BTreeMap<TableId, u32> = known.into_iter().collect();
         let there = || tables.values().filter(|(state, _)| *state != TableState::Dropping);
         let is_new = |table: &CatalogTable| {
             known.get(&table.id).is_none_or(|version| *version < table.schema.version())
@@ -108,6 +124,7 @@ impl Client {
             return Ok(());
         }
         self.all(catalogs.securing(database))?;
+        let manager = self.transaction_manager()?;
         let partitions = database.partitions().collect();
         let answer = self.call(manager.call(ManagerOp::Define { partitions, tables: new, gone }))?;
         match &answer.body {

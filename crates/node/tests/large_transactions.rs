@@ -5,7 +5,7 @@ mod common;
 use common::talk::{Talk, service};
 use common::{Cluster, in_sync, wait_for};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn within(service: &sql::Sql, database: &str) -> Talk {
     Talk::within(service, database).unwrap_or_else(|failure| panic!("{failure:?}"))
@@ -175,5 +175,42 @@ fn a_large_commit_that_loses_its_primary_is_done_as_a_whole_or_not_at_all() {
         // Nobody is held up.
         assert_eq!(two.good("UPDATE big SET n = n + 0 WHERE id = 7"), "UPDATE 1");
         cluster.start_node(primary);
+    }
+}
+
+/// A table is altered while it is filled together with one that it refers to: the COMMIT is refused, and both
+/// are free at once.
+#[test]
+fn pr371_a_table_that_is_altered_meanwhile_leaves_no_other_one_held() {
+    let cluster = Cluster::start();
+    drop(cluster.ready());
+    let service = service(&cluster);
+    Talk::new(&service).good("CREATE DATABASE shop");
+    let (mut one, mut two) = (within(&service, "shop"), within(&service, "shop"));
+    one.good("CREATE TABLE towns (id int PRIMARY KEY, n int NOT NULL)");
+    one.good("CREATE TABLE pets (id int PRIMARY KEY, town int REFERENCES towns, n int NOT NULL)");
+    one.good("INSERT INTO towns SELECT n, 0 FROM generate_series(1, 60000) AS s(n)");
+    one.good("INSERT INTO pets SELECT n, n, 0 FROM generate_series(1, 60000) AS s(n)");
+    for (round, altered) in ["pets", "towns", "pets"].into_iter().enumerate() {
+        one.good("BEGIN");
+        one.good("UPDATE towns SET n = n + 1");
+        one.good("UPDATE pets SET n = n + 1");
+        let said = thread::scope(|scope| {
+            let commit = scope.spawn(|| one.say("COMMIT"));
+            thread::sleep(Duration::from_millis(150));
+            two.say(&format!("ALTER TABLE {altered} ADD COLUMN more{round} int"));
+            commit.join().expect("no panic")
+        });
+        assert!(said.starts_with("COMMIT") || said.starts_with("40001"), "{said}");
+        let since = Instant::now();
+        assert_eq!(two.good("UPDATE towns SET n = n WHERE id = 7"), "UPDATE 1");
+        two.good("BEGIN");
+        two.good("UPDATE pets SET n = n WHERE id = 7");
+        two.good("COMMIT");
+        two.good(&format!("CREATE TABLE other{round} (id int PRIMARY KEY)"));
+        assert!(since.elapsed() < Duration::from_secs(50), "they were held until that was old: {since:?}");
+        let whole = "SELECT min(t.n) = max(t.n) AND min(p.n) = max(p.n) AND min(t.n) = min(p.n) FROM towns t, pets p \
+                     WHERE p.town = t.id";
+        assert_eq!(two.good(whole), "t");
     }
 }

@@ -46,6 +46,7 @@ impl<S: Service> Conversation<S> {
         };
         match ended {
             Ok(tag) => {
+                self.warn();
                 self.link.complete(&tag);
                 Ok(Ok(()))
             }

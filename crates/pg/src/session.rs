@@ -119,7 +119,7 @@ impl<S: Service> Conversation<S> {
     async fn sync(&mut self) -> Result<(), End> {
         self.skipping = false;
         if std::mem::take(&mut self.grouped)
-            && let Err(failure) = self.session.end_group().await
+            && let Err(failure) = self.end_group().await
         {
             self.report(&failure)?;
         }
@@ -161,7 +161,7 @@ impl<S: Service> Conversation<S> {
         }
         // What is left of it after an error is rolled back.
         self.grouped = false;
-        if let Err(failure) = self.session.end_group().await {
+        if let Err(failure) = self.end_group().await {
             self.report(&failure)?;
         }
         if self.session.transaction() == Transaction::Idle {
@@ -186,7 +186,7 @@ impl<S: Service> Conversation<S> {
         }
         if last && self.session.transaction() == Transaction::Idle {
             // It stands alone: nothing before it has begun a transaction.
-            if let Err(failure) = self.session.end_group().await {
+            if let Err(failure) = self.end_group().await {
                 return Ok(Err(failure));
             }
         }
@@ -237,10 +237,17 @@ impl<S: Service> Conversation<S> {
 
     /// A statement is told to be complete only when the message's transaction is, if it is the last one.
     async fn end_if(&mut self, last: bool) -> Result<(), Failure> {
-        if last { self.session.end_group().await } else { Ok(()) }
+        if last { self.end_group().await } else { Ok(()) }
     }
 
-    fn warn(&mut self) {
+    /// Ends the transaction of several statements, with what there is to be said of its end.
+    async fn end_group(&mut self) -> Result<(), Failure> {
+        let ended = self.session.end_group().await;
+        self.warn();
+        ended
+    }
+
+    pub(super) fn warn(&mut self) {
         for notice in self.session.notices() {
             self.link.warning(&notice);
         }

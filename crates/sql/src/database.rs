@@ -219,8 +219,9 @@ pub async fn change(
         if changes.is_empty() {
             return Ok(());
         }
-        let more: Vec<_> =
-            abandoned(&catalog).into_iter().filter(|change| !changes.contains(change)).collect();
+        // Not where that was refused: another copy may refer to one of these.
+        let more = abandoned(&catalog).into_iter().filter(|_| looks == 0);
+        let more: Vec<_> = more.filter(|change| !changes.contains(change)).collect();
         changes.extend(more);
         match several::enter(handle, changes).await {
             Err(failure) if fault::is_stale(&failure) && looks < MAX_ATTEMPTS => looks += 1,
@@ -256,6 +257,10 @@ pub async fn lift_abandoned(handle: &Handle) -> Result<(), Failure> {
         let to = as_of(table, version);
         let mut changes = vec![TableChange::Alter { from: table.schema.version(), to: RecordText::new(&to) }];
         changes.extend(fills_of(&catalog, id));
+        // Copies of other tables may refer to these.
+        let more: Vec<_> =
+            abandoned(&catalog).into_iter().filter(|change| !changes.contains(change)).collect();
+        changes.extend(more);
         match several::enter(handle, changes).await {
             // Somebody was faster.
             Err(failure) if fault::is_stale(&failure) => {}

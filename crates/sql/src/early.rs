@@ -9,7 +9,7 @@
 //! one snapshot, at everything. What is committed behind that snapshot the transaction manager sees (PR-324,
 //! PR-325). Of rows that are referred to by values it is told which ones were found ([`by_value`], PR-369).
 
-pub(crate) mod by_value;
+mod by_value;
 
 use crate::catalog::Catalog;
 use crate::constraints::unique::Finder;

@@ -4,7 +4,6 @@
 use crate::catalog::{Catalog, as_of};
 use crate::ddl::on_a_client;
 use crate::driver::Handle;
-use crate::early::by_value;
 use crate::fault;
 use pg::{Failure, code};
 use std::collections::BTreeSet;
@@ -46,22 +45,13 @@ pub async fn prepared(handle: &Handle, changes: Vec<TableChange>) -> Result<Vec<
     Ok(all)
 }
 
-/// The numbers of the indexes of tables that these changes make, each with its table. The error: a new table
-/// refers to unique values of its own, and their index is built behind this.
+/// The numbers of the indexes of tables that these changes make, each with its table.
 pub fn new_indexes(changes: &[TableChange]) -> Result<Vec<(TableId, u32)>, Failure> {
     let mut found = Vec::new();
     for change in changes {
         let TableChange::Create(text) = change else { continue };
         let table: CatalogTable = text.read().map_err(internal)?;
         for one in table.schema.constraints() {
-            let own = one.reference().filter(|reference| reference.parent == table.id);
-            if own.is_some_and(|own| !by_value::is_by_key(&table.schema, own)) {
-                let hint = "it refers to the table's own unique values: add it behind that, with ALTER TABLE ... ADD FOREIGN KEY";
-                return Err(Failure::unsupported(
-                    format!("the constraint \"{}\" in CREATE TABLE", one.name),
-                    hint,
-                ));
-            }
             found.extend(one.indexed().map(|_| (table.id, one.number)));
         }
     }

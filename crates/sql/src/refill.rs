@@ -389,13 +389,20 @@ impl<'a> Refill<'a> {
     /// The tables are written again, and what was copied goes. If that fails, somebody else does it.
     fn give_up(&mut self) {
         let Ok(first) = self.client.numbers(self.pairs.len() as u32) else { return };
-        let mut changes = Vec::new();
+        let (mut free, mut gone) = (Vec::new(), Vec::new());
         for (Pair { from, to }, version) in self.pairs.iter().zip(first..) {
-            let free = as_of(from.record(), version);
-            changes.push(TableChange::Alter { from: from.schema().version(), to: RecordText::new(&free) });
-            changes.push(TableChange::Drop { table: to.id(), schema: to.schema().version() });
+            let to_be = RecordText::new(&as_of(from.record(), version));
+            free.push(TableChange::Alter { from: from.schema().version(), to: to_be });
+            gone.push(TableChange::Drop { table: to.id(), schema: to.schema().version() });
         }
         // The error that led here is told. A hold that nobody renews is lifted by whoever waits for it.
-        let _ = self.client.call(self.database.transact(changes, Vec::new(), None));
+        let all = free.iter().chain(&gone).cloned().collect();
+        if self.client.call(self.database.transact(all, Vec::new(), None)).is_ok() {
+            return;
+        }
+        // Somebody has altered one of them. The copies refer to each other, and go together.
+        for changes in std::iter::once(gone).chain(free.into_iter().map(|one| vec![one])) {
+            let _ = self.client.call(self.database.transact(changes, Vec::new(), None));
+        }
     }
 }

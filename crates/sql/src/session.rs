@@ -327,9 +327,11 @@ impl SqlSession {
     }
 
     /// A partition has other tables than were thought. It may be behind: somebody has changed tables, and
-    /// stopped before all partitions had the change. Where that cannot be helped now, the statement says so.
+    /// stopped before all partitions had the change, or holds one, and is gone. Where that cannot be helped
+    /// now, the statement says so.
     async fn bring_level(&self) {
         drop(several::level(&self.evaluator.handle).await);
+        drop(database::lift_abandoned(&self.evaluator.handle).await);
     }
 
     /// A statement has ended, and the client may be silent.

@@ -80,19 +80,22 @@ pub async fn enter(handle: &Handle, changes: Vec<TableChange>) -> Result<(), Fai
         // It is not to be done again.
         Failure::new(if fault::is_stale(&failure) { NOT_READY } else { failure.code }, message).hint(hint)
     })?;
-    built(handle, indexes).await
+    built(handle, indexes).await;
+    Ok(())
 }
 
 /// Waits until indexes of new tables are built in all partitions, which have no rows of these yet: what the
-/// next statement says may rest on them. It is no error if that takes long.
-async fn built(handle: &Handle, indexes: Vec<(TableId, u32)>) -> Result<(), Failure> {
+/// next statement says may rest on them. The change is done, whatever becomes of this.
+async fn built(handle: &Handle, indexes: Vec<(TableId, u32)>) {
     let deadline = Instant::now() + LONGEST_BUILD;
     for (table, number) in indexes {
-        while Instant::now() < deadline && standing(handle, table, number).await? == Standing::Building {
-            tokio::time::sleep(BUILD_POLL_INTERVAL).await;
+        while Instant::now() < deadline {
+            match standing(handle, table, number).await {
+                Ok(Standing::Building) => tokio::time::sleep(BUILD_POLL_INTERVAL).await,
+                _ => break,
+            }
         }
     }
-    Ok(())
 }
 
 /// Brings all partitions of the session's database to what the first one has of tables (PR-170), and the

@@ -270,6 +270,8 @@ const FOUND: &[(u64, &str)] = &[
         20786014718,
         "I13: a simulator: a node stayed dead where the only other one was drained, without a place",
     ),
+    (20784033976, "I14: a checker: who came back on an older copy of its disk had said what it has no more"),
+    (20784033486, "I14: the same where a backup was restored into another cluster"),
     (20784022902, "I13: the simulator: behind a stall a message of a connection overtook an earlier one"),
     (20786014744, "I12: a checker: a start had said that all of a log was lost, and was not heard"),
     (20786003291, "PR-357: a primary sent a rotted file of its own again and again"),

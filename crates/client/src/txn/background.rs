@@ -83,7 +83,7 @@ impl Background {
 
     /// A call that has ended, unless it is one of these.
     pub fn take(&mut self, completed: Completed) -> Option<Completed> {
-        if self.reports.ended(completed.ticket) {
+        if self.reports.ended(completed.ticket, matches!(completed.outcome, Outcome::Ok(_))) {
             return None;
         }
         if let Some(goal) = self.doing.remove(&completed.ticket) {

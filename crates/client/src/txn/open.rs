@@ -12,6 +12,8 @@ use wire::commit::MAX_EXECUTING;
 
 /// Between two reports. The manager forgets who has said nothing for three times as long.
 const INTERVAL: Micros = Micros::from_millis(1_000);
+/// The same where the last report got no answer: a manager of an older version closes the connection.
+const UNANSWERED_INTERVAL: Micros = Micros::from_millis(60_000);
 
 /// The transactions that are open at one client or one gateway. Cheap to clone; clones are the same list.
 #[derive(Clone, Debug, Default)]
@@ -87,13 +89,22 @@ pub(crate) struct Reports {
     named: bool,
     /// The call that is under way.
     under_way: Option<Ticket>,
+    /// The last one got no answer.
+    unanswered: bool,
 }
 
 impl Reports {
     /// `who` is a number that no other client has; 0 is nobody's.
     pub fn new(who: u64) -> Reports {
         let others = OpenTransactions::default();
-        Reports { who: who.max(1), others, next: Micros::ZERO, named: false, under_way: None }
+        Reports {
+            who: who.max(1),
+            others,
+            next: Micros::ZERO,
+            named: false,
+            under_way: None,
+            unanswered: false,
+        }
     }
 
     /// It speaks for these, too.
@@ -110,7 +121,7 @@ impl Reports {
     /// What is to be said now, if anything is.
     pub fn next(&mut self, now: Micros, own: &OpenTransactions) -> Option<ManagerOp> {
         self.due(own).filter(|due| *due <= now)?;
-        self.next = now + INTERVAL;
+        self.next = now + if self.unanswered { UNANSWERED_INTERVAL } else { INTERVAL };
         let open = own.count() + self.others.count();
         let oldest = own.oldest().into_iter().chain(self.others.oldest()).max().unwrap_or_default();
         self.named = open > 0;
@@ -131,9 +142,11 @@ impl Reports {
         self.under_way = Some(ticket);
     }
 
-    /// A call has ended. True if it was one of these.
-    pub fn ended(&mut self, ticket: Ticket) -> bool {
-        self.under_way.take_if(|own| *own == ticket).is_some()
+    /// A call has ended, perhaps without an answer. True if it was one of these.
+    pub fn ended(&mut self, ticket: Ticket, answered: bool) -> bool {
+        let own = self.under_way.take_if(|own| *own == ticket).is_some();
+        self.unanswered = if own { !answered } else { self.unanswered };
+        own
     }
 }
 
@@ -175,7 +188,7 @@ mod tests {
         assert_eq!(named(reports.next(ms(10), &own)), Some(2));
         reports.sent(Ticket(5));
         assert_eq!(
-            (reports.due(&own), reports.ended(Ticket(4)), reports.ended(Ticket(5))),
+            (reports.due(&own), reports.ended(Ticket(4), true), reports.ended(Ticket(5), true)),
             (None, false, true)
         );
         assert_eq!(reports.due(&own), Some(ms(1_010)));

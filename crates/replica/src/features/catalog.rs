@@ -174,8 +174,8 @@ pub(crate) fn tables_at(engine: &dyn Engine, at: ReadAt) -> Result<Tables, Engin
 
 /// Does the changes on what is there. Gives the tables that are others now.
 fn apply_changes(
-    rules: Rules,
-    runtime: &Runtime,
+    (rules, runtime): (Rules, &Runtime),
+    is_global: bool,
     mut tables: Tables,
     changes: &[Change],
 ) -> Result<Tables, Refused> {
@@ -217,7 +217,7 @@ fn apply_changes(
         return Err(Refused::Outcome(Outcome::TooMuch));
     }
     // Whoever asked did not see the other table as it is.
-    if without_parent(&tables).is_some() {
+    if without_parent(&tables, is_global).is_some() {
         return Err(stale());
     }
     for id in &changed {
@@ -284,7 +284,7 @@ pub(crate) fn evaluate_parts(
     let before = if changes.is_empty() { Tables::new() } else { tables_at(engine, ReadAt::Applied)? };
     let filled = |(_, table): &(TableState, CatalogTable)| Some((table.fills?, table.id));
     let filled: Vec<(TableId, TableId)> = before.values().filter_map(filled).collect();
-    let changed = match apply_changes(rules, runtime, before, changes) {
+    let changed = match apply_changes((rules, runtime), record.is_global(), before, changes) {
         Ok(changed) => changed,
         Err(refused) => return Ok(Err(refused)),
     };

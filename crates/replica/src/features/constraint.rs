@@ -409,7 +409,7 @@ impl<'a> After<'a> {
 
 /// Why tables cannot be as they are, if so: what a foreign key refers to must be there, and be unique
 /// (PR-153).
-pub(crate) fn without_parent(tables: &Tables) -> Option<u32> {
+pub(crate) fn without_parent(tables: &Tables, is_global: bool) -> Option<u32> {
     let live = |id: &TableId| tables.get(id).filter(|(state, _)| *state != TableState::Dropping);
     let own = tables.values().filter(|(state, _)| *state != TableState::Dropping);
     own.flat_map(|(_, table)| table.schema.constraints())
@@ -419,10 +419,22 @@ pub(crate) fn without_parent(tables: &Tables) -> Option<u32> {
             live(&reference.parent).is_none_or(|(_, parent)| {
                 let width = parent.schema.columns().len();
                 let known = reference.parent_columns.iter().all(|at| *at < width);
-                !known || parent.schema.target(&reference.parent_columns).is_none()
+                let columns = &reference.parent_columns;
+                !known
+                    || parent.schema.target(columns).is_none() && !(is_global && is_claimed(parent, columns))
             })
         })
         .map(|(number, _)| number)
+}
+
+/// True if values in these columns are unique, however far their index is: under global transactions the
+/// manager sees to that, and to what refers to them, and not the partition that builds the index.
+fn is_claimed(parent: &CatalogTable, columns: &[usize]) -> bool {
+    let sorted = |columns: &[usize]| columns.iter().copied().collect::<BTreeSet<usize>>();
+    let enforced = parent.schema.constraints().iter().filter(|one| one.is_enforced());
+    enforced
+        .filter_map(|one| one.unique())
+        .any(|of| of.len() == columns.len() && sorted(of) == sorted(columns))
 }
 
 /// The next of a table's constraints for which something is to be done: rows that were there are looked at,

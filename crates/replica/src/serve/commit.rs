@@ -52,6 +52,10 @@ impl Writing<'_> {
         let gone = |at: &Position| *at > Position::ZERO && !self.data.on_history(*at);
         let lost = asked.snapshots().iter().chain(&checked).any(gone);
         let refusal = match books.unfit((asked, looked)) {
+            // What its rows claim rests on rows that others have changed.
+            Some(Unfit::Claims(_)) if lost || books.conflicts(self.rules, (asked, looked)) => {
+                Some(Outcome::Changed)
+            }
             Some(Unfit::Place(why) | Unfit::Claims(why)) => return Ok(Answer::only(Status::Bad(why))),
             Some(Unfit::TooLarge(why)) => return Ok(Answer::only(Status::Bad(why.to_string()))),
             Some(Unfit::Stale) => Some(Outcome::Stale),
@@ -208,7 +212,9 @@ impl Writing<'_> {
         }
         let engine = self.data.engine.as_ref();
         let books = self.commits.books(engine, self.term)?;
-        let keep = Keep { time: self.settings.commits_kept, bytes: self.settings.commits_kept_bytes };
+        // What is secured everywhere leaves room for what is not, however little there is.
+        let bytes = self.settings.commits_kept_bytes.min(self.settings.commits_most_bytes / 4);
+        let keep = Keep { time: self.settings.commits_kept, bytes };
         let (mutations, removed) =
             books.secure((engine, self.rules), (self.now.wall_ms, keep), partitions)?;
         if mutations.is_empty() {

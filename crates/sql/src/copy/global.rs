@@ -47,19 +47,24 @@ impl CopyInput {
         if let Some(at) = twice(&keys) {
             return Err(self.is_there(&all, &keys, at));
         }
+        let rows = keys.len() as u64;
+        // Who is cancelled meanwhile does not know what became of these.
+        self.unknown += rows;
         for _ in 0..ATTEMPTS {
             match self.commit_once(&all, &keys).await {
                 Ok(Decided::Done(_)) => {
-                    self.stored.rows += keys.len() as u64;
+                    self.unknown -= rows;
+                    self.stored.rows += rows;
                     return Ok(());
                 }
                 Ok(_) => {}
                 Err(failure) => {
-                    self.unknown += if fault::is_unknown(&failure) { keys.len() as u64 } else { 0 };
+                    self.unknown -= if fault::is_unknown(&failure) { 0 } else { rows };
                     return Err(failure.context(format!("COPY {}", self.table.name())));
                 }
             }
         }
+        self.unknown -= rows;
         Err(fault::conflict())
     }
 

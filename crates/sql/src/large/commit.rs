@@ -52,8 +52,8 @@ pub async fn carry_out(evaluator: &Evaluator, mut open: Open) -> Result<(), Fail
 async fn commit(evaluator: &Evaluator, open: &Open) -> Result<(), Failure> {
     let handle = &evaluator.handle;
     let survey = Survey::of(open.buffer()).await?;
-    let (catalog, chosen) = survey.choose(evaluator, open).await?;
-    let fill = FillPlan::prepare(evaluator, open, (&catalog, &chosen)).await?;
+    let (catalog, chosen) = survey.choose(evaluator, open).await.map_err(before)?;
+    let fill = FillPlan::prepare(evaluator, open, (&catalog, &chosen)).await.map_err(before)?;
     let since = survey.seen.newest(handle).await.map_err(before)?;
     let rest = open.buffer().tables().map(|(table, _)| table).filter(|table| !chosen.contains(table));
     let rest: Vec<Written> = rest.map(|table| open.buffer().written(table)).collect();

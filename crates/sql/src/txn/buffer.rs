@@ -501,6 +501,7 @@ impl Buffer {
                 rows.insert(key, before);
             }
         }
+        undo.undo.shrink_to(length);
     }
 
     /// The operations that write it all, table by table, if every row must be as it was seen.

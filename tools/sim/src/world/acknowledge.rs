@@ -142,7 +142,11 @@ impl World {
         let has = |machine: &&Machine| match &machine.process {
             Some(process) => {
                 let ended = |member: &Member| member.node.0 == machine.id && *member != process.member;
-                self.holds(process, record.id, at) || record.in_sync.iter().any(ended)
+                // On an older copy of its disk it has the number of a life that has ended, and that one had it.
+                let before =
+                    self.checks.ends.of(&process.member, record.id).filter(|_| machine.disk.is_older());
+                let had = before.is_some_and(|last| self.checks.lineage.has(record.id, last.end, at));
+                had || self.holds(process, record.id, at) || record.in_sync.iter().any(ended)
             }
             None => {
                 let had = |member: &Member| {

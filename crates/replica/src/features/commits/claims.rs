@@ -69,6 +69,12 @@ impl ByValue {
     /// True if a row has these values where it is referred to. The error is a sentence.
     fn has(&self, tables: &Tables, (key, row): (&Bytes, &Bytes), value: &[u8]) -> Result<bool, String> {
         let Some(known) = tables.get(&self.parent) else { return Ok(false) };
+        let columns = known.record.schema.columns();
+        // Who told of the table may have said anything.
+        let named = |at: &usize| columns.get(*at).is_some_and(|column| column.column_type.may_be_key());
+        if !self.parent_columns.iter().all(named) {
+            return Ok(false);
+        }
         let read = decode_row(&known.record.schema, key, row);
         let read = read.map_err(|error| format!("a row of table {}: {error}", self.parent))?;
         let own = values(&read, &self.parent_columns).map(|values| entry_prefix(&values)).transpose();
@@ -281,7 +287,7 @@ impl Demands {
 
 /// What a row has in these columns; none: one is null, and it claims nothing.
 fn values(row: &Row, columns: &[usize]) -> Option<Vec<Value>> {
-    let values: Vec<Value> = columns.iter().map(|at| row.values[*at].clone()).collect();
+    let values = columns.iter().map(|at| row.values.get(*at).cloned()).collect::<Option<Vec<Value>>>()?;
     (!values.iter().any(Value::is_null)).then_some(values)
 }
 

@@ -159,9 +159,16 @@ impl Books {
         if let Some(unfit) = self.unfit_of_tables((request, checked)) {
             return Some(unfit);
         }
-        match self.claimed(request.writes.iter().flat_map(|writes| &writes.parts), parents) {
+        let parts = || request.writes.iter().flat_map(|writes| &writes.parts);
+        // Whoever knows more of a table than the manager has it told before this is done.
+        let is_newer = |known: &KnownTable, part: &TablePart| part.schema > known.record.schema.version();
+        let newer =
+            parts().any(|part| self.tables.get(&part.table).is_some_and(|known| is_newer(known, part)));
+        match self.claimed(parts(), parents) {
+            Err(_) if newer => Some(Unfit::Stale),
             Err(why) => Some(Unfit::Claims(why)),
             Ok(claims) if claims.is_empty() || checked.is_some() => None,
+            Ok(_) if newer => Some(Unfit::Stale),
             Ok(_) => {
                 let why = "unique values and foreign keys are looked at by SQL: write these rows by SQL";
                 Some(Unfit::Claims(why.into()))
