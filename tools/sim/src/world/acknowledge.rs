@@ -142,7 +142,7 @@ impl World {
         let has = |machine: &&Machine| match &machine.process {
             Some(process) => {
                 let ended = |member: &Member| member.node.0 == machine.id && *member != process.member;
-                // On an older copy of its disk it has the number of a life that has ended, and that one had it.
+                // On an older copy of its disk it has the number of a life that has ended: that one had it.
                 let before =
                     self.checks.ends.of(&process.member, record.id).filter(|_| machine.disk.is_older());
                 let had = before.is_some_and(|last| self.checks.lineage.has(record.id, last.end, at));
