@@ -297,3 +297,42 @@ fn pr284_without_the_rule_the_lead_stays_on_a_disk_that_hangs() {
     assert_eq!(led(Settings::default()), NodeId(1), "it may go back");
     assert_eq!(led(without(Finding::Pr284)), NodeId(2));
 }
+
+/// Nodes 3 and 4 lack a copy each, and node 3 has failed once more in a row. Whom the primary is told to
+/// admit.
+fn admitted(settings: Settings) -> Vec<String> {
+    let mut world = World::with(1, settings);
+    let request = CreateTable { min_in_sync: Some(1), ..table("t", "durable", LogKind::Disk, Some(4), 1) };
+    world.with_table(4, request);
+    world.pass(3_100);
+    let evict = |world: &mut World, node: u32| {
+        world.propose(0, 64, |record| {
+            record.in_sync.retain(|member| member.node != NodeId(node));
+            record.catching_up.retain(|member| member.node != NodeId(node));
+            record.cause = Cause::EvictedSilent;
+        });
+    };
+    world.kill(4);
+    evict(&mut world, 4);
+    evict(&mut world, 3);
+    world.pass(1_300);
+    let member = world.nodes[&NodeId(3)].member;
+    world.propose(0, 64, |record| {
+        record.catching_up.push(member);
+        record.cause = Cause::CatchingUp;
+    });
+    evict(&mut world, 3);
+    world.kill(3);
+    world.pass(4_000);
+    world.start(3, 2, 30);
+    world.start(4, 2, 40);
+    world.take_lines();
+    world.pass(300);
+    world.take_lines().into_iter().filter(|line| line.contains(": admit ")).collect()
+}
+
+#[test]
+fn pr282_without_the_rule_who_has_failed_comes_first() {
+    assert_eq!(admitted(Settings::default()), ["-> n1 p64 e5: admit n4.i2"]);
+    assert_eq!(admitted(without(Finding::Pr282)), ["-> n1 p64 e5: admit n3.i2"]);
+}

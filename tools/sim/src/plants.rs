@@ -3,7 +3,7 @@
 use types::Finding;
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::of_mutant`].
-pub const FOUND: [(Finding, u64); 97] = [
+pub const FOUND: [(Finding, u64); 96] = [
     (Finding::F01, 1),
     (Finding::F02, 7),
     (Finding::F03, 0),
@@ -80,7 +80,6 @@ pub const FOUND: [(Finding, u64); 97] = [
     (Finding::Pr254, 1),
     (Finding::Pr257, 0),
     (Finding::Pr280, 8_031_951),
-    (Finding::Pr282, 9_022_409),
     (Finding::Pr290, 0),
     (Finding::Pr300, 0),
     (Finding::Pr301, 0),
@@ -106,8 +105,16 @@ pub const FOUND: [(Finding, u64); 97] = [
 /// Findings that the worlds do not show. `tools/crash` shows a copy by rows over an old tree, which hardly
 /// any world has, and files that nobody synced, of which a world keeps all or nothing. A full log that is
 /// kept for who is away, a session that goes on after a loss, and a lead that was handed to a disk that hangs
-/// just then, came up once in 20,000 worlds, which have changed since: tests of `replica`, `client` and
-/// `controller` take these rules out. A partition's lead goes away and comes back within one transaction in
-/// no world, so a snapshot that is read by its LSN of before is in a test of `replica` alone.
-pub const ELSEWHERE: [Finding; 6] =
-    [Finding::Pr281, Finding::Pr283, Finding::Pr284, Finding::Pr364, Finding::Le06, Finding::Le10];
+/// just then, and a node that hangs and is tried before others, came up once in 20,000 worlds, which have
+/// changed since; tests of `replica`, `client` and `controller` take these rules out. A partition's lead goes
+/// away and comes back within one transaction in no world, so a snapshot that is read by its LSN of before is
+/// in a test of `replica` alone.
+pub const ELSEWHERE: [Finding; 7] = [
+    Finding::Pr281,
+    Finding::Pr282,
+    Finding::Pr283,
+    Finding::Pr284,
+    Finding::Pr364,
+    Finding::Le06,
+    Finding::Le10,
+];
