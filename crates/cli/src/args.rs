@@ -181,6 +181,7 @@ pub struct Line {
 
 /// What a line of the shell can be.
 #[derive(Subcommand, Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one, as long as a line is carried out")]
 pub enum LineVerb {
     /// As on a command line.
     #[command(flatten)]

@@ -209,7 +209,7 @@ const fn crowded(profile: Profile) -> Profile {
     Profile { tables: 1, clients: (8, 12), work: 250, ..profile }
 }
 
-const PROFILES: [Profile; Finding::ALL.len() - AS_DRAWN.len()] = [
+static PROFILES: [Profile; Finding::ALL.len() - AS_DRAWN.len()] = [
     usual(F01, &[Isolate, Pause], &[Cut, CutOneWay, HalfHealed]),
     usual(F02, &[Isolate, Crash], &[Cut, Pause, Clog]),
     usual(F03, &[SlowDisk, Crash], &[Clog]),
