@@ -28,9 +28,6 @@ use types::{Position, TableId};
 use wire::TablePart;
 use wire::message::MAX_CHANGES;
 
-/// It is done again so often where a failover has lost what was written ahead.
-const MAX_ATTEMPTS: usize = 3;
-
 /// Commits it.
 pub async fn carry_out(evaluator: &Evaluator, mut open: Open) -> Result<(), Failure> {
     open.busy()?;
@@ -53,16 +50,6 @@ pub async fn carry_out(evaluator: &Evaluator, mut open: Open) -> Result<(), Fail
 }
 
 async fn commit(evaluator: &Evaluator, open: &Open) -> Result<(), Failure> {
-    for _ in 0..MAX_ATTEMPTS {
-        if attempt(evaluator, open).await?.is_some() {
-            return Ok(());
-        }
-    }
-    Err(lost())
-}
-
-/// Once; none: rows that were written ahead are lost with a primary, or may be, and nothing was done.
-async fn attempt(evaluator: &Evaluator, open: &Open) -> Result<Option<()>, Failure> {
     let handle = &evaluator.handle;
     let survey = Survey::of(open.buffer()).await?;
     let (catalog, chosen) = survey.choose(evaluator, open).await.map_err(before)?;
@@ -80,10 +67,8 @@ async fn attempt(evaluator: &Evaluator, open: &Open) -> Result<Option<()>, Failu
     // Tables have other ids, or other versions, whatever came of it.
     handle.look_again().await;
     match filled {
-        Ok(()) => Ok(Some(())),
-        Err(Broken::Before(why)) if fault::is_unknown(&why) => Ok(None),
-        Err(Broken::Before(why)) => Err(why),
-        Err(Broken::AtTheEnd(ClientError::Changed)) => Ok(None),
+        Ok(()) => Ok(()),
+        Err(Broken::Before(why)) => Err(before(why)),
         Err(Broken::AtTheEnd(ClientError::Exists)) => Err(open.one_exists(handle, &inserted).await),
         Err(Broken::AtTheEnd(ClientError::Violates(number))) => {
             Err(forbidden(handle, number, &refused).await)
@@ -95,10 +80,9 @@ async fn attempt(evaluator: &Evaluator, open: &Open) -> Result<Option<()>, Failu
 /// The error of what failed before the last entry. Where it is not known whether rows were written under
 /// another id, or an entry was made that changes nothing, it is known that the transaction is not done.
 fn before(why: Failure) -> Failure {
-    if fault::is_unknown(&why) { lost() } else { why }
-}
-
-fn lost() -> Failure {
+    if !fault::is_unknown(&why) {
+        return why;
+    }
     let message = "rows of a large transaction that were written ahead may be lost with a primary";
     Failure::new(fault::SERIALIZATION, message).hint("nothing was changed; do the transaction again")
 }
