@@ -444,7 +444,7 @@ fn what_cannot_be_loaded_by_global_transactions_is_refused_at_once() {
         CREATE TABLE plain (id int PRIMARY KEY, name text)";
     good(&cluster, "ledger", tables);
     cluster.write("bad.csv", "id,name\n1,a\nx,b\n");
-    let constrained = "it has unique values or foreign keys, which SQL looks at: write it by SQL";
+    let constrained = "it has unique values or foreign keys, which a load does not look at: use COPY";
     for table in ["ledger.codes", "ledger.pets"] {
         let ran = cluster.run(&["load", "bad.csv", "--table", table]);
         assert!(ran.status == 1 && ran.sentence().ends_with(constrained), "{table}: {ran:?}");

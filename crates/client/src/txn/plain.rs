@@ -31,12 +31,12 @@ impl Table {
         }
     }
 
-    /// Whether a transaction of this client may write its rows. Unique values and foreign keys over several
-    /// partitions are looked at by SQL alone. The error is [`ClientError::Data`].
+    /// Whether a load may write its rows, some in each transaction. Where values are unique, or refer to other
+    /// rows, `COPY` does that. The error is [`ClientError::Data`].
     pub fn takes_transactions(&self) -> Result<(), ClientError> {
         let mut constraints = self.schema().constraints().iter();
         if constraints.any(|one| one.is_enforced() && !one.forbids_nothing()) {
-            let why = "it has unique values or foreign keys, which SQL looks at: write it by SQL".into();
+            let why = "it has unique values or foreign keys, which a load does not look at: use COPY".into();
             return Err(ClientError::Data { table: self.name().into(), why });
         }
         Ok(())
