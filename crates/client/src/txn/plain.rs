@@ -31,8 +31,8 @@ impl Table {
         }
     }
 
-    /// Whether a load may write its rows, some in each transaction. Where values are unique, or refer to other
-    /// rows, `COPY` does that. The error is [`ClientError::Data`].
+    /// Whether a load may write its rows, some in each transaction. Where values are unique, or refer to
+    /// other rows, `COPY` does that. The error is [`ClientError::Data`].
     pub fn takes_transactions(&self) -> Result<(), ClientError> {
         let mut constraints = self.schema().constraints().iter();
         if constraints.any(|one| one.is_enforced() && !one.forbids_nothing()) {
