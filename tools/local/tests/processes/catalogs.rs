@@ -162,7 +162,7 @@ pub fn client() {
         return println!("skipped: psql is not installed");
     }
     let dir = tempfile::tempdir().expect("a directory");
-    let mut cluster = Cluster::start(patient(dir.path())).expect("starts");
+    let mut cluster = Cluster::start(patient(dir.path(), 2_000)).expect("starts");
     let url = of_node(&cluster.sql_url().expect("a password"), 0);
     describes(&url);
     describes_columns(&url);

@@ -44,27 +44,43 @@ fn cases(text: &str) -> Vec<Case> {
 }
 
 /// What psql prints for each statement, in one session.
-fn ask(url: &str, cases: &[Case]) -> Vec<String> {
+fn ask(url: &str, cases: &[Case]) -> Vec<Answer> {
     let mut child = Command::new("psql")
         .args([url, "-X", "-A", "-t", "-v", "VERBOSITY=sqlstate", "-P", "null=NULL"])
         .env("PGTZ", "UTC")
         .env_remove("PGPASSWORD")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()
         .expect("psql runs");
     let mut script = String::from("\\set ECHO none\n\\set QUIET 0\n");
     for case in cases {
-        // The code of an error goes with the answer; what else is complained of does not.
-        script.push_str(&format!("\\echo {MARK}\n{}\n\\echo :SQLSTATE\n", case.statement));
+        // The code of an error goes with the answer. Its message does not: it is shown where one is wrong.
+        let statement = &case.statement;
+        script.push_str(&format!(
+            "\\echo {MARK}\n{statement}\n\\echo :SQLSTATE\n\\warn {MARK}:LAST_ERROR_MESSAGE\n"
+        ));
     }
     let mut input = child.stdin.take().expect("it is piped");
     let writer = std::thread::spawn(move || input.write_all(script.as_bytes()).expect("psql reads"));
     let output = child.wait_with_output().expect("it ends");
     writer.join().expect("it was written");
-    let text = String::from_utf8(output.stdout).expect("UTF-8");
-    text.split(MARK).skip(1).map(|answer| answer.trim().to_string()).collect()
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let mut errors = errors.split(MARK).skip(1);
+    let answer = |text: &str| Answer {
+        text: text.trim().to_string(),
+        last_error: errors.next().and_then(|error| error.lines().next()).unwrap_or_default().to_string(),
+    };
+    text.split(MARK).skip(1).map(answer).collect()
+}
+
+/// What a statement was answered.
+struct Answer {
+    /// Its rows and its tag, and behind them its SQLSTATE.
+    text: String,
+    /// The last error of its session: of this statement, if it failed.
+    last_error: String,
 }
 
 /// A PostgreSQL of our own.
@@ -162,16 +178,19 @@ fn database(url: &str, name: &str) {
 }
 
 /// What differs between two lists of answers, and ought not to.
-fn compare(name: &str, cases: &[Case], expected: &[String], found: &[String], known: bool) -> Vec<String> {
+fn compare(name: &str, cases: &[Case], expected: &[String], found: &[Answer], known: bool) -> Vec<String> {
     assert_eq!(expected.len(), cases.len(), "{name}: as many answers as statements");
     let mut wrong = Vec::new();
     for (at, case) in cases.iter().enumerate() {
-        let found = found.get(at).map_or("no answer", String::as_str);
+        let (found, error) = match found.get(at) {
+            Some(answer) => (&answer.text[..], &answer.last_error[..]),
+            None => ("no answer", ""),
+        };
         let differs = known && case.differs.is_some();
         if (found == expected[at]) == differs {
             let Case { statement, .. } = case;
             wrong.push(format!(
-                "{name}: {statement}\n   recorded: {:?}\n   answered: {found:?}",
+                "{name}: {statement}\n   recorded: {:?}\n   answered: {found:?}\n   last error: {error}",
                 expected[at]
             ));
         }
@@ -191,7 +210,7 @@ pub fn run() {
     let record = std::env::var_os("UNDERSTUDY_RECORD").is_some();
     let postgres = Postgres::start();
     let dir = tempfile::tempdir().expect("a directory");
-    let cluster = Cluster::start(patient(dir.path())).expect("starts");
+    let cluster = Cluster::start(patient(dir.path(), 10_000)).expect("starts");
     let url = cluster.sql_url().expect("a password");
     let (mut wrong, mut count, mut known) = (Vec::new(), 0, Vec::new());
     for path in &files {
@@ -204,7 +223,8 @@ pub fn run() {
             database(&postgres.url("postgres"), name);
             let answers = ask(&postgres.url(name), &cases);
             if record {
-                let text: Vec<String> = answers.iter().map(|answer| format!("{MARK}\n{answer}\n")).collect();
+                let text: Vec<String> =
+                    answers.iter().map(|answer| format!("{MARK}\n{}\n", answer.text)).collect();
                 std::fs::write(&recording, text.concat()).expect("writes");
             }
             wrong.extend(compare(name, &cases, &recorded(&recording), &answers, false));

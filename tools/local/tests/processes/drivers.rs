@@ -26,16 +26,16 @@ pub fn runs(program: &str, argument: &str) -> bool {
 
 /// Of clusters in which nobody fails: who was not run for a moment is not suspected, and no statement is told
 /// to begin again.
-pub fn patient(dir: &std::path::Path) -> ClusterOptions {
+pub fn patient(dir: &std::path::Path, suspect_ms: u64) -> ClusterOptions {
     let mut options = ClusterOptions::new(dir);
-    options.settings.push(("timing.suspect_ms".into(), "2000".into()));
+    options.settings.push(("timing.suspect_ms".into(), suspect_ms.to_string()));
     options
 }
 
 /// A cluster of three nodes, by its URL.
 pub fn with_cluster(test: impl FnOnce(&str)) {
     let dir = tempfile::tempdir().expect("a directory");
-    let cluster = Cluster::start(patient(dir.path())).expect("starts");
+    let cluster = Cluster::start(patient(dir.path(), 10_000)).expect("starts");
     test(&cluster.sql_url().expect("a password"));
     cluster.shutdown();
 }
