@@ -271,6 +271,10 @@ const FOUND: &[(u64, &str)] = &[
         "I13: a simulator: a node stayed dead where the only other one was drained, without a place",
     ),
     (20784033976, "I14: a checker: who came back on an older copy of its disk had said what it has no more"),
+    (
+        20784003791,
+        "I13: the simulator: a disk hung for ever where the only other sound node was being removed",
+    ),
     (20784033486, "I14: the same where a backup was restored into another cluster"),
     (20784022902, "I13: the simulator: behind a stall a message of a connection overtook an earlier one"),
     (20786014744, "I12: a checker: a start had said that all of a log was lost, and was not heard"),

@@ -158,7 +158,9 @@ impl World {
         let (node, spare) = led.map_or((node, spare), |led| (led, self.plan.nodes > 2));
         let now = self.now();
         let needless = |record: &types::PartitionRecord| {
-            let others = (1..=self.plan.nodes).filter(|other| *other != node && !self.is_removed(*other));
+            // One that is being removed gives its copies away.
+            let stays = |other: &u32| !self.is_removed(*other) && !self.is_decommissioning(*other);
+            let others = (1..=self.plan.nodes).filter(|other| *other != node && stays(other));
             // A drained node is given no copy in the place of one that is dead or hangs, unless it has a
             // place there itself.
             let table = self.control.records.table(record.table);
