@@ -103,13 +103,18 @@ impl World {
     /// The disk of the controllers is gone, and in some seeds this node loses power as well. False if
     /// somebody would not be there who must tell what it keeps.
     pub(super) fn lose_records(&mut self, node: u32) -> bool {
+        // Who is down on a disk that was harmed may find that it cannot start there: then it gets an empty one.
+        let keeps = |node: u32| {
+            let machine = self.machine(node);
+            machine.process.is_some() || !machine.health.is_impaired()
+        };
         let tells = |node: u32| {
             let starts = &self.machine(node).starts;
             // Who is down may have been removed meanwhile.
             let gone = starts.last().is_some_and(|last| self.control.records.is_removed(last.store));
             match gone || self.is_removed(node) {
                 true => self.is_known_to_be_gone(node, None),
-                false => !starts.is_dead() && self.machine(node).kept.report().whole.is_some(),
+                false => !starts.is_dead() && self.machine(node).kept.report().whole.is_some() && keeps(node),
             }
         };
         let on_disk = |record: &types::PartitionRecord| {
