@@ -276,6 +276,10 @@ const FOUND: &[(u64, &str)] = &[
         "I13: the simulator: a disk hung for ever where the only other sound node was being removed",
     ),
     (
+        20784015142,
+        "I1: a checker: what a term lost of which nobody served was checked by the set that had grown since",
+    ),
+    (
         20784013360,
         "I13: the simulator: the records were lost while a node was down that could not start on its disk",
     ),

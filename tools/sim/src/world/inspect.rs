@@ -305,7 +305,8 @@ impl World {
         let written = self.checks.epochs.get(record.id, record.term.began()).cloned();
         let written = written.unwrap_or_else(|| record.clone());
         let last = self.checks.epochs.before(&written);
-        let verdict = self.checks.survival.serves(self.now(), &self.checks.lineage, last, &written, tip);
+        let past = (&self.checks.lineage, Some(&self.checks.epochs));
+        let verdict = self.checks.survival.serves(self.now(), past, last, &written, tip);
         self.checks.expect("I1", self.now(), verdict);
         self.checks.tip(record.id, tip);
     }

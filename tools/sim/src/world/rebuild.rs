@@ -103,7 +103,7 @@ impl World {
     /// The disk of the controllers is gone, and in some seeds this node loses power as well. False if
     /// somebody would not be there who must tell what it keeps.
     pub(super) fn lose_records(&mut self, node: u32) -> bool {
-        // Who is down on a disk that was harmed may find that it cannot start there: then it gets an empty one.
+        // Who is down on a disk that was harmed may not be able to start there: then it gets an empty one.
         let keeps = |node: u32| {
             let machine = self.machine(node);
             machine.process.is_some() || !machine.health.is_impaired()

@@ -183,7 +183,8 @@ impl Run {
         let (record, tip, now) = (self.record.clone(), self.tip(), self.now);
         self.checks.availability.serves(P, now, record.term);
         let last = self.checks.epochs.before(&record);
-        let verdict = self.checks.survival.serves(now, &self.checks.lineage, last, &record, tip);
+        let past = (&self.checks.lineage, Some(&self.checks.epochs));
+        let verdict = self.checks.survival.serves(now, past, last, &record, tip);
         self.checks.expect("I1", now, verdict);
         self.checks.tip(P, tip);
     }
