@@ -1,6 +1,6 @@
-//! The pure core in random weather: connections break and lose what is on them, primaries change, nodes
-//! refuse, deadlines pass. Every write is done at most once, what was acknowledged was done, what failed was
-//! not.
+//! The pure core in random weather: connections break and lose what is on them, primaries change and step
+//! down with what is not committed, nodes refuse, deadlines pass. Every write is done at most once, what was
+//! acknowledged was done, what failed was not.
 
 use std::collections::{BTreeMap, VecDeque};
 use types::random::Random;
@@ -116,7 +116,9 @@ impl World {
         }
         if weather && self.chance(2) {
             let next = (self.random.draw() % u64::from(NODES)) as u32 + 1;
+            let (old, waiting) = self.uncommitted();
             self.record = record(self.record.epoch.0 + 1, next);
+            self.step_down(old, waiting);
             if self.lossy {
                 self.lose_tail();
             }
@@ -125,6 +127,28 @@ impl World {
             }
         }
         self.effects();
+    }
+
+    /// The primary, and what it says to requests that it has executed and not committed.
+    fn uncommitted(&mut self) -> (NodeId, Vec<Reply>) {
+        let primary = self.record.primary.node;
+        let wires = self.wires.get_mut(&primary).expect("a node");
+        let arrived = self.random.draw() as usize % (wires.to_node.len() + 1);
+        let requests: Vec<Request> = wires.to_node.drain(..arrived).collect();
+        (primary, requests.iter().map(|request| self.execute(primary, request)).collect())
+    }
+
+    /// It steps down with them: clients hear who leads now, and that it may be done (PR-372).
+    fn step_down(&mut self, old: NodeId, waiting: Vec<Reply>) {
+        let hint = Box::new(Hint::new(&self.record));
+        let wires = self.wires.get_mut(&old).expect("a node");
+        for mut reply in waiting {
+            if reply.status == Status::Ok {
+                reply.status = Status::Unknown("the primary changed".into());
+                reply.hint = Some(hint.clone());
+            }
+            wires.to_client.push_back(reply);
+        }
     }
 
     fn lose_tail(&mut self) {

@@ -1,5 +1,5 @@
-//! What clients are told when the engine under a replica fails: each request has its one answer. The engine
-//! and its files are real.
+//! What clients are told when the engine under a replica fails, or when it steps down: each request has its
+//! one answer. The engine and its files are real.
 
 use bytes::Bytes;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -226,6 +226,29 @@ fn a_count_is_answered_when_the_replica_is_removed_meanwhile() {
     alone.with(|host, now, out| host.dismiss(now, P, out));
     assert_eq!(alone.answered().status, Status::NotPrimary);
     assert!(alone.host.remove(P).is_some());
+}
+
+#[test]
+fn pr372_who_steps_down_says_who_leads_and_who_knows_no_session_does_not() {
+    let _alone = alone();
+    let put = || Op::write(vec![RowOp::Put { key: key(1), row: Bytes::from_static(b"new") }]);
+    let mut old = Alone::new();
+    let asked = Request { id: 7, session: old.session, seq: 1, ..Request::new(T, 1, P, put()) };
+    let policy = Policy::preset("durable", 1, LogKind::Disk).expect("a policy");
+    let next = PartitionRecord::new(P, T, Epoch(2), vec![member(2), member(1)], policy);
+    // The entry is not durable yet when another one leads.
+    old.with(|host, now, out| {
+        host.request(now, ClientRef { connection: 0, request: 7 }, asked, out);
+        assert!(host.configure(now, next, out));
+    });
+    let told = old.replies.pop().expect("an answer");
+    assert!(matches!(told.status, Status::Unknown(_)) && old.replies.is_empty(), "{told:?}");
+    let leads = told.hint.and_then(|hint| hint.record()).map(|record| record.primary);
+    assert_eq!(leads, Some(member(2)), "it is asked what became of the write");
+    let mut other = Alone::new();
+    other.session = SessionId(Position::new(Term(1), Lsn(9_999)));
+    let told = other.ask(put(), true);
+    assert!(matches!(told.status, Status::Unknown(_)) && told.hint.is_none(), "{told:?}");
 }
 
 #[test]

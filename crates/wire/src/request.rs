@@ -471,7 +471,7 @@ pub enum Status {
     NotYet(String),
     /// Not done: the session's next number is this one (PR-47).
     Expected(u64),
-    /// It may have been done or not: the session is unknown, or the reply was not decided in time.
+    /// It may be done: no such session, or not decided in time; with a `hint` the primary has stepped down.
     Unknown(String),
     /// Never done, and never will be: the request itself is wrong.
     Bad(String),

@@ -45,7 +45,8 @@ pub(super) struct Pending {
     pub to_send: bool,
     /// Attempts up to this request id were made under a number that the call has lost.
     pub stale_id: u64,
-    /// An attempt before the newest was never answered, so the write may have been done.
+    /// An attempt before the newest was never answered, or a primary that had one stepped down: so the write
+    /// may have been done.
     pub maybe_done: bool,
     /// Since when refusals that may pass were the only answers, and of which kind the last was.
     pub soft: Option<(Micros, FailKind)>,

@@ -20,8 +20,10 @@ impl Core {
         if reply.id <= pending.stale_id || (!newest && !decided) {
             return;
         }
+        let goes_on = stepped_down(&reply);
         if newest {
             pending.flight = None;
+            pending.maybe_done |= goes_on;
         }
         if self.leave_limbo(ticket) {
             return self.answered_in_limbo(now, ticket, reply);
@@ -41,7 +43,7 @@ impl Core {
                 let why = word_of(&Status::Behind(newest));
                 self.fail(now, ticket, FailKind::Behind(newest), why);
             }
-            Status::Unknown(why) if self.pending[&ticket].kind == Kind::Write => {
+            Status::Unknown(why) if self.pending[&ticket].kind == Kind::Write && !goes_on => {
                 self.unknown(now, ticket, why)
             }
             Status::Expected(next) if self.pending[&ticket].kind == Kind::Write => {
@@ -87,7 +89,7 @@ impl Core {
         self.pump(now, key);
     }
 
-    /// This attempt did nothing; another may.
+    /// This attempt did nothing, or nobody can tell yet what it did ([`stepped_down`]); another may.
     fn not_done(&mut self, now: Micros, ticket: Ticket, status: Status, hint: Option<PartitionRecord>) {
         let pending = self.pending.get_mut(&ticket).expect("the caller looked it up");
         pending.last_word = word_of(&status);
@@ -112,11 +114,11 @@ impl Core {
         if softness(&status).is_none() {
             pending.soft = None;
         }
-        let other_member = match status {
-            // Another member may know better who leads.
-            Status::NotPrimary | Status::NotFound(_) => true,
-            _ => pending.node.is_none() && pending.request().read != ReadLevel::Primary,
-        };
+        let leads_no_more = matches!(status, Status::NotPrimary | Status::Unknown(_));
+        // Another member may know better who leads.
+        let elsewhere = leads_no_more || matches!(status, Status::NotFound(_));
+        let other_member =
+            elsewhere || (pending.node.is_none() && pending.request().read != ReadLevel::Primary);
         if let Some(kind) = lasting {
             let word = pending.last_word.clone();
             return self.fail(now, ticket, kind, word);
@@ -124,7 +126,7 @@ impl Core {
         // News of another primary has sent the call there already; if it names the same one, that node has
         // asked for it.
         let moved = hint.is_some_and(|record| self.adopt(now, record));
-        if moved && matches!(status, Status::NotPrimary) {
+        if moved && leads_no_more {
             if let Waiter::Session(_) = waiter
                 && self.pending.get(&ticket).is_some_and(|pending| pending.flight.is_none())
             {
@@ -197,6 +199,7 @@ impl Core {
         self.finish(now, ticket, outcome);
     }
 
+    /// Nobody will ever tell what became of a write: its number is given up.
     fn unknown(&mut self, now: Micros, ticket: Ticket, why: String) {
         let pending = &self.pending[&ticket];
         let key: Key = (pending.request().partition, pending.lane);
@@ -290,6 +293,16 @@ impl Core {
         let first = self.first_of(key).filter(|_| pending.kind == Kind::Write);
         first.map_or(pending.last_word.clone(), |first| self.pending[&first].last_word.clone())
     }
+}
+
+/// True for "unknown" from a primary that stepped down while a write waited to be committed: its hint says
+/// who leads. The write is in the old primary's log, and the next one has it or has not, just as after a lost
+/// connection. So it is asked for again under the same number: sessions are rows of the data (PR-45) whose
+/// numbers are used once and without gaps (PR-47), so whoever leads says what became of it, or does it now,
+/// and no log has it twice. What came behind it in the session is sent again behind it. Without a hint
+/// "unknown" is the last word: the session is not known (PR-46), or the time is over (PR-372).
+fn stepped_down(reply: &Reply) -> bool {
+    matches!(reply.status, Status::Unknown(_)) && reply.hint.is_some()
 }
 
 /// Refusals that may pass, but are reported when they last.

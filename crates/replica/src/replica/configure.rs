@@ -92,7 +92,7 @@ impl Replica {
     }
 
     /// Stops leading. What waits is answered with "unknown": it may yet be part of the new primary's log
-    /// (N7).
+    /// (N7). The hint beside it tells clients that whoever leads next can say more (PR-372).
     pub(crate) fn step_down(&mut self, ctx: &mut Ctx, why: &str) {
         let hint = self.config.record().map(|record| Box::new(Hint::new(record)));
         let partition = self.identity.id;

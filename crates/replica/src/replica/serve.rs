@@ -199,7 +199,9 @@ impl Replica {
                 if let Some(leader) = self.role.leader_mut() {
                     return leader.replies.push(Waiting { lsn: at, to, reply, condition, deadline });
                 }
+                // As of a primary that steps down: the hint says that others can tell (PR-372).
                 reply.status = Status::Unknown("the primary changed: it may have been done".into());
+                reply.hint = record.map(|record| Box::new(Hint::new(record)));
                 None
             }
         };
