@@ -24,12 +24,13 @@ use crate::txn::{After, Edit, Limit, View, global};
 use bytes::Bytes;
 use client::Table;
 use pg::{Failure, code};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use types::data::constraint::{Constraint, Reference, Standing, Target};
 use types::data::{Row, Value, decode_key};
+use types::index::entry_prefix;
 use types::{PartitionId, Position, TableId};
 use wire::RowOp;
 use wire::commit::ParentRow;
@@ -344,6 +345,12 @@ impl Looking<'_> {
             let first = there.iter().position(Option::is_none);
             lacks = lacks.or(first.map(|at| rows[at].0));
         } else {
+            // What many rows refer to is asked for once: the key that is found may be long.
+            let mut asked = BTreeSet::new();
+            let is_new = |(_, values): &&(&Row, Vec<Value>)| {
+                entry_prefix(values).ok().is_none_or(|value| asked.insert(value))
+            };
+            let rows: Vec<_> = rows.iter().filter(is_new).collect();
             let all: Vec<&[Value]> = rows.iter().map(|(_, values)| values.as_slice()).collect();
             let there = self.found((&parent, part.partition), (constraint, reference), &all).await?;
             lacks = there.iter().position(Option::is_none).map(|at| rows[at].0);

@@ -31,7 +31,8 @@ use wire::{Flush, ManagerOp};
 const PAGE: usize = 1024;
 /// Bytes of them.
 const PAGE_BYTES: usize = 4 << 20;
-/// What a row takes in the manager's memory beside its key and value, in bytes, about.
+/// What a row takes in the manager's memory beside its key and value, and what it claims beside the bytes of
+/// that, in bytes, about.
 const BESIDE: usize = 128;
 
 /// What whoever asks for a commit has looked at before.
@@ -92,8 +93,7 @@ struct Stamp {
 }
 
 impl Stamp {
-    fn of(at: Position, wall_ms: u64, kept: &[KeptWrites]) -> Stamp {
-        let bytes: usize = kept.iter().map(bytes_of).sum();
+    fn of(at: Position, wall_ms: u64, bytes: usize) -> Stamp {
         Stamp { at, wall_ms, bytes: u32::try_from(bytes).unwrap_or(u32::MAX) }
     }
 }
@@ -170,13 +170,16 @@ impl Books {
 
     /// Notes a commit, and what its rows refer to by values; none: that is not known any more.
     fn note(&mut self, (at, wall_ms): (Position, u64), kept: &[KeptWrites], parents: Option<&[ParentRow]>) {
-        let stamp = Stamp::of(at, wall_ms, kept);
+        let claimed = self.claim(at, kept, parents);
+        let sizes = kept.iter().zip(claimed).map(|(writes, claimed)| bytes_of(writes) + claimed);
+        let sizes: Vec<usize> = sizes.collect();
+        let stamp = Stamp::of(at, wall_ms, sizes.iter().sum());
         self.kept.push_back(stamp);
         self.kept_bytes += stamp.bytes as usize;
-        for writes in kept {
+        for (writes, bytes) in kept.iter().zip(sizes) {
             let head = self.heads.get(&writes.partition).copied().unwrap_or_default();
             if at > head.secured {
-                self.backlogs.entry(writes.partition).or_default().note(at, bytes_of(writes));
+                self.backlogs.entry(writes.partition).or_default().note(at, bytes);
             }
         }
         for (table, key) in kept.iter().flat_map(|writes| keys_of(&writes.parts)) {
@@ -184,7 +187,6 @@ impl Books {
             let newest = self.keys.entry((table, Bytes::copy_from_slice(key))).or_default();
             *newest = at.max(*newest);
         }
-        self.claim(at, kept.iter().flat_map(|writes| &writes.parts), parents);
     }
 
     /// True if the transaction may not be committed: a key that it writes has a commit that its snapshot does

@@ -12,7 +12,7 @@
 //! what it had (PR-369). Such finds are in no log. A manager that begins to lead knows none of those before
 //! it, and takes each row for one that was found.
 
-use super::Books;
+use super::{BESIDE, Books};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::commits::KnownTable;
@@ -22,7 +22,7 @@ use types::engine::MAX_KEY_BYTES;
 use types::index::{BESIDE_ENTRY, entry_prefix};
 use types::{Position, Rules, TableId};
 use wire::RowOp;
-use wire::commit::ParentRow;
+use wire::commit::{KeptWrites, ParentRow};
 use wire::request::TablePart;
 
 /// What a row claims.
@@ -50,6 +50,25 @@ impl Claim {
             Claim::Has(table, key) => Claim::Changed(*table, key.clone()),
             Claim::Changed(table, key) => Claim::Has(*table, key.clone()),
         }
+    }
+
+    /// The same with a key of its own: the request's bytes are not held by it.
+    fn detached(self) -> Claim {
+        match self {
+            Claim::Gone(table, key) => Claim::Gone(table, Bytes::copy_from_slice(&key)),
+            // What is encoded or was found is no part of the request.
+            other => other,
+        }
+    }
+
+    /// What it takes in the manager's memory, in bytes, about.
+    fn memory(&self) -> usize {
+        let (Claim::Value(_, bytes)
+        | Claim::Parent(_, bytes)
+        | Claim::Gone(_, bytes)
+        | Claim::Has(_, bytes)
+        | Claim::Changed(_, bytes)) = self;
+        bytes.len() + BESIDE
     }
 }
 
@@ -87,8 +106,9 @@ type Tables = BTreeMap<TableId, KnownTable>;
 
 /// What rows of a commit refer to by values.
 struct Found<'a> {
-    /// The table and the key of each row that was found, by the foreign key's number and the values.
-    parents: BTreeMap<(u32, &'a [u8]), (TableId, &'a Bytes)>,
+    /// The table and the key of each row that was found, by the foreign key's number and the values. The key
+    /// is one of its own, as in the books, which all rows that refer to it share.
+    parents: BTreeMap<(u32, &'a [u8]), (TableId, Bytes)>,
     /// What the commit itself makes of rows that may be referred to so; none: it removes the row.
     own: BTreeMap<(TableId, &'a Bytes), Option<&'a Bytes>>,
 }
@@ -99,7 +119,8 @@ impl<'a> Found<'a> {
         parts: impl Iterator<Item = &'a TablePart>,
         parents: &'a [ParentRow],
     ) -> Found<'a> {
-        let parents = parents.iter().map(|one| ((one.constraint, &one.value[..]), (one.table, &one.key)));
+        let found = |one: &ParentRow| (one.table, Bytes::copy_from_slice(&one.key));
+        let parents = parents.iter().map(|one| ((one.constraint, &one.value[..]), found(one)));
         let mut own = BTreeMap::new();
         for part in parts {
             if claims.demands.get(&part.table).is_some_and(|demands| demands.is_parent_by_value) {
@@ -115,13 +136,12 @@ impl<'a> Found<'a> {
         let Some((table, key)) = found else {
             return Err(format!("a row refers to one of table {} that SQL has not looked up", by.parent));
         };
-        let has = match self.own.get(&(*table, *key)) {
+        let has = match self.own.get(&(*table, key)) {
             None => true,
             Some(None) => false,
-            Some(Some(row)) => by.has(tables, (*key, *row), value)?,
+            Some(Some(row)) => by.has(tables, (key, *row), value)?,
         };
-        // A key of its own, as in the books.
-        has.then(|| Bytes::copy_from_slice(key))
+        has.then(|| key.clone())
             .ok_or_else(|| format!("a row refers to one of table {table} that is removed or changed"))
     }
 }
@@ -231,14 +251,12 @@ impl Claims {
         self.kept.len()
     }
 
-    fn note(&mut self, at: Position, mut claims: Vec<Claim>) {
-        // Which commit has written a row last is in the books anyhow.
-        claims.retain(|claim| !matches!(claim, Claim::Changed(..)));
+    fn note(&mut self, at: Position, claims: BTreeSet<Claim>) {
         for claim in &claims {
             self.newest.insert(claim.clone(), at);
         }
         if !claims.is_empty() {
-            self.kept.push_back((at, claims));
+            self.kept.push_back((at, claims.into_iter().collect()));
         }
     }
 
@@ -318,18 +336,34 @@ impl Books {
         Ok(all)
     }
 
-    /// Notes what a commit claims; none: what its rows refer to by values is not known any more.
-    pub(super) fn claim<'a>(
+    /// Notes what a commit claims, once however many rows do; no `parents`: what its rows refer to by values
+    /// is not known any more. For its part in each partition: what that takes in memory, in bytes, about.
+    pub(super) fn claim(
         &mut self,
         at: Position,
-        parts: impl Iterator<Item = &'a TablePart> + Clone,
-        parents: Option<&'a [ParentRow]>,
-    ) {
-        let found = parents.map(|parents| Found::new(&self.claims, parts.clone(), parents));
-        // What was committed was looked at then; it may have been written under older tables.
-        let own = |part| self.claims.of(&self.tables, part, found.as_ref()).unwrap_or_default();
-        let claims: Vec<Claim> = parts.flat_map(own).collect();
-        self.claims.note(at, claims);
+        kept: &[KeptWrites],
+        parents: Option<&[ParentRow]>,
+    ) -> Vec<usize> {
+        let parts = kept.iter().flat_map(|writes| &writes.parts);
+        let found = parents.map(|parents| Found::new(&self.claims, parts, parents));
+        let (mut all, mut sizes) = (BTreeSet::new(), Vec::with_capacity(kept.len()));
+        for writes in kept {
+            let mut bytes = 0;
+            for part in &writes.parts {
+                // What was committed was looked at then; it may have been written under older tables.
+                let claims = self.claims.of(&self.tables, part, found.as_ref()).unwrap_or_default();
+                // Which commit has written a row last is in the books anyhow.
+                for claim in claims.into_iter().filter(|claim| !matches!(claim, Claim::Changed(..))) {
+                    let memory = claim.memory();
+                    if all.insert(claim.detached()) {
+                        bytes += memory;
+                    }
+                }
+            }
+            sizes.push(bytes);
+        }
+        self.claims.note(at, all);
+        sizes
     }
 
     /// True if a commit later than this snapshot stands against one of these.

@@ -243,3 +243,29 @@ fn pr369_a_manager_that_begins_does_not_know_what_was_found() {
     let noted = commit_found(&mut world, Some(3), &[note(8, "bob")], &[found("bob", 2)]);
     assert_eq!(noted, Became::Conflict, "it is gone");
 }
+
+/// Many small rows refer by a value to one whose key is long. That key is kept once, and counted.
+#[test]
+fn what_a_commit_claims_counts_as_memory_of_it_once_however_many_rows_claim_it() {
+    let long = 20_000;
+    let kept_by = |notes: i64| {
+        let mut world = world_of(&[PEOPLE, NOTES]);
+        let parent = ParentRow { key: Bytes::from(vec![7; long]), ..found("ada", 1) };
+        let notes: Vec<(TableId, RowOp)> = (0..notes).map(|key| note(key, "ada")).collect();
+        let before = world.known.books(&world.engine, TERM).expect("no error").kept_bytes;
+        assert_eq!(commit_found(&mut world, Some(1), &notes, &[parent]), Became::Committed);
+        // What one partition has not secured has it, too (PR-367).
+        let places: Vec<PartitionId> = (64..68).map(PartitionId).collect();
+        assert!(world.full(4 * long, &places).is_some());
+        let books = world.known.books(&world.engine, TERM).expect("no error");
+        let newest = |(partition, head): (&PartitionId, &Head)| (*partition, head.newest.lsn.0);
+        let (bytes, all) = (books.kept_bytes - before, books.heads.iter().map(newest).collect::<Vec<_>>());
+        assert_eq!(world.secure(1_000_000, &all), 2, "the tables, and the notes");
+        let books = world.known.books(&world.engine, TERM).expect("no error");
+        assert_eq!((books.kept_bytes, books.claims.len()), (0, 0), "what is gone is given back");
+        bytes
+    };
+    let (one, many) = (kept_by(1), kept_by(100));
+    assert!(one > long, "{one}");
+    assert!(many < 2 * long, "{many}: the key is there once");
+}
