@@ -105,6 +105,48 @@ fn pr369_what_follows_for_rows_that_refer_to_unique_values_is_done() {
     assert_eq!(two.good("SELECT (SELECT count(*) FROM street) + (SELECT count(*) FROM flag)"), "18");
 }
 
+/// A row that came to refer meanwhile would have gone with the other one, or would refer to nothing. So nothing
+/// is violated, and who begins again has that follow.
+#[test]
+fn a_row_that_came_meanwhile_and_would_have_followed_violates_nothing() {
+    let (_cluster, services) = world();
+    let (mut one, mut two) = (within(&services[0]), within(&services[1]));
+    one.good(
+        "CREATE TABLE street (id int PRIMARY KEY, town text REFERENCES town (code) \
+         ON DELETE CASCADE ON UPDATE CASCADE)",
+    );
+    one.good("CREATE TABLE flag (id int PRIMARY KEY, town int REFERENCES town (id) ON DELETE SET NULL)");
+    for (comes, goes) in [
+        ("INSERT INTO street VALUES (1, 'c1')", "DELETE FROM town WHERE id = 1"),
+        ("INSERT INTO street VALUES (2, 'c2')", "UPDATE town SET code = 'x' WHERE id = 2"),
+        ("INSERT INTO flag VALUES (3, 3)", "DELETE FROM town WHERE id = 3"),
+        ("UPDATE flag SET town = 4 WHERE id = 3", "DELETE FROM town WHERE id = 4"),
+    ] {
+        one.good("BEGIN");
+        one.good(goes);
+        two.good(comes);
+        let began = std::time::Instant::now();
+        let said = one.say("COMMIT");
+        assert!(said.starts_with("40001"), "{goes}: {said}");
+        assert!(began.elapsed() < std::time::Duration::from_secs(4), "it is told at once");
+        one.good(goes);
+    }
+    assert_eq!(two.good("SELECT string_agg(town, ' ' ORDER BY id) FROM street"), "x");
+    assert_eq!(two.good("SELECT count(*) FROM flag WHERE town IS NULL"), "1");
+    // What the transaction writes itself stands against it whenever it begins again; and nothing follows
+    // where the foreign key does not say so.
+    one.refused(&[(
+        "BEGIN ISOLATION LEVEL REPEATABLE READ; DELETE FROM town WHERE id = 5; \
+         INSERT INTO flag VALUES (5, 5); COMMIT",
+        "23503",
+        "flag_town_fkey",
+    )]);
+    one.good("BEGIN");
+    one.good("DELETE FROM town WHERE id = 6");
+    two.good("INSERT INTO shop VALUES (6, 'c6')");
+    one.refused(&[("COMMIT", "23503", "shop_town_fkey")]);
+}
+
 /// Who comes second is told so: a row that refers comes, or the value that it refers to goes.
 #[test]
 fn pr369_one_of_a_reference_and_a_removal_is_committed() {

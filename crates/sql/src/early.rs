@@ -12,7 +12,7 @@
 mod by_value;
 
 use crate::catalog::Catalog;
-use crate::constraints::unique::Finder;
+use crate::constraints::unique::{Finder, Found};
 use crate::constraints::{children, violation};
 use crate::driver::Handle;
 use crate::edits::Edits;
@@ -98,7 +98,8 @@ pub async fn look(handle: &Handle, all: &[Edits], view: &View) -> Result<(), Fai
     for edits in all {
         follow::see(&mut view, edits)?;
     }
-    let looking = Looking { handle, catalog: &catalog, view: &view, before: None, is_last: false };
+    let looking =
+        Looking { handle, catalog: &catalog, view: &view, before: None, since: None, is_last: false };
     for edits in all.iter().filter(constrained) {
         let Some(partition) = edits.partition else { continue };
         let done = edits.edits.iter().filter_map(|edit| match &edit.after {
@@ -129,7 +130,11 @@ pub async fn before_commit(
     let began = Instant::now();
     loop {
         let looked = look_at_all(handle, &catalog, (&all, &constrained)).await;
-        let passes = |failure: &Failure| failure.code == fault::SERIALIZATION && !fault::is_stale(failure);
+        let passes = |failure: &Failure| {
+            let again = failure.code == fault::SERIALIZATION;
+            // A row that came meanwhile stays: only who computes the writes again gets further.
+            again && !fault::is_stale(failure) && !fault::is_conflict(failure)
+        };
         if !looked.as_ref().is_err_and(passes) || began.elapsed() > WAIT_LIMIT {
             return looked.map(Some);
         }
@@ -154,7 +159,8 @@ async fn look_at_all(
         let edits = part.ops.iter().map(edit).collect();
         Arc::make_mut(&mut view.buffer).take((table.id(), partition), edits, (Limit::WRITE, None))?;
     }
-    let looking = Looking { handle, catalog, view: &view, before: Some(&before), is_last: true };
+    let since = all.iter().flat_map(|(_, part)| &part.seen).min().copied();
+    let looking = Looking { handle, catalog, view: &view, before: Some(&before), since, is_last: true };
     let mut parents = Vec::new();
     for &(table, part) in constrained {
         let is_kept = |op: &&RowOp| matches!(op, RowOp::Keep { .. });
@@ -177,7 +183,7 @@ pub async fn against(
     constraint: &Constraint,
 ) -> Result<Option<Failure>, Failure> {
     let catalog = handle.catalog().ok_or_else(fault::not_ready)?;
-    let looking = Looking { handle, catalog: &catalog, view, before: None, is_last: true };
+    let looking = Looking { handle, catalog: &catalog, view, before: None, since: None, is_last: true };
     let part = Part { table, partition, rows, gone: Vec::new() };
     match constraint.reference() {
         Some(reference) => match looking.has_parents(&part, (constraint, reference)).await {
@@ -210,6 +216,8 @@ struct Looking<'a> {
     view: &'a View,
     /// The same state without what the transaction has written, where all that it commits is looked at.
     before: Option<&'a View>,
+    /// The oldest of the snapshots that it rests on.
+    since: Option<Position>,
     /// Nobody looks behind it: nothing is left out.
     is_last: bool,
 }
@@ -272,13 +280,45 @@ impl Looking<'_> {
             }
             let finder = self.finder((&child, part.partition), &constraint).await?;
             let found = finder.find_all(referring.iter().map(|row| (row, None))).await?;
-            if let Some(at) = found.iter().position(Option::is_some) {
+            if let Some((at, row)) = found.iter().enumerate().find_map(|(at, row)| Some((at, row.as_ref()?)))
+            {
                 let shown = violation::key(parent.record(), &reference.parent_columns, &old[at]);
-                let (child, parent) = (child.record(), parent.record());
-                return Err(violation::still_referred(child, &constraint, parent, Some(shown)));
+                let failure =
+                    violation::still_referred(child.record(), &constraint, parent.record(), Some(shown));
+                return Err(self.unless_it_came((&child, &reference), row, failure).await);
             }
         }
         Ok(())
+    }
+
+    /// What is said of a row that still refers to one that goes, or gets other values. If something follows
+    /// from that for rows that refer, and this one did not refer yet where the transaction has looked, it came
+    /// meanwhile, and nothing is violated: had it been seen, it would have gone as well, or got other values.
+    /// PostgreSQL waits for it. Here the transaction is to begin again.
+    async fn unless_it_came(
+        &self,
+        (child, reference): (&Table, &Reference),
+        (key, stored): &Found,
+        failure: Failure,
+    ) -> Failure {
+        let follows = reference.on_delete.changes_rows() || reference.on_update.changes_rows();
+        let (Some(since), Ok(partition)) = (self.since.filter(|_| follows), child.partition_of(key)) else {
+            return failure;
+        };
+        if self.view.buffer.row((child.id(), partition), key).is_some() {
+            // The transaction itself has written it.
+            return failure;
+        }
+        let refers = |stored: &Bytes| {
+            let row = child.decode(key, stored).ok()?;
+            Some(reference.columns.iter().map(|at| row.values[*at].clone()).collect::<Vec<Value>>())
+        };
+        let then = View::default().at_commit(since, &[]);
+        match read::get(self.handle, child, key, &then).await {
+            Ok(Some(before)) if refers(&before) == refers(stored) => failure,
+            // That state may be gone: who begins again is told what is so then.
+            Ok(_) | Err(_) => fault::conflict(),
+        }
     }
 
     async fn are_unique(&self, part: &Part<'_>) -> Result<(), Failure> {

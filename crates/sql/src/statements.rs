@@ -189,7 +189,11 @@ async fn send_all(
     if handle.is_global() {
         let (written, tables) = follow::gathered(edits, since)?;
         let refused = Refused::new([]);
-        let checked = early::before_commit(handle, &tables, &written).await?;
+        let checked = match early::before_commit(handle, &tables, &written).await {
+            // What follows is to be computed for a row that came meanwhile, too.
+            Err(failure) if fault::is_conflict(&failure) => return Ok((Decided::Changed, refused)),
+            checked => checked?,
+        };
         return Ok((global::commit(handle, (&tables, checked), written).await?, refused));
     }
     if edits.len() == 1 {

@@ -5,6 +5,7 @@
 //! looked at what that row had there, and that nobody refers to it.
 
 use super::{Looking, Part};
+use crate::constraints::unique::Found;
 use crate::constraints::{children, violation};
 use crate::fault;
 use crate::read;
@@ -166,15 +167,17 @@ impl Looking<'_> {
             let referring: Vec<Row> =
                 lost.iter().map(|old| row_with(&child, &reference.columns, of(old).into_iter())).collect();
             let found = finder.find_all(referring.iter().map(|row| (row, None))).await?;
-            let referred: Vec<&Row> =
-                lost.into_iter().zip(found).filter_map(|(old, found)| found.map(|_| old)).collect();
-            let values: Vec<Vec<Value>> = referred.iter().copied().map(of).collect();
+            let referred: Vec<(&Row, Found)> =
+                lost.into_iter().zip(found).filter_map(|(old, found)| Some((old, found?))).collect();
+            let values: Vec<Vec<Value>> = referred.iter().map(|(old, _)| of(old)).collect();
             let values: Vec<&[Value]> = values.iter().map(Vec::as_slice).collect();
             let there = self.found((parent, part.partition), (&constraint, &reference), &values).await?;
             if let Some(at) = there.iter().position(Option::is_none) {
-                let shown = violation::key(parent.record(), &reference.parent_columns, referred[at]);
-                let (child, parent) = (child.record(), parent.record());
-                return Err(violation::still_referred(child, &constraint, parent, Some(shown)));
+                let (old, row) = &referred[at];
+                let shown = violation::key(parent.record(), &reference.parent_columns, old);
+                let failure =
+                    violation::still_referred(child.record(), &constraint, parent.record(), Some(shown));
+                return Err(self.unless_it_came((&child, &reference), row, failure).await);
             }
         }
         Ok(())
