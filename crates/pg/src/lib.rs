@@ -30,5 +30,7 @@ mod wire;
 pub use failure::{Failure, Object, Reason, code};
 pub use kind::Kind;
 pub use server::{Rules, serve};
-pub use service::{Cancel, Column, CopyOut, Login, Outcome, Row, Rows, Service, Session, Shape, Transaction};
+pub use service::{
+    Cancel, Column, CopyOut, Login, Outcome, Overdue, Row, Rows, Service, Session, Shape, Transaction,
+};
 pub use tls::Tls;

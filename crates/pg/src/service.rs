@@ -6,6 +6,7 @@ use crate::kind::Kind;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,6 +15,9 @@ use types::data::Value;
 
 /// A row of a result: a value for each column.
 pub type Row = Vec<Value>;
+
+/// Ends when a client was silent for too long, with what it is told.
+pub type Overdue = Pin<Box<dyn Future<Output = Failure> + Send>>;
 
 /// Who wants to come in. The password has been checked when a service sees this.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -268,6 +272,12 @@ pub trait Session: Send + 'static {
 
     /// Where the session is with its transaction.
     fn transaction(&self) -> Transaction;
+
+    /// What ends, with what the client is told before its connection does, once the client of an open
+    /// transaction has been silent for longer than it may be. `None`: it may be as long as it likes.
+    fn overdue(&self) -> Option<Overdue> {
+        None
+    }
 
     /// A statement has failed, here or while its rows were sent.
     fn failed(&mut self);

@@ -81,7 +81,7 @@ impl<S: Service> Conversation<S> {
             if !self.link.has_message() {
                 self.link.flush().await?;
             }
-            let Some(message) = self.link.message().await? else { return Ok(()) };
+            let Some(message) = self.next_message().await? else { return Ok(()) };
             match message {
                 Front::Terminate => return Ok(()),
                 Front::Query(text) => self.simple(&text).await?,
@@ -98,6 +98,19 @@ impl<S: Service> Conversation<S> {
                 }
             }
             self.timer = None;
+        }
+    }
+
+    /// The next message; `None` if the client hung up. One that is silent in a transaction for too long is
+    /// hung up on: whatever the transaction has is given back with the session.
+    async fn next_message(&mut self) -> Result<Option<Front>, End> {
+        match self.session.overdue() {
+            Some(overdue) if !self.link.has_message() => tokio::select! {
+                biased;
+                message = self.link.message() => message,
+                failure = overdue => Err(End::Failed(failure)),
+            },
+            _ => self.link.message().await,
         }
     }
 

@@ -10,7 +10,8 @@ use tokio::sync::{Notify, watch};
 use types::data::Value;
 use understudy_pg::copy::Format;
 use understudy_pg::{
-    Cancel, Column, CopyOut, Failure, Kind, Login, Outcome, Rows, Rules, Service, Session, Shape, Transaction,
+    Cancel, Column, CopyOut, Failure, Kind, Login, Outcome, Overdue, Rows, Rules, Service, Session, Shape,
+    Transaction,
 };
 
 /// Counts to the number that a statement says; `wait` never ends by itself; `write` is done, `doomed` too,
@@ -20,6 +21,8 @@ use understudy_pg::{
 struct Counting {
     stopped: Arc<Notify>,
     limit: Option<Duration>,
+    /// A client may be silent for so long, if that is said.
+    patience: Option<Duration>,
 }
 
 /// `forget` forgets a prepared statement, or all. `copy in` takes what it is sent up to an `x`, `copy out`
@@ -28,6 +31,7 @@ struct Counter {
     cancel: Cancel,
     stopped: Arc<Notify>,
     limit: Option<Duration>,
+    patience: Option<Duration>,
     grouped: bool,
     doomed: bool,
     copied: Vec<u8>,
@@ -37,8 +41,9 @@ impl Service for Counting {
     type Session = Counter;
 
     fn open(&self, _: &Login, cancel: Cancel) -> Result<Counter, Failure> {
-        let stopped = self.stopped.clone();
-        Ok(Counter { cancel, stopped, limit: self.limit, grouped: false, doomed: false, copied: Vec::new() })
+        let (stopped, copied) = (self.stopped.clone(), Vec::new());
+        let Counting { limit, patience, .. } = *self;
+        Ok(Counter { cancel, stopped, limit, patience, grouped: false, doomed: false, copied })
     }
 
     fn parameters(&self) -> Vec<(&'static str, String)> {
@@ -102,6 +107,14 @@ impl Session for Counter {
 
     fn limit(&self) -> Option<Duration> {
         self.limit
+    }
+
+    fn overdue(&self) -> Option<Overdue> {
+        let patience = self.patience?;
+        Some(Box::pin(async move {
+            tokio::time::sleep(patience).await;
+            Failure::new("25P03", "it was silent for too long").fatal()
+        }))
     }
 
     fn notices(&mut self) -> Vec<Failure> {
@@ -488,6 +501,22 @@ fn a_statement_that_takes_too_long_is_stopped() {
         assert_eq!(peer.next().await.expect("ready").0, b'Z');
         peer.send(&message(b'Q', b"2\0")).await;
         assert_eq!(peer.tags().await, "TDDCZ");
+    });
+}
+
+#[test]
+fn who_is_silent_for_too_long_in_a_transaction_is_hung_up_on() {
+    runtime().block_on(async {
+        let patience = Some(Duration::from_millis(300));
+        let (address, _stop) = serve(None, Counting { patience, ..Counting::default() }).await;
+        let (mut peer, _) = Peer::welcome(address).await;
+        peer.send(&message(b'Q', b"2\0")).await;
+        assert_eq!(peer.tags().await, "TDDCZ");
+        let said = tokio::time::timeout(Duration::from_secs(30), peer.next()).await;
+        let (tag, body) = said.expect("it is told").expect("an answer");
+        assert_eq!((tag, code(&body).as_str()), (b'E', "25P03"));
+        assert!(body.starts_with(b"SFATAL\0"), "{body:?}");
+        assert!(peer.next().await.is_none(), "its connection goes on");
     });
 }
 

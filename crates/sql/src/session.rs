@@ -241,6 +241,10 @@ impl pg::Session for SqlSession {
         }
     }
 
+    fn overdue(&self) -> Option<pg::Overdue> {
+        self.open.as_ref()?.overdue()
+    }
+
     fn failed(&mut self) {
         if let Some(open) = &mut self.open {
             open.fail();

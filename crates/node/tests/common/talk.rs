@@ -85,6 +85,14 @@ impl Talk {
         self.runtime.block_on(async { tokio::time::sleep(time).await });
     }
 
+    /// The SQLSTATE of what ends the connection of a client that is silent in a transaction, once it is so for
+    /// too long. `None`: nothing does, for so long.
+    pub fn overdue(&mut self, within: Duration) -> Option<String> {
+        let overdue = self.session.overdue()?;
+        let ended = self.runtime.block_on(async { tokio::time::timeout(within, overdue).await });
+        ended.ok().filter(|failure| failure.fatal).map(|failure| failure.code.to_string())
+    }
+
     /// What comes of a text: the rows or the tag of its last statement, or the first error.
     pub fn say(&mut self, text: &str) -> String {
         self.ask(text).unwrap_or_else(|failure| format!("{} {}", failure.code, failure.message))

@@ -9,6 +9,7 @@ use client::txn::OpenTransaction;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use types::Position;
@@ -30,12 +31,15 @@ struct KeeperState {
     /// Since when the client has been silent; `None`: a statement runs.
     silent: Mutex<Option<Instant>>,
     over: AtomicBool,
+    /// Who waits for that is told.
+    ended: Notify,
 }
 
 impl Keeper {
     /// Starts. `limit` is how long the client may be silent: then its rows are others'.
     pub fn start(handle: Handle, kept: (Known, Leaver), limit: Duration) -> Keeper {
-        let state = Arc::new(KeeperState { silent: Mutex::default(), over: AtomicBool::new(false) });
+        let (silent, over) = (Mutex::default(), AtomicBool::new(false));
+        let state = Arc::new(KeeperState { silent, over, ended: Notify::new() });
         let open = handle.begun();
         let task = tokio::spawn(keep(handle, kept, limit, state.clone()));
         Keeper { state, task, _open: open }
@@ -45,6 +49,17 @@ impl Keeper {
     pub fn busy(&self) -> bool {
         *self.state.silent.lock().unwrap_or_else(PoisonError::into_inner) = None;
         !self.state.over.load(Ordering::Acquire)
+    }
+
+    /// Ends when the client has been silent too long. It holds nothing of the transaction.
+    pub fn over(&self) -> impl Future<Output = ()> + Send + use<> {
+        let state = self.state.clone();
+        async move {
+            let ended = state.ended.notified();
+            if !state.over.load(Ordering::Acquire) {
+                ended.await;
+            }
+        }
     }
 
     /// A statement has ended.
@@ -65,6 +80,7 @@ async fn keep(handle: Handle, (known, leaver): (Known, Leaver), limit: Duration,
         let silent = *state.silent.lock().unwrap_or_else(PoisonError::into_inner);
         if silent.is_some_and(|since| since.elapsed() >= limit) {
             state.over.store(true, Ordering::Release);
+            state.ended.notify_waiters();
             return leaver.leave();
         }
         for (table, partition, position) in known.all() {

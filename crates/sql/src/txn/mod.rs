@@ -43,7 +43,7 @@ use buffer::UndoLog;
 use bytes::Bytes;
 use client::Table;
 use keeper::Keeper;
-use pg::{Cancel, Failure, code};
+use pg::{Cancel, Failure, Overdue, code};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -235,6 +235,16 @@ impl Open {
             true => Ok(()),
             false => Err(silent()),
         }
+    }
+
+    /// What ends when the client has been silent for too long, with what it is told then; none: it has no
+    /// states that are kept.
+    pub fn overdue(&self) -> Option<Overdue> {
+        let over = self.keeper.as_ref()?.over();
+        Some(Box::pin(async move {
+            over.await;
+            silent()
+        }))
     }
 
     /// Waits until nobody else of this node has written these rows and not committed. True if it had to wait:
@@ -485,7 +495,9 @@ impl Open {
     }
 }
 
+/// It ends the session, as PostgreSQL's does.
 fn silent() -> Failure {
-    Failure::new("25P03", "the transaction was idle for too long")
-        .hint("it is rolled back; SET idle_in_transaction_session_timeout says how long it may be")
+    Failure::new("25P03", "terminating connection due to idle-in-transaction timeout")
+        .hint("it is rolled back; idle_in_transaction_session_timeout says how long it may be idle")
+        .fatal()
 }
