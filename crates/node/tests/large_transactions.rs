@@ -65,6 +65,17 @@ fn pr78_a_large_transaction_is_seen_as_a_whole_and_the_first_committer_wins() {
     one.good("COMMIT");
     assert!(two.say("COMMIT").starts_with("40001"));
     assert_eq!(one.good("SELECT n FROM big WHERE id = 2"), "1");
+    // It sees its own rows until it is told so, which is by its next statement.
+    two.good("BEGIN");
+    two.good("UPDATE big SET n = 100 WHERE id = 2");
+    assert_eq!(two.good("SELECT n FROM big WHERE id = 2"), "100");
+    one.good("BEGIN");
+    one.good("UPDATE big SET n = n + 1 WHERE id > 2");
+    one.good("COMMIT");
+    let said = two.say("SELECT n FROM big WHERE id = 2");
+    assert!(said.starts_with("40001") && said.contains("big"), "{said}");
+    two.good("ROLLBACK");
+    assert_eq!(two.good("SELECT n FROM big WHERE id = 2"), "1");
 }
 
 #[test]

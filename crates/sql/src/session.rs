@@ -25,7 +25,6 @@ use crate::range::range;
 use crate::read::{self, Values};
 use crate::sequences::Sequences;
 use crate::settings::{self, Settings};
-use crate::several;
 use crate::statements::{self, Statement, canceled};
 use crate::system::facts::Asker;
 use crate::system::relations;
@@ -330,14 +329,6 @@ impl SqlSession {
         done
     }
 
-    /// A partition has other tables than were thought. It may be behind: somebody has changed tables, and
-    /// stopped before all partitions had the change, or holds one, and is gone. Where that cannot be helped
-    /// now, the statement says so.
-    async fn bring_level(&self) {
-        drop(several::level(&self.evaluator.handle).await);
-        drop(database::lift_abandoned(&self.evaluator.handle).await);
-    }
-
     /// A statement has ended, and the client may be silent.
     fn rest(&self) {
         if let Some(open) = &self.open {
@@ -465,6 +456,8 @@ impl SqlSession {
     /// same.
     fn fresh(&self, known: Arc<StatementPlan>) -> Result<Arc<StatementPlan>, Failure> {
         let catalog = self.evaluator.handle.catalog().ok_or_else(fault::not_ready)?;
+        // Where a table has another id by now its reads would not show what the transaction has written.
+        self.open.as_ref().map_or(Ok(()), |open| open.knows_its_tables(&catalog))?;
         let path = self.settings.search_path();
         if known.revision == catalog.revision && known.path == path {
             return Ok(known);

@@ -16,6 +16,7 @@ use crate::indexes;
 use crate::numbering;
 use crate::plan::{Parsed, StatementPlan, Work, plan};
 use crate::read::Values;
+use crate::several;
 use crate::txn::Open;
 use crate::views;
 use pg::{Failure, Kind, Outcome};
@@ -58,6 +59,14 @@ impl SqlSession {
         }
         let newer: Arc<Catalog> = handle.look().await?;
         if newer.revision == catalog.revision { planned } else { plan(&newer, &path, parsed, given) }
+    }
+
+    /// A partition has other tables than were thought. It may be behind: somebody has changed tables, and
+    /// stopped before all partitions had the change, or holds one, and is gone. Where that cannot be helped
+    /// now, the statement says so.
+    pub(super) async fn bring_level(&self) {
+        drop(several::level(&self.evaluator.handle).await);
+        drop(database::lift_abandoned(&self.evaluator.handle).await);
     }
 
     /// Makes, alters or drops tables, indexes or databases.

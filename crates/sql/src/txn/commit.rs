@@ -48,9 +48,12 @@ impl Open {
         }
     }
 
-    /// The error of a transaction one of whose tables is not as it was.
+    /// The error of a transaction that has written a table which is not as it was. What it has made or dropped
+    /// itself is not looked at.
     pub fn knows_its_tables(&self, catalog: &Catalog) -> Result<(), Failure> {
-        for known in self.view.buffer.tables().filter_map(|(table, _)| self.tables.get(&table)) {
+        let own = |id: TableId| self.definitions.has_made(id) || self.definitions.has_dropped(id);
+        let written = self.view.buffer.tables().map(|(id, _)| id).filter(|id| !own(*id));
+        for known in written.filter_map(|id| self.tables.get(&id)) {
             let now = catalog.table(known.name()).filter(|now| now.id == known.id());
             if now.is_none_or(|now| now.schema.version() != known.schema().version()) {
                 let name = known.name();
