@@ -2,11 +2,14 @@
 //! they end. It runs on the sessions' own thread: between a statement and its answer no thread waits for
 //! another one but the partition's.
 
+mod looks;
+
 use crate::catalog::{Catalog, Fill, UnderWay};
 use crate::fault;
 use bytes::Bytes;
 use client::txn::{OpenTransaction, OpenTransactions};
 use client::{Call, Client, Database, FailKind, LaneId, Map, Options, Outcome, Ticket};
+use looks::Looks;
 use pg::{Failure, code};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -48,7 +51,7 @@ struct Shared {
     catalog: RwLock<Arc<Catalog>>,
     map: RwLock<Arc<Map>>,
     /// The catalogs of databases that somebody is connected to.
-    databases: RwLock<BTreeMap<TableId, Looked>>,
+    databases: Looks,
     /// What the tables of the database lie in that is always there, and lie together.
     together: RwLock<Option<(TableId, PartitionId)>>,
     /// All tables of that database.
@@ -76,38 +79,7 @@ struct Both {
     all: Arc<Catalog>,
 }
 
-/// A database's catalog as it was when somebody looked.
-struct Looked {
-    catalog: Arc<Catalog>,
-    /// The database as it was then.
-    record: Arc<TableRecord>,
-    /// A primary has said that it is otherwise now.
-    outdated: bool,
-}
-
 impl Shared {
-    /// Keeps what was seen of a database's tables.
-    fn looked(
-        &self,
-        record: Arc<TableRecord>,
-        tables: BTreeMap<String, Arc<TableRecord>>,
-        under_way: UnderWay,
-    ) -> Arc<Catalog> {
-        let mut databases = self.databases.write().unwrap_or_else(PoisonError::into_inner);
-        let known = databases.get(&record.id).map(|looked| looked.catalog.clone());
-        let catalog = match known {
-            Some(known) if known.is_like(&tables) && known.under_way == under_way => known,
-            Some(known) if known.is_like(&tables) => Arc::new(Catalog::clone(&known).with(under_way)),
-            known => {
-                let revision = known.map_or(1, |known| known.revision + 1);
-                let catalog = Catalog::of_database(&record.name, revision, tables).with(under_way);
-                Arc::new(catalog.spread_by(record.partition_key().len()))
-            }
-        };
-        databases.insert(record.id, Looked { catalog: catalog.clone(), record, outdated: false });
-        catalog
-    }
-
     /// Those of one kind and of the other.
     fn both(&self, bare: Arc<Catalog>, together: Arc<Catalog>) -> Arc<Catalog> {
         let known = |both: &Both| Arc::ptr_eq(&both.bare, &bare) && Arc::ptr_eq(&both.together, &together);
@@ -127,18 +99,13 @@ impl Shared {
         }
         both.all.clone()
     }
-
-    fn outdate(&self, database: TableId) {
-        let mut databases = self.databases.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(looked) = databases.get_mut(&database) {
-            looked.outdated = true;
-        }
-    }
 }
 
-/// True if a primary has another schema of a table than was thought.
-fn is_stale(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Refused(Refusal::Stale, _) | Outcome::Failed(FailKind::Stale, _))
+/// True if a primary has another schema of a table than was thought, or may have: what is perhaps done may be
+/// a change of tables.
+fn is_perhaps_stale(outcome: &Outcome) -> bool {
+    let stale = matches!(outcome, Outcome::Refused(Refusal::Stale, _) | Outcome::Failed(FailKind::Stale, _));
+    stale || matches!(outcome, Outcome::Unknown(_))
 }
 
 /// The task. Dropping it ends it; calls that are open then are answered as not known.
@@ -294,11 +261,8 @@ impl Handle {
     /// The tables of the session's database that lie together, if they are known as they are now.
     fn together(&self, database: TableId) -> Option<Arc<Catalog>> {
         let map = self.map();
-        let good = |looked: &&Looked| {
-            !looked.outdated && map.owner(database).is_some_and(|record| *record == looked.record)
-        };
-        let databases = self.shared.databases.read().unwrap_or_else(PoisonError::into_inner);
-        databases.get(&database).filter(good).map(|looked| looked.catalog.clone())
+        let is_same = |record: &Arc<TableRecord>| map.owner(database).is_some_and(|known| known == record);
+        self.shared.databases.current(database, is_same)
     }
 
     /// With the tables that have partitions for themselves, if its session has these.
@@ -336,13 +300,15 @@ impl Handle {
             return self.catalog().ok_or_else(fault::not_ready);
         }
         let database = self.database_record()?;
+        let begun = self.shared.databases.begin(database.record().id);
         let (mut tables, mut under_way) = (BTreeMap::new(), UnderWay::default());
         let (mut from, mut at) = (Bytes::new(), ReadSnapshot::Newest);
         loop {
             let op = Op::Scan { from, to: Bytes::new(), limit: PAGE, at };
             let call = database.catalog().call(database.partition(), op).within(CATALOG_READ_TIMEOUT);
             let answer = fault::answer(self.call(call).await)?;
-            at = ReadSnapshot::At(answer.snapshot());
+            let state = answer.snapshot();
+            at = ReadSnapshot::At(state);
             let Body::Rows { rows, more } = answer.body else {
                 return Err(Failure::new(code::INTERNAL, "a catalog without rows"));
             };
@@ -364,19 +330,27 @@ impl Handle {
             match rows.last() {
                 Some((last, ..)) if more => from = Bytes::from([last, &[0u8][..]].concat()),
                 _ => {
-                    let looked = self.shared.looked(database.record().clone(), tables, under_way);
-                    return self.with_bare(looked);
+                    let of = (database.record().clone(), state);
+                    return self.with_bare(self.shared.databases.end(begun, of, (tables, under_way)));
                 }
             }
+        }
+    }
+
+    /// Tables may be others than at the last look: whoever needs them next reads them.
+    pub fn outdate(&self) {
+        if let Some(database) = self.database() {
+            self.shared.databases.outdate(database);
         }
     }
 
     /// Tables were changed: they are read again. If that fails, whoever needs them does it: what is done is
     /// done, and nobody is told an error.
     pub async fn look_again(&self) {
-        let Some(database) = self.database() else { return };
-        self.shared.outdate(database);
-        drop(self.seeing(None).look().await);
+        self.outdate();
+        if self.database().is_some() {
+            drop(self.seeing(None).look().await);
+        }
     }
 
     /// The tables that were there at the last look; `None` as long as nobody has looked, or the cluster was
@@ -387,10 +361,7 @@ impl Handle {
         }
         let ready = self.shared.ready.load(Ordering::Acquire);
         let bare = || self.shared.catalog.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let looked = |database: TableId| {
-            let databases = self.shared.databases.read().unwrap_or_else(PoisonError::into_inner);
-            databases.get(&database).map(|looked| looked.catalog.clone())
-        };
+        let looked = |database: TableId| self.shared.databases.last(database);
         match self.place {
             Place::Bare => ready.then(bare),
             Place::Shared if ready => {
@@ -415,8 +386,8 @@ impl Handle {
             Some(database) => {
                 let shared = self.shared.clone();
                 Box::new(move |outcome| {
-                    if is_stale(&outcome) {
-                        shared.outdate(database);
+                    if is_perhaps_stale(&outcome) {
+                        shared.databases.outdate(database);
                     }
                     answer(outcome)
                 })

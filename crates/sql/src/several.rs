@@ -74,6 +74,7 @@ pub async fn enter(handle: &Handle, changes: Vec<TableChange>) -> Result<(), Fai
     let indexes = if handle.is_global() { late::new_indexes(&changes)? } else { Vec::new() };
     let call = handle.database_record()?.transact(changes, Vec::new(), None).within(CALL);
     fault::decided(handle.call(call).await)?;
+    handle.outdate();
     level(handle).await.map_err(|failure| {
         let hint = "the first partition has it, and the others get it from whoever uses them";
         let message = format!("the change is not in every partition yet: {}", failure.message);

@@ -383,7 +383,10 @@ pub async fn refilled<C: Convert + Send + 'static>(
             let work = move |client: &mut Client| {
                 Ok(refill::refill(client, &database, (&Table::new(table), &target), &mut convert))
             };
-            match ddl::on_a_client(handle, work).await? {
+            let done = ddl::on_a_client(handle, work).await;
+            // Tables have other versions, whatever came of it.
+            handle.outdate();
+            match done? {
                 Err(failure) if fault::is_stale(&failure) && changes < MAX_CHANGES => changes += 1,
                 Err(failure) if fault::is_conflict(&failure) => {
                     losses += 1;
