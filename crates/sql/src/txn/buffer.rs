@@ -256,6 +256,11 @@ impl Buffer {
         self.spread = true;
     }
 
+    /// True if [`Buffer::spread`] was said.
+    pub fn is_spread(&self) -> bool {
+        self.spread
+    }
+
     /// True if rows of this partition may be in it.
     pub fn holds(&self, partition: PartitionId) -> bool {
         self.spread || self.partition == partition

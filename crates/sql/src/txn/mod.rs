@@ -349,7 +349,7 @@ impl Open {
             Decided::Done(answer) => self.loads.stored(answer.position()),
             Decided::Exists | Decided::Changed | Decided::Violates(_) => return Err(fault::conflict()),
         }
-        let ops = Arc::make_mut(&mut self.view.buffer).take_out(record.id);
+        let ops = Buffer::writable(&mut self.view.buffer)?.take_out(record.id);
         self.view.buffer.settle(Some(&self.undo));
         self.define(|definitions| definitions.load(record.id, version));
         if !ops.is_empty() {
@@ -470,14 +470,16 @@ impl Open {
         found.ok_or_else(|| Failure::new("3B001", format!("savepoint \"{name}\" does not exist")))
     }
 
-    /// ROLLBACK TO SAVEPOINT. The parameters as they were at it.
+    /// ROLLBACK TO SAVEPOINT. The parameters as they were at it. The error, behind which all is as before:
+    /// there is no such savepoint, or no memory for what a portal still reads by.
     pub fn back_to(&mut self, name: &str) -> Result<Settings, Failure> {
         let at = self.savepoint(name)?;
+        let buffer = Buffer::writable(&mut self.view.buffer)?;
+        buffer.back(&mut self.undo, self.savepoints[at].undo);
         self.savepoints.truncate(at + 1);
-        let Savepoint { undo, settings, definitions, .. } = &self.savepoints[at];
+        let Savepoint { settings, definitions, .. } = &self.savepoints[at];
         self.definitions = definitions.clone();
         self.view.making(self.definitions.made());
-        Arc::make_mut(&mut self.view.buffer).back(&mut self.undo, *undo);
         self.view.buffer.settle(Some(&self.undo));
         self.failed = false;
         Ok(settings.clone())
@@ -500,4 +502,43 @@ fn silent() -> Failure {
     Failure::new("25P03", "terminating connection due to idle-in-transaction timeout")
         .hint("it is rolled back; idle_in_transaction_session_timeout says how long it may be idle")
         .fatal()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{PartitionId, Position};
+
+    fn inserted(number: u64) -> Edit {
+        let (key, after) = (number.to_be_bytes(), After::Row(Bytes::from(vec![7; 100])));
+        Edit { key: Bytes::copy_from_slice(&key), existed: false, after, since: None }
+    }
+
+    /// Of who still reads by it, as a portal does that is suspended, the node has the memory, too.
+    #[test]
+    fn going_back_beside_a_reader_needs_memory_for_what_that_one_sees() {
+        let memory = Arc::new(NodeMemory::of(100_000));
+        let (settings, turns) = (Settings::default(), Arc::new(Turns::default()));
+        let mut open = Open::begin(0, false, Modes::default(), (&settings, &turns, &memory));
+        open.view.buffer = Arc::new(Buffer::with_room(Room::new(&memory, 0)));
+        open.save("s", &settings);
+        let (place, rows) = ((TableId(1), PartitionId(1)), (0..100).map(inserted).collect());
+        let buffer = Buffer::writable(&mut open.view.buffer).expect("nobody else has it");
+        buffer.take(place, rows, (Limit::WRITE, Some(&mut open.undo))).expect("room for it");
+        let portal = open.view.clone();
+        let back = |open: &mut Open| open.back_to("s").map(drop).map_err(|failure| failure.code);
+        assert_eq!(back(&mut open), Err("53200"));
+        assert!(open.has_written(TableId(1)), "all is as before");
+        drop(portal);
+        assert_eq!(back(&mut open), Ok(()));
+        assert!(open.is_unwritten());
+    }
+
+    #[test]
+    fn a_statement_of_a_global_transaction_copies_nothing_of_what_was_written() {
+        let first = View::writing(Buffer::default()).at_commit(Position::ZERO, &[]);
+        let next = first.at_commit(Position::ZERO, &[]);
+        assert!(Arc::ptr_eq(&first.buffer, &next.buffer));
+        assert!(next.buffer.holds(PartitionId(7)));
+    }
 }

@@ -97,7 +97,10 @@ impl View {
         let state = |(table, partition): &(Table, PartitionId)| (*partition, (table.clone(), snapshot));
         let seen = Arc::new(Mutex::new(kept.iter().map(state).collect()));
         let mut view = View { seen, snapshot: Some(snapshot), lasting: true, ..self.clone() };
-        Arc::make_mut(&mut view.buffer).spread();
+        // Once is enough: from the first row on it would be copied for that.
+        if !view.buffer.is_spread() {
+            Arc::make_mut(&mut view.buffer).spread();
+        }
         view
     }
 
