@@ -147,6 +147,30 @@ fn a_row_that_came_meanwhile_and_would_have_followed_violates_nothing() {
     one.refused(&[("COMMIT", "23503", "shop_town_fkey")]);
 }
 
+/// A row that was there before its foreign key, which is not valid, may refer to nothing.
+#[test]
+fn a_row_that_refers_to_nothing_by_a_foreign_key_that_is_not_valid_is_locked() {
+    let (_cluster, services) = world();
+    let (mut one, mut two) = (within(&services[0]), within(&services[1]));
+    one.good("CREATE TABLE late (id int PRIMARY KEY, town text)");
+    one.good("INSERT INTO late VALUES (1, 'c1'), (2, 'nowhere'), (3, 'nowhere')");
+    one.good("ALTER TABLE late ADD CONSTRAINT lies FOREIGN KEY (town) REFERENCES town (code) NOT VALID");
+    for strength in ["UPDATE", "SHARE"] {
+        one.good("BEGIN");
+        assert_eq!(one.good(&format!("SELECT id FROM late ORDER BY id FOR {strength}")), "1\n2\n3");
+        one.good("UPDATE town SET twin = 'c2' WHERE id = 5");
+        one.good("COMMIT");
+    }
+    one.refused(&[("UPDATE late SET town = 'nowhere' WHERE id = 1", "23503", "lies")]);
+    // It is locked: who changes it meanwhile is seen.
+    one.good("BEGIN");
+    assert_eq!(one.good("SELECT id FROM late WHERE id = 2 FOR UPDATE"), "2");
+    two.good("UPDATE late SET town = 'c3' WHERE id = 2");
+    let said = one.say("COMMIT");
+    assert!(said.starts_with("40001"), "{said}");
+    two.refused(&[("DELETE FROM town WHERE id = 3", "23503", "lies")]);
+}
+
 /// Who comes second is told so: a row that refers comes, or the value that it refers to goes.
 #[test]
 fn pr369_one_of_a_reference_and_a_removal_is_committed() {

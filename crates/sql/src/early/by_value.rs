@@ -19,6 +19,9 @@ use types::data::{Row, Schema, Value};
 use types::index::entry_prefix;
 use wire::commit::{ParentRow, parents_fault};
 
+/// No row has this key: it begins with no type.
+const NO_KEY: &[u8] = &[0xff];
+
 /// True if rows refer to the keys of a table with these columns.
 pub fn is_by_key(parent: &Schema, reference: &Reference) -> bool {
     matches!(parent.target(&reference.parent_columns), Some(Target::Key(_)))
@@ -119,9 +122,40 @@ impl Looking<'_> {
         let stored = self.stored(&part, keys).await?;
         part.rows.extend(stored.into_iter().flatten());
         for one in foreign {
-            parents.extend(self.has_parents(&part, one).await?);
+            parents.extend(match one.0.is_kept() {
+                true => self.has_parents(&part, one).await?,
+                false => self.parents_or_none(&part, one).await?,
+            });
         }
         Ok(parents)
+    }
+
+    /// What rows refer to by a foreign key that not every row keeps. Where one refers to nothing since before
+    /// there was that key, a row is named that there cannot be: the manager wants one, and nobody can remove
+    /// that one.
+    async fn parents_or_none(
+        &self,
+        part: &Part<'_>,
+        (constraint, reference): (&Constraint, &Reference),
+    ) -> Result<Vec<ParentRow>, Failure> {
+        let Some(parent) = self.parent(reference) else { return Ok(Vec::new()) };
+        let mut all = BTreeMap::new();
+        for (_, row) in &part.rows {
+            let values: Vec<Value> = reference.columns.iter().map(|at| row.values[*at].clone()).collect();
+            if !values.iter().any(Value::is_null) {
+                let value = entry_prefix(&values);
+                let value = value.map_err(|error| Failure::new(code::INTERNAL, error.to_string()))?;
+                all.insert(value, values);
+            }
+        }
+        let values: Vec<&[Value]> = all.values().map(Vec::as_slice).collect();
+        let there = self.found((&parent, part.partition), (constraint, reference), &values).await?;
+        let none = |value: Vec<u8>| {
+            let (value, key) = (value.into(), Bytes::from_static(NO_KEY));
+            ParentRow { constraint: constraint.number, value, table: parent.id(), key }
+        };
+        let each = all.into_keys().zip(there);
+        Ok(each.map(|(value, found)| found.unwrap_or_else(|| none(value))).collect())
     }
 
     /// Rows of a table by their keys, as they are without the transaction; none: there is none.
