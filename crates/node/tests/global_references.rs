@@ -105,8 +105,8 @@ fn pr369_what_follows_for_rows_that_refer_to_unique_values_is_done() {
     assert_eq!(two.good("SELECT (SELECT count(*) FROM street) + (SELECT count(*) FROM flag)"), "18");
 }
 
-/// A row that came to refer meanwhile would have gone with the other one, or would refer to nothing. So nothing
-/// is violated, and who begins again has that follow.
+/// A row that came to refer meanwhile would have gone with the other one, or would refer to nothing. So
+/// nothing is violated, and who begins again has that follow.
 #[test]
 fn a_row_that_came_meanwhile_and_would_have_followed_violates_nothing() {
     let (_cluster, services) = world();

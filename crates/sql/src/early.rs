@@ -292,9 +292,9 @@ impl Looking<'_> {
     }
 
     /// What is said of a row that still refers to one that goes, or gets other values. If something follows
-    /// from that for rows that refer, and this one did not refer yet where the transaction has looked, it came
-    /// meanwhile, and nothing is violated: had it been seen, it would have gone as well, or got other values.
-    /// PostgreSQL waits for it. Here the transaction is to begin again.
+    /// from that for rows that refer, and this one did not refer yet where the transaction has looked, it
+    /// came meanwhile, and nothing is violated: had it been seen, it would have gone as well, or got other
+    /// values. PostgreSQL waits for it. Here the transaction is to begin again.
     async fn unless_it_came(
         &self,
         (child, reference): (&Table, &Reference),

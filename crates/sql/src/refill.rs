@@ -11,6 +11,7 @@
 
 use crate::catalog::as_of;
 use crate::fault;
+use crate::several;
 use bytes::Bytes;
 use client::{Client, ClientError, Database, Table, created, wall_ms};
 use pg::Failure;
@@ -120,6 +121,8 @@ pub enum Broken {
 impl Broken {
     fn failure(self) -> Failure {
         match self {
+            // Whatever became of an entry, the last one was not asked for.
+            Broken::Before(why) if fault::is_unknown(&why) => fault::conflict(),
             Broken::Before(why) => why,
             Broken::AtTheEnd(why) => fault::of_client(why),
         }
@@ -171,10 +174,13 @@ pub fn refill_all(
         Ok(()) => refill.switch(&fillings, beside.parts),
         Err(why) => Err(Broken::Before(why)),
     };
-    if done.is_err() {
-        refill.give_up();
-    }
-    done
+    let Err(broken) = done else { return Ok(()) };
+    let is_free = refill.give_up();
+    Err(match broken {
+        // The tables have other versions than the last entry names: it was not made, and never will be.
+        Broken::AtTheEnd(ClientError::OutcomeUnknown(_)) if is_free => Broken::Before(fault::conflict()),
+        broken => broken,
+    })
 }
 
 impl<'a> Refill<'a> {
@@ -336,7 +342,17 @@ impl<'a> Refill<'a> {
             Some(schema) => TablePart { schema: *schema, ..part },
             None => part,
         });
-        self.transact(changes, parts.collect()).map_err(Broken::AtTheEnd)
+        match self.transact(changes.clone(), parts.collect()) {
+            Err(ClientError::OutcomeUnknown(_)) if self.is_switched(&changes) => Ok(()),
+            done => done.map_err(Broken::AtTheEnd),
+        }
+    }
+
+    /// True if it is sure that the last entry was made.
+    fn is_switched(&mut self, changes: &[TableChange]) -> bool {
+        let Ok(tables) = self.client.tables_of(&self.database) else { return false };
+        let known = |id: TableId| tables.iter().find(|table| table.id() == id);
+        several::are_shown(changes, |id| known(id).map(|table| table.schema().version()))
     }
 
     /// What that changes; with the versions of tables that refer to them.
@@ -386,9 +402,10 @@ impl<'a> Refill<'a> {
         Ok(())
     }
 
-    /// The tables are written again, and what was copied goes. If that fails, somebody else does it.
-    fn give_up(&mut self) {
-        let Ok(first) = self.client.numbers(self.pairs.len() as u32) else { return };
+    /// The tables are written again, and what was copied goes. If that fails, somebody else does it. True if
+    /// one entry has done it: no other one that names the versions of before can be made any more.
+    fn give_up(&mut self) -> bool {
+        let Ok(first) = self.client.numbers(self.pairs.len() as u32) else { return false };
         let (mut free, mut gone) = (Vec::new(), Vec::new());
         for (Pair { from, to }, version) in self.pairs.iter().zip(first..) {
             let to_be = RecordText::new(&as_of(from.record(), version));
@@ -398,11 +415,12 @@ impl<'a> Refill<'a> {
         // The error that led here is told. A hold that nobody renews is lifted by whoever waits for it.
         let all = free.iter().chain(&gone).cloned().collect();
         if self.client.call(self.database.transact(all, Vec::new(), None)).is_ok() {
-            return;
+            return true;
         }
         // Somebody has altered one of them. The copies refer to each other, and go together.
         for changes in std::iter::once(gone).chain(free.into_iter().map(|one| vec![one])) {
             let _ = self.client.call(self.database.transact(changes, Vec::new(), None));
         }
+        false
     }
 }

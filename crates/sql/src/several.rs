@@ -13,8 +13,8 @@ use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 use std::time::Duration;
 use tokio::time::Instant;
-use types::TableId;
 use types::data::{Column, Schema, Standing};
+use types::{CatalogTable, TableId};
 use wire::TableChange;
 
 /// The longest text of a partition key, in bytes.
@@ -72,8 +72,12 @@ pub fn are_global(text: &str) -> Result<bool, Failure> {
 pub async fn enter(handle: &Handle, changes: Vec<TableChange>) -> Result<(), Failure> {
     let changes = if handle.is_global() { late::prepared(handle, changes).await? } else { changes };
     let indexes = if handle.is_global() { late::new_indexes(&changes)? } else { Vec::new() };
-    let call = handle.database_record()?.transact(changes, Vec::new(), None).within(CALL);
-    fault::decided(handle.call(call).await)?;
+    let call = handle.database_record()?.transact(changes.clone(), Vec::new(), None).within(CALL);
+    if let Err(failure) = fault::decided(handle.call(call).await)
+        && !(fault::is_unknown(&failure) && are_done(handle, &changes).await)
+    {
+        return Err(failure);
+    }
     handle.outdate();
     level(handle).await.map_err(|failure| {
         let hint = "the first partition has it, and the others get it from whoever uses them";
@@ -83,6 +87,29 @@ pub async fn enter(handle: &Handle, changes: Vec<TableChange>) -> Result<(), Fai
     })?;
     built(handle, indexes).await;
     Ok(())
+}
+
+/// True if it is sure that an entry with these changes was made of which nobody has said so. That it was not
+/// nobody can see, as it may still come. Where transactions are global a change is done when it is secured,
+/// and that is not seen here (PR-362).
+pub async fn are_done(handle: &Handle, changes: &[TableChange]) -> bool {
+    if handle.is_global() {
+        return false;
+    }
+    let looked = handle.seeing(None).look().await;
+    looked.is_ok_and(|catalog| {
+        let known = |id: TableId| catalog.all().chain(catalog.definitions()).find(|known| known.id == id);
+        are_shown(changes, |id| known(id).map(|known| known.schema.version()))
+    })
+}
+
+/// True if tables show that these changes were made: all of them in one entry, so one is enough that has made
+/// or altered a table, under a number that was given out for it alone. `version` is what tables have now.
+pub fn are_shown(changes: &[TableChange], version: impl Fn(TableId) -> Option<u32>) -> bool {
+    changes.iter().any(|change| {
+        let (TableChange::Create(to) | TableChange::Alter { to, .. }) = change else { return false };
+        to.read::<CatalogTable>().is_ok_and(|to| version(to.id) == Some(to.schema.version()))
+    })
 }
 
 /// Waits until indexes of new tables are built in all partitions, which have no rows of these yet: what the
@@ -126,4 +153,35 @@ pub fn placed(handle: &Handle, schema: Schema) -> Result<Schema, Failure> {
     let hint = "CREATE DATABASE has said what its rows are spread by";
     let placed = handle.database_record()?.record().placed(schema);
     placed.map_err(|why| Failure::new("42P16", why).hint(hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::data::ColumnType;
+    use wire::RecordText;
+
+    #[test]
+    fn what_is_not_known_to_be_done_is_done_if_a_table_has_a_number_that_was_given_out_for_it() {
+        let table = |id: u32, version: u32| {
+            let schema = Schema::new(vec![Column::new("id", ColumnType::Int)], &["id"], 1, false);
+            let mut parts = schema.expect("valid").into_parts();
+            parts.version = version;
+            let schema = Schema::from_parts(parts).expect("valid");
+            RecordText::new(&CatalogTable::new(TableId(id), "t", schema, 0))
+        };
+        let made = TableChange::Create(table(7, 1));
+        let altered = TableChange::Alter { from: 3, to: table(5, 90) };
+        let dropped = TableChange::Drop { table: TableId(4), schema: 2 };
+        let shown = |changes: &[&TableChange], id: u32, version: u32| {
+            let changes: Vec<TableChange> = changes.iter().map(|change| (*change).clone()).collect();
+            are_shown(&changes, |asked| (asked == TableId(id)).then_some(version))
+        };
+        assert!(shown(&[&made], 7, 1));
+        assert!(shown(&[&dropped, &altered, &made], 5, 90), "all in one entry");
+        assert!(!shown(&[&altered], 5, 3), "it may still come");
+        assert!(!shown(&[&altered], 5, 91), "somebody has altered it since, or instead");
+        assert!(!shown(&[&made], 8, 1));
+        assert!(!shown(&[&dropped], 4, 3), "anybody may have dropped it");
+    }
 }

@@ -85,8 +85,8 @@ impl Talk {
         self.runtime.block_on(async { tokio::time::sleep(time).await });
     }
 
-    /// The SQLSTATE of what ends the connection of a client that is silent in a transaction, once it is so for
-    /// too long. `None`: nothing does, for so long.
+    /// The SQLSTATE of what ends the connection of a client that is silent in a transaction, once it is so
+    /// for too long. `None`: nothing does, for so long.
     pub fn overdue(&mut self, within: Duration) -> Option<String> {
         let overdue = self.session.overdue()?;
         let ended = self.runtime.block_on(async { tokio::time::timeout(within, overdue).await });

@@ -7,6 +7,7 @@ use crate::constraints::violation::{self, Refused};
 use crate::driver::Handle;
 use crate::early::Checked;
 use crate::fault::{self, Decided};
+use crate::several;
 use crate::write::{self, Batch};
 use bytes::Bytes;
 use client::Table;
@@ -48,8 +49,8 @@ impl Open {
         }
     }
 
-    /// The error of a transaction that has written a table which is not as it was. What it has made or dropped
-    /// itself is not looked at.
+    /// The error of a transaction that has written a table which is not as it was. What it has made or
+    /// dropped itself is not looked at.
     pub fn knows_its_tables(&self, catalog: &Catalog) -> Result<(), Failure> {
         let own = |id: TableId| self.definitions.has_made(id) || self.definitions.has_dropped(id);
         let written = self.view.buffer.tables().map(|(id, _)| id).filter(|id| !own(*id));
@@ -180,14 +181,23 @@ impl Open {
         let since = self.loads.acknowledged().newest(handle).await?;
         let refused = self.refused(&parts);
         let first = handle.database_record()?.partition();
-        match write::send_parts(handle, (changes, &self.tables), (parts, since), first).await? {
-            Decided::Done(_) => {
+        let sent = (changes.clone(), &self.tables);
+        let decided = match write::send_parts(handle, sent, (parts, since), first).await {
+            // What tables show is of the one entry that has the rows, too.
+            Err(failure) if fault::is_unknown(&failure) => match several::are_done(handle, &changes).await {
+                true => None,
+                false => return Err(failure),
+            },
+            sent => Some(sent?),
+        };
+        match decided {
+            None | Some(Decided::Done(_)) => {
                 self.loads.committed(&self.definitions);
                 handle.look_again().await;
                 Ok(())
             }
-            Decided::Violates(number) => Err(forbidden(handle, number, &refused).await),
-            Decided::Exists | Decided::Changed => Err(fault::conflict()),
+            Some(Decided::Violates(number)) => Err(forbidden(handle, number, &refused).await),
+            Some(Decided::Exists | Decided::Changed) => Err(fault::conflict()),
         }
     }
 }
