@@ -390,7 +390,7 @@ fn statements_of_a_transaction_see_what_others_have_committed_and_wait_for_their
 fn a_transaction_that_was_overtaken_on_another_node_is_to_begin_again() {
     let cluster = Cluster::start();
     drop(cluster.ready());
-    // Two nodes: their sessions take no turns with each other.
+    // Two nodes: until they find out that both want a row, their sessions take no turns with each other.
     let (here, there) = (service(&cluster), service(&cluster));
     Talk::new(&here).good("CREATE DATABASE shop");
     let within = |service| Talk::within(service, "shop").unwrap_or_else(|failure| panic!("{failure:?}"));

@@ -6,7 +6,7 @@ use crate::context::Ctx;
 use crate::damage::Fault;
 use crate::lease::Leases;
 use crate::output::{ClientRef, Output, ReadFor};
-use crate::replica::Replica;
+use crate::replica::{Replica, row_turns};
 use crate::settings::Settings;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::engine::Wake;
@@ -430,6 +430,15 @@ impl<L: Leases> Host<L> {
                     leader.on_connected(member);
                 }
             });
+        }
+    }
+
+    /// A client's connection has ended: what it waits for, and the turns that it has, are others'.
+    pub fn client_gone(&mut self, now: Now, connection: u64, out: &mut Vec<Output>) {
+        let of = self.replicas.values().filter(|replica| row_turns::are_of(replica, connection));
+        let partitions: Vec<PartitionId> = of.map(Replica::id).collect();
+        for partition in partitions {
+            self.with(now, partition, out, |replica, ctx| row_turns::client_gone(replica, ctx, connection));
         }
     }
 

@@ -18,6 +18,7 @@
 //! | `promote` | R6: gather, fetch, mark, serve |
 //! | `receive` | files that are taken in, and become the state |
 //! | `relocate` | an engine whose place is lost, and another place |
+//! | `row_turns` | whose transaction changes a row next |
 //! | `serve` | clients' requests and their answers |
 //! | `state` | damage, publication, engines that follow their log later, checkpoints |
 //! | `status` | what is told to people |
@@ -34,6 +35,7 @@ pub(crate) mod load;
 pub(crate) mod promote;
 pub(crate) mod receive;
 pub(crate) mod relocate;
+pub(crate) mod row_turns;
 pub(crate) mod serve;
 pub(crate) mod state;
 pub(crate) mod status;
@@ -247,6 +249,7 @@ impl Replica {
         let (id, now) = (self.identity.id, ctx.now.mono);
         let Some(leader) = self.role.leader_mut() else { return };
         leader.expire(id, now, ctx.out);
+        row_turns::tick(self, ctx);
         if self.role.leader_mut().is_some_and(|leader| leader.checks_sessions(now, ctx.settings.session_ttl))
         {
             self.write_own(ctx, |writing| writing.expire_sessions());

@@ -406,7 +406,7 @@ impl SqlSession {
         self.check_secured(statement.table())?;
         if self.open.is_none() {
             let turn = self.alone_in_turn(&statement, &values).await?;
-            let done = statements::alone(&self.evaluator, statement, &values).await;
+            let done = statements::alone(&self.evaluator, statement, &values, turn.as_ref()).await;
             drop(turn);
             return match done {
                 Err(why) if write::is_too_much(&why) => {

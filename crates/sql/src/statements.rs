@@ -10,7 +10,7 @@ use crate::evaluate::{BEGINNINGS, Evaluator};
 use crate::fault::{self, Decided};
 use crate::follow;
 use crate::read::{self, Values};
-use crate::txn::{View, global};
+use crate::txn::{TurnGuard, View, global};
 use crate::write::{self, Batch, affected, duplicate};
 use client::Table;
 use pg::{Failure, Outcome, Row as PgRow, Rows};
@@ -84,11 +84,13 @@ impl Statement<'_> {
     }
 }
 
-/// Does a statement by itself: as one write, which is committed when this returns.
+/// Does a statement by itself: as one write, which is committed when this returns. `turn` is that at the row
+/// that it changes, if its key is given.
 pub async fn alone(
     evaluator: &Evaluator,
     statement: Statement<'_>,
     values: &Values,
+    turn: Option<&TurnGuard>,
 ) -> Result<Outcome, Failure> {
     let global = evaluator.handle.is_global();
     let at_once = match statement {
@@ -138,7 +140,9 @@ pub async fn alone(
             Decided::Done(_) => return Ok(statement.outcome(count, told)),
             // What was read is not so any more: read again, as PostgreSQL does after it has waited for the
             // other one.
-            Decided::Exists | Decided::Changed if waits => {}
+            Decided::Exists | Decided::Changed if waits => {
+                turn.into_iter().for_each(TurnGuard::note_conflict);
+            }
             Decided::Exists | Decided::Changed => return Err(fault::conflict()),
             Decided::Violates(number) => {
                 let failure = violation::told(&evaluator.handle, number, &refused).await;

@@ -2,9 +2,9 @@
 //! ([`inbox`]), the messages in it ([`message`]), the request and reply envelopes ([`request`]), outcomes
 //! of writes ([`outcome`]), global transactions ([`commit`]), what nodes tell each other ([`peer`]) and the
 //! controllers ([`control`]), the handshake ([`hello`]), how files are shipped ([`ship`]), loaded
-//! ([`bulk`]) and read back ([`scrub`]), jobs ([`job`]), calls of procedures ([`procedure`]), what nodes
-//! keep of the cluster's records ([`kept`]), and the entry of a partition's log ([`entry`], [`effects`],
-//! [`call_entry`]).
+//! ([`bulk`]) and read back ([`scrub`]), jobs ([`job`]), calls of procedures ([`procedure`]), turns at rows
+//! ([`row_turn`]), what nodes keep of the cluster's records ([`kept`]), the newest configuration in a reply
+//! ([`hint`]), and the entry of a partition's log ([`entry`], [`effects`], [`call_entry`]).
 
 pub mod bulk;
 pub mod call_entry;
@@ -14,6 +14,7 @@ pub mod effects;
 pub mod entry;
 pub mod frame;
 pub mod hello;
+pub mod hint;
 pub mod inbox;
 pub mod job;
 pub mod kept;
@@ -23,6 +24,7 @@ pub mod outcome;
 pub mod peer;
 pub mod procedure;
 pub mod request;
+pub mod row_turn;
 pub mod scrub;
 pub mod ship;
 pub mod spread;
@@ -38,3 +40,4 @@ pub use message::Message;
 pub use peer::PeerMessage;
 pub use procedure::{CallRequest, CallResult};
 pub use request::{Body, Op, Outcome, ReadLevel, Reply, Request, RowOp, Status, TableChange, TablePart};
+pub use row_turn::{TurnAnswer, TurnHolder, TurnOp};

@@ -198,6 +198,7 @@ impl Request {
             Op::Call(call) => call_fault(call).map_or(Ok(()), Err),
             Op::Manager(op) => validate_manager(op),
             Op::Flush(flush) => validate_flush(&flush.parts).and_then(|()| is_possible(flush.commit)),
+            Op::Turn(asked) => asked.fault().map_or(Ok(()), Err),
             Op::Job { job, .. } | Op::EndJob { job, .. } | Op::ShowJob { job } if !job.is_valid() => {
                 Err("no job has this name".into())
             }

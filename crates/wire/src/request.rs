@@ -3,14 +3,16 @@
 use crate::bulk::LoadStatus;
 use crate::commit::{CommitAnswer, Flush, ManagerOp};
 use crate::control::RecordText;
+pub use crate::hint::Hint;
 use crate::job::{JobRecord, JobStatus};
 pub use crate::outcome::Outcome;
 use crate::procedure::{CallRequest, CallResult};
+use crate::row_turn::{TurnAnswer, TurnOp};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use types::{
-    Component, Epoch, FeedId, IndexState, JobId, LoadId, Lsn, NodeId, PartitionId, PartitionRecord, Position,
-    SessionId, TableId, Term,
+    Component, Epoch, FeedId, IndexState, JobId, LoadId, Lsn, NodeId, PartitionId, Position, SessionId,
+    TableId, Term,
 };
 
 /// Who may answer a read, and how old the answer may be.
@@ -348,6 +350,8 @@ pub enum Op {
         /// So many copies are to have durable what is called secured.
         copies: u8,
     },
+    /// Turns at rows of the request's table ([`crate::row_turn`]). Answered with [`Body::Turn`].
+    Turn(TurnOp),
 }
 
 /// The most rows in one answer to [`Op::Find`]: each is looked up by itself.
@@ -405,7 +409,7 @@ impl Op {
     pub fn needs_primary(&self) -> bool {
         let staging = matches!(self, Op::Stage { .. } | Op::StagePiece { .. } | Op::Unstage { .. });
         let books = self.is_of_books();
-        let held = matches!(self, Op::Pause { .. } | Op::Resume { .. } | Op::Call(_));
+        let held = matches!(self, Op::Pause { .. } | Op::Resume { .. } | Op::Call(_) | Op::Turn(_));
         self.makes_entries() || staging || held || books
     }
 }
@@ -537,6 +541,8 @@ pub enum Body {
     Called(CallResult),
     /// Of global transactions.
     Commit(CommitAnswer),
+    /// Of a turn at a row.
+    Turn(TurnAnswer),
 }
 
 /// How far an index of a partition is.
@@ -580,21 +586,5 @@ impl Reply {
     /// configuration's epoch in the place of a term, which a later write may name ([`Op::Write`], `since`).
     pub fn position(&self) -> Position {
         Position::new(Term::of(self.epoch), self.lsn)
-    }
-}
-
-/// A configuration sent along: JSON of a [`PartitionRecord`], as the metastore has it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Hint(pub String);
-
-impl Hint {
-    /// From a record.
-    pub fn new(record: &PartitionRecord) -> Hint {
-        Hint(serde_json::to_string(record).expect("a record has only text keys"))
-    }
-
-    /// The record, if it can be read.
-    pub fn record(&self) -> Option<PartitionRecord> {
-        serde_json::from_str(&self.0).ok()
     }
 }

@@ -4,7 +4,7 @@ use crate::backoff::Backoff;
 use crate::call::{Call, FailKind, LaneId, Ticket};
 use types::{Micros, NodeId, SessionId};
 use wire::commit::ParentRow;
-use wire::{Message, Op, Request, RowOp, TableChange};
+use wire::{Message, Op, Request, RowOp, TableChange, TurnOp};
 
 /// What kind of call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,10 +88,13 @@ impl Pending {
 
     /// True if its newest attempt has had no answer for too long. A count or a digest of many rows may take
     /// its time, and would begin anew each time: it is sent again when its connection ends or another node
-    /// leads, which is heard of all the same.
+    /// leads, which is heard of all the same. A turn is waited for as long as was asked.
     pub fn is_silent(&self, now: Micros, timeout: Micros) -> bool {
-        let aggregates = matches!(self.request().op, Op::Count { .. } | Op::Digest | Op::DigestAt { .. });
-        let patience = if aggregates { Micros(timeout.0 * AGGREGATE_PATIENCE) } else { timeout };
+        let patience = match &self.request().op {
+            Op::Count { .. } | Op::Digest | Op::DigestAt { .. } => Micros(timeout.0 * AGGREGATE_PATIENCE),
+            Op::Turn(TurnOp::Ask { wait_ms, .. }) => timeout + Micros::from_millis(u64::from(*wait_ms)),
+            _ => timeout,
+        };
         self.flight.is_some_and(|flight| flight.since + patience <= now)
     }
 
@@ -201,5 +204,25 @@ fn written(op: &Op) -> Option<usize> {
             Some(rows + parents + 32 * commit.writes.len())
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{PartitionId, TableId};
+    use wire::TurnHolder;
+
+    #[test]
+    fn a_turn_is_waited_for_as_long_as_was_asked_and_then_as_long_as_anything_else() {
+        let (timeout, who) = (Micros::from_millis(2_000), TurnHolder { gateway: 1, transaction: 1 });
+        let is_silent = |ms: u64| {
+            let op = Op::Turn(TurnOp::Ask { who, key: "k".into(), wait_ms: 3_000 });
+            let call = Call::new(TableId(1), 1, PartitionId(64), op);
+            let mut pending = Pending::new(Micros::ZERO, LaneId(0), Kind::Read, call);
+            pending.launch(Micros::ZERO, Ticket(1), NodeId(1));
+            pending.is_silent(Micros::from_millis(ms), timeout)
+        };
+        assert!(!is_silent(2_000) && !is_silent(4_999) && is_silent(5_000));
     }
 }

@@ -371,6 +371,7 @@ impl Partition {
                 Err(Status::Bad("no global transactions here".into()))
             }
             Op::Transact { .. } | Op::Call(_) => Err(Status::Bad("no databases here".into())),
+            Op::Turn(_) => Err(Status::Bad("no turns here".into())),
         }
     }
 

@@ -212,17 +212,20 @@ impl Connections {
         }
     }
 
-    /// Notes which connections are gone, so that they are made again.
-    pub fn note_closed(&mut self, now: Micros) {
+    /// Notes which connections are gone, so that they are made again. Gives those of clients.
+    pub fn note_closed(&mut self, now: Micros) -> Vec<u64> {
+        let mut clients = Vec::new();
         for (key, role) in self.links.take_closed() {
             match role {
                 Role::Dialing(node) | Role::PeerOut(Member { node, .. }) => self.peers.lost(node, key, now),
                 Role::Controller(index) | Role::DialingController(index) => {
                     self.controllers.lost(index, key, now);
                 }
-                Role::New(_) | Role::Client | Role::Operator | Role::PeerIn(_) | Role::Refused => {}
+                Role::Client => clients.push(key),
+                Role::New(_) | Role::Operator | Role::PeerIn(_) | Role::Refused => {}
             }
         }
+        clients
     }
 
     /// A cut is in force for everything that is read from now on.

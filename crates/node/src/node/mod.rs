@@ -79,6 +79,7 @@ use std::time::Duration;
 use storage::Storage;
 use tails::Tails;
 use timer::Timer;
+use types::Now;
 use view::View;
 
 /// The executor's state.
@@ -157,12 +158,20 @@ impl Node {
         self.carry_out()?;
         self.journal.submit(now.mono);
         self.connections.links().flush();
-        self.connections.note_closed(now.mono);
+        self.note_closed(now);
         let end = clock::mono();
         self.reports.metrics().turn_max_us.fetch_max(end.since(now.mono).0, Ordering::Relaxed);
         let pending = [self.journal.oldest_pending(), self.records.oldest_waiting()];
         self.connections.alive(end, pending.into_iter().flatten().min());
         Ok(())
+    }
+
+    /// Notes which connections are gone. The turns at rows that clients have over them are others' from here
+    /// on.
+    fn note_closed(&mut self, now: Now) {
+        for key in self.connections.note_closed(now.mono) {
+            self.replicas.input(now, |host, now, out| host.client_gone(now, key, out));
+        }
     }
 
     /// Goes on with what takes several turns. How long a call of a procedure runs is measured here: the host

@@ -55,7 +55,7 @@ impl Node {
         for key in self.connections.controllers_below(generation) {
             self.connections.links().close(key);
         }
-        self.connections.note_closed(self.timer.mono());
+        self.note_closed(self.timer.now());
         Ok(())
     }
 

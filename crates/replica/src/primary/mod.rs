@@ -8,6 +8,7 @@
 //! | `membership` | what is under way at the set: a proposal, who joins, a hand-over |
 //! | `hops` | who sends the log to whom |
 //! | `reply_queue` | replies that wait, and what each waits for |
+//! | `row_turns` | whose transaction changes a row next |
 //!
 //! What needs several of them, or the log and the engine:
 //!
@@ -26,6 +27,7 @@ pub(crate) mod membership;
 pub(crate) mod promote;
 pub(crate) mod promotion;
 pub(crate) mod reply_queue;
+pub(crate) mod row_turns;
 
 use crate::context::Identity;
 use crate::data::Data;
@@ -34,6 +36,7 @@ use crate::primary::hops::next_hops;
 use crate::primary::membership::Membership;
 use crate::primary::promotion::{Own, Promotion};
 use crate::primary::reply_queue::ReplyQueue;
+use crate::primary::row_turns::RowTurns;
 use crate::sender::progress::Progress;
 use std::collections::BTreeMap;
 use types::{Lsn, Member, Micros, PartitionId, PartitionRecord, Position, Rules, Term, Watermarks};
@@ -48,6 +51,7 @@ pub(crate) struct Primary {
     /// The newest append that went to anyone who is no member any more (PR-108).
     numbered: u64,
     pub(crate) replies: ReplyQueue,
+    pub(crate) turns: RowTurns,
     /// When members were last told of the positions, and of which `committed`.
     pub(crate) told: (Micros, Lsn),
     pub(crate) sessions_checked: Micros,
@@ -116,6 +120,7 @@ impl Primary {
                 .collect(),
             numbered: 0,
             replies: ReplyQueue::default(),
+            turns: RowTurns::default(),
             told: (now, Lsn::ZERO),
             sessions_checked: now,
             pause: Pause::default(),
@@ -141,6 +146,7 @@ impl Primary {
         self.promotion.validate()?;
         self.membership.validate(record)?;
         self.replies.validate()?;
+        self.turns.validate()?;
         self.members.values().try_for_each(|progress| progress.validate())?;
         if self.membership.holds_writes() && !self.promotion.serves() {
             return Err("PR-02: it hands over what it does not serve".into());

@@ -7,7 +7,7 @@ use crate::damage::Fault;
 use crate::output::Output;
 use crate::primary::Primary;
 use crate::primary::promotion::Promotion;
-use crate::replica::{Replica, Role};
+use crate::replica::{Replica, Role, row_turns};
 use types::{Epoch, Lsn, Micros, PartitionRecord};
 use wire::log::Record;
 use wire::request::{Hint, Status};
@@ -100,6 +100,7 @@ impl Replica {
         for (to, request) in waiting {
             self.give(ctx, to, &request, Answer::only(Status::NotPrimary));
         }
+        row_turns::end_turns(self, ctx);
         let Some(leader) = self.role.leader_mut() else { return };
         for waiting in leader.replies.drain() {
             let mut reply = waiting.reply;

@@ -9,7 +9,7 @@ use crate::features::procedure::Waits;
 use crate::features::{catalog, scrub};
 use crate::output::{ClientRef, Output};
 use crate::primary::reply_queue::Waiting;
-use crate::replica::{Replica, Role, call};
+use crate::replica::{Replica, Role, call, row_turns};
 use crate::scope::Scope;
 use crate::serve::read::Reading;
 use crate::serve::stage::{self, Stager};
@@ -46,7 +46,13 @@ impl Replica {
         answer: Result<Option<Answer>, EngineError>,
     ) {
         match answer {
-            Ok(Some(answer)) => self.give(ctx, to, request, answer),
+            Ok(Some(answer)) => {
+                let done = answer.status == Status::Ok && answer.entry.is_some();
+                self.give(ctx, to, request, answer);
+                if done {
+                    row_turns::pass(self, ctx, request);
+                }
+            }
             Ok(None) => {}
             // Nothing was done. What is damaged ends the replica, and with it what waits is answered.
             Err(error) => {
@@ -114,6 +120,7 @@ impl Replica {
                 let Some(leader) = self.role.leader_mut() else { return Ok(None) };
                 Reading::new(identity, data, readers, ctx.now.mono).pause(&mut leader.pause, op)
             }
+            Op::Turn(asked) => return Ok(row_turns::ask(self, ctx, (to, request), asked)),
             Op::Scrub { start } => self.features.scrub.ask(*start),
             Op::GiveUp { source, why } => {
                 match scrub::keeps(self.role.term(), self.config.record(), self.identity.me, *source) {

@@ -28,10 +28,13 @@ impl SqlSession {
     }
 
     pub(super) async fn commit(&mut self, open: Open) -> Result<Outcome, Failure> {
-        let before = open.before.clone();
+        let (before, wanted) = (open.before.clone(), open.wanted_rows());
         match self.commit_checked(open).await {
             Ok(()) => Ok(Outcome::Set("COMMIT".into(), self.settings.end(None))),
             Err(failure) => {
+                if fault::is_conflict(&failure) {
+                    self.turns.note_conflict(&wanted);
+                }
                 self.settings.end(Some(before));
                 Err(failure)
             }

@@ -1,5 +1,5 @@
-//! What a statement sees, and waiting for rows that other sessions of this node have written and not
-//! committed, as PostgreSQL does.
+//! What a statement sees, and waiting for rows that other sessions have written and not committed, as
+//! PostgreSQL does.
 
 use super::SqlSession;
 use crate::early;
@@ -9,6 +9,7 @@ use crate::read::{self, Values};
 use crate::statements::{Statement, canceled};
 use crate::txn::turns::{Leaver, Row, deadline};
 use crate::txn::{Isolation, TurnGuard, View, global};
+use bytes::Bytes;
 use client::Table;
 use pg::Failure;
 use std::collections::BTreeSet;
@@ -43,7 +44,10 @@ impl SqlSession {
             return failure;
         };
         match open.is_overtaken(&self.evaluator.handle).await {
-            Ok(true) => fault::conflict(),
+            Ok(true) => {
+                open.note_conflict();
+                fault::conflict()
+            }
             Ok(false) | Err(_) => failure,
         }
     }
@@ -63,9 +67,10 @@ impl SqlSession {
         until: Instant,
     ) -> Result<(), Failure> {
         let row = only_row(statement, values).filter(|_| self.takes_turns(statement.table()));
-        let Some(row) = row else { return Ok(()) };
+        let Some((table, key)) = row else { return Ok(()) };
         if let Some(open) = &mut self.open {
-            open.take_turns(vec![row], (until, &self.evaluator.cancel)).await?;
+            let place = (&self.evaluator.handle, &table);
+            open.take_turns(place, vec![key], (until, &self.evaluator.cancel)).await?;
         }
         Ok(())
     }
@@ -77,9 +82,10 @@ impl SqlSession {
         values: &Values,
     ) -> Result<Option<TurnGuard>, Failure> {
         let row = only_row(statement, values).filter(|_| statement.table().database().is_some());
-        let Some(row) = row else { return Ok(None) };
+        let Some((table, key)) = row else { return Ok(None) };
         let mut held = TurnGuard::new(&self.turns);
-        held.take(row, (deadline(), &self.evaluator.cancel)).await?;
+        let place = (&self.evaluator.handle, &table);
+        held.take_among_all(place, key, (deadline(), &self.evaluator.cancel)).await?;
         Ok(Some(held))
     }
 
@@ -98,9 +104,10 @@ impl SqlSession {
             return Ok(false);
         }
         let there = edits.edits.iter().filter(|edit| edit.existed);
-        let rows = there.map(|edit| (edits.table.id(), edit.key.clone())).collect();
+        let keys = there.map(|edit| edit.key.clone()).collect();
+        let place = (&self.evaluator.handle, &edits.table);
         match &mut self.open {
-            Some(open) => open.take_turns(rows, (until, &self.evaluator.cancel)).await,
+            Some(open) => open.take_turns(place, keys, (until, &self.evaluator.cancel)).await,
             None => Ok(false),
         }
     }
@@ -143,10 +150,11 @@ impl SqlSession {
     }
 }
 
-/// The row that a statement changes, if its whole key is given.
-fn only_row(statement: &Statement<'_>, values: &Values) -> Option<Row> {
+/// The row that a statement changes, if its whole key is given: its table and its encoded key.
+fn only_row(statement: &Statement<'_>, values: &Values) -> Option<(Table, Bytes)> {
     let Statement::Change(change) = statement else { return None };
     let key: Vec<Value> = change.point.as_ref()?.iter().map(|slot| values.of(slot)).collect();
     let table = Table::new(change.table.clone());
-    Some((table.id(), read::encoded_key(&table, &key)?))
+    let key = read::encoded_key(&table, &key)?;
+    Some((table, key))
 }

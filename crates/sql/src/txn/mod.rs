@@ -12,6 +12,7 @@
 //! | at which states it reads | [`view`] |
 //! | keeping those states | [`keeper`] |
 //! | rows that several transactions of a node want | [`turns`] |
+//! | rows that transactions of several nodes want | [`shared_turns`] |
 //! | transactions over all partitions of a database | [`global`] |
 
 pub mod acknowledged;
@@ -21,6 +22,7 @@ pub mod defined;
 pub mod global;
 pub mod keeper;
 pub mod memory;
+pub mod shared_turns;
 pub mod turns;
 pub mod view;
 
@@ -247,22 +249,33 @@ impl Open {
         }))
     }
 
-    /// Waits until nobody else of this node has written these rows and not committed. True if it had to wait:
-    /// then they may be others than before.
+    /// Waits until nobody else of this node has written the rows with these keys and not committed, and
+    /// nobody of another node that takes turns. True if they may be others than before.
     pub async fn take_turns(
         &mut self,
-        rows: Vec<turns::Row>,
-        (until, cancel): (Instant, &Cancel),
+        place: (&Handle, &Table),
+        keys: Vec<Bytes>,
+        wait: (Instant, &Cancel),
     ) -> Result<bool, Failure> {
         let mut waited = false;
-        for row in rows {
+        for key in keys {
             // COMMIT finds out, here and for those who do not wait for it.
             if self.turns.is_full() {
                 break;
             }
-            waited |= self.turns.take(row, (until, cancel)).await?;
+            waited |= self.turns.take_among_all(place, key, wait).await?;
         }
         Ok(waited)
+    }
+
+    /// The rows that it has changed or locked, if they are few.
+    pub fn wanted_rows(&self) -> Vec<turns::Row> {
+        self.turns.wanted()
+    }
+
+    /// Others were faster at one of its rows.
+    pub fn note_conflict(&self) {
+        self.turns.note_conflict();
     }
 
     /// A statement begins. Whether the client was silent too long is told to those that read or write.

@@ -1,15 +1,20 @@
 //! Rows that several transactions of this node want to write: they take turns, so that each reads what
-//! the one before it has committed. Safety does not rest on it: COMMIT finds out what others have
+//! the one before it has committed. Whoever is first here asks the partition's primary where other nodes want
+//! the row, too ([`super::shared_turns`]). Safety does not rest on it: COMMIT finds out what others have
 //! changed, whoever they are.
 
+use super::shared_turns::{self, SharedRows, SharedTurns};
+use crate::driver::Handle;
 use bytes::Bytes;
+use client::Table;
 use pg::{Cancel, Failure};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use types::TableId;
+
+pub use super::shared_turns::Row;
 
 /// The longest wait of one statement. After it rows are read without a turn, and COMMIT finds out.
 const TURN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -21,13 +26,12 @@ pub fn deadline() -> Instant {
     Instant::now() + TURN_TIMEOUT
 }
 
-/// A row of a table, by its encoded key.
-pub type Row = (TableId, Bytes);
-
 /// Who has which row, on one node.
 #[derive(Debug, Default)]
 pub struct Turns {
     state: Mutex<QueueState>,
+    /// The rows that sessions of other nodes want, too.
+    shared: SharedRows,
 }
 
 #[derive(Debug, Default)]
@@ -46,6 +50,11 @@ struct Queue {
 }
 
 impl Turns {
+    /// Others were faster at one of these rows: the primary is asked for them from now on, for some seconds.
+    pub fn note_conflict(&self, rows: &[Row]) {
+        self.shared.note(rows.iter(), Instant::now());
+    }
+
     fn state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -62,7 +71,7 @@ impl QueueState {
         let mut holder = holds(self, row);
         while let Some(other) = holder {
             if other == who {
-                return Err(Failure::new("40P01", "deadlock detected").hint("do the transaction again"));
+                return Err(shared_turns::deadlock());
             }
             holder = self.waiting.get(&other).and_then(|row| holds(self, row));
         }
@@ -90,13 +99,14 @@ impl QueueState {
 }
 
 /// The rows that one transaction has. They are passed on when it is dropped.
-#[derive(Debug)]
 pub struct TurnGuard {
     turns: Arc<Turns>,
     who: u64,
     rows: BTreeSet<Row>,
     /// What it waits for, or waited for when that was given up.
     wanted: Option<Row>,
+    /// Its turns at primaries.
+    shared: SharedTurns,
 }
 
 impl TurnGuard {
@@ -104,7 +114,39 @@ impl TurnGuard {
     pub fn new(turns: &Arc<Turns>) -> TurnGuard {
         let mut state = turns.state();
         state.last += 1;
-        TurnGuard { turns: turns.clone(), who: state.last, rows: BTreeSet::new(), wanted: None }
+        let (rows, shared) = (BTreeSet::new(), SharedTurns::default());
+        TurnGuard { turns: turns.clone(), who: state.last, rows, wanted: None, shared }
+    }
+
+    /// Waits for a row, until this time, and then at its primary if sessions of other nodes want it. True if
+    /// it may be another one than before.
+    pub async fn take_among_all(
+        &mut self,
+        place: (&Handle, &Table),
+        key: Bytes,
+        wait: (Instant, &Cancel),
+    ) -> Result<bool, Failure> {
+        let row = (place.1.id(), key);
+        if self.rows.contains(&row) {
+            return Ok(false);
+        }
+        let waited = self.take(row.clone(), wait).await?;
+        if !self.rows.contains(&row) {
+            return Ok(waited);
+        }
+        let who = self.turns.shared.holder(self.who);
+        let asked = self.shared.ask((&self.turns.shared, who), place, &row, wait).await?;
+        Ok(waited || asked)
+    }
+
+    /// Its rows, if they are few.
+    pub fn wanted(&self) -> Vec<Row> {
+        shared_turns::few(self.rows.iter())
+    }
+
+    /// Others were faster at one of its rows.
+    pub fn note_conflict(&self) {
+        self.turns.note_conflict(&self.wanted());
     }
 
     /// Waits for a row, until this time. True if somebody had it: then it may be another one than before. Who
@@ -179,6 +221,7 @@ impl TurnGuard {
     /// Passes its rows on: the transaction writes none of them any more.
     pub fn release(&mut self) {
         self.settle();
+        self.shared.release();
         let mut state = self.turns.state();
         for row in std::mem::take(&mut self.rows) {
             state.pass(self.who, &row);
@@ -255,6 +298,7 @@ impl Leaver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use types::TableId;
 
     fn row(name: &str) -> Row {
         (TableId(1), Bytes::copy_from_slice(name.as_bytes()))
