@@ -4,7 +4,7 @@
 //! its commit.
 
 use super::lineage::{Commit, Known};
-use super::{Broken, claims};
+use super::{Broken, claims, cycles};
 use std::collections::BTreeMap;
 use types::Position;
 
@@ -38,6 +38,8 @@ pub struct TxnOperation {
     pub reads: Vec<(String, Option<u64>, Position)>,
     /// What it wanted to write; none: the row goes.
     pub writes: Vec<(String, Option<u64>)>,
+    /// Each of its statements has a snapshot of its own: what it reads need not be one state.
+    pub statements: bool,
     /// How it ended.
     pub told: TxnEnd,
 }
@@ -52,6 +54,7 @@ impl TxnOperation {
             snapshot: None,
             reads: Vec::new(),
             writes: Vec::new(),
+            statements: false,
             told: TxnEnd::Unknown,
         }
     }
@@ -106,6 +109,7 @@ impl History {
             operations.iter().flat_map(|operation| self.check_one(operation)).collect();
         broken.extend(claims::check(self.commits.iter()).err());
         broken.extend(self.check_order(operations).err());
+        broken.extend(cycles::check(&self.commits, operations).err());
         broken
     }
 

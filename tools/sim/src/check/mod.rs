@@ -27,6 +27,7 @@
 //! | `jobs` | PR-47, PR-82: what a job said of its records |
 //! | `calls` | PR-190, R11, I9: calls of procedures |
 //! | `commits` | PR-250 to PR-254: global transactions |
+//! | `cycles` | I5: dependencies of global transactions go round in no circle |
 //! | `claims` | PR-324, PR-325: unique values and references over all partitions |
 //! | `truncation` | I11: commits that the manager's log keeps no more |
 //! | `cluster_snapshots` | PR-80: points over all partitions |
@@ -44,6 +45,7 @@ pub mod catalog;
 pub mod claims;
 pub mod cluster_snapshots;
 pub mod commits;
+pub mod cycles;
 pub mod effects;
 pub mod ends;
 pub mod epochs;

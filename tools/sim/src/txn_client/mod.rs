@@ -267,8 +267,10 @@ impl TxnClient {
     fn begin(&mut self, now: u64) {
         let (Some(manager), Some(_)) = (self.manager(), self.place("")) else { return };
         let to_read = (0..self.random.below(4)).map(|_| self.name()).collect();
-        let operation = TxnOperation::new(self.id, now);
         let look = self.claims.as_mut().and_then(Claims::begin);
+        // What it looks at before it commits it sees at another snapshot, too.
+        let statements = self.id.is_multiple_of(3) || look.is_some();
+        let operation = TxnOperation { statements, ..TxnOperation::new(self.id, now) };
         self.open = Some(Open { operation, current: None, to_read, asked: None, defined: false, look });
         if let Some(announced) = self.announces() {
             return self.submit(now, manager.call(announced), Purpose::Announce);

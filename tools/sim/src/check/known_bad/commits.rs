@@ -26,6 +26,7 @@ pub(super) const CASES: &[KnownBad] = &[
     bad("commits", "a row was written since", &[("PR-250", "writes a over")], || third_commit(1, 3)),
     bad("commits", "another content", &[("I1", "was acknowledged as")], || third_commit(2, 9)),
     bad("commits", "an acknowledged one is not seen", &[("R5", "behind the commit")], || began_behind(0)),
+    bad("cycles", "half of a commit", &[("I5", "G-single, read skew")], || half_of_a_commit(false)),
     bad("claims", "a unique value twice", &[("PR-324", "both have the unique value")], || people(3, 3)),
     bad("claims", "a letter to nobody", &[("PR-325", "which is not there")], || letter_to_m1("m0")),
     bad("truncation", "a commit that one copy lacks", &[("I11", "which counts in p65")], || truncated(2)),
@@ -37,6 +38,7 @@ pub(super) const ACCEPTED: &[Accepted] = &[
     ("a transaction that reads its snapshot", || read_as(Some(1))),
     ("a transaction that rests on the newest commit", || third_commit(2, 3)),
     ("a transaction that sees what was acknowledged", || began_behind(1)),
+    ("statements that have a snapshot each", || half_of_a_commit(true)),
     ("two people", || people(3, 4)),
     ("a letter to somebody", || letter_to_m1("m1")),
     ("a commit that all copies have is removed", || truncated(3)),
@@ -51,9 +53,16 @@ fn manager() -> Run {
 
 /// A transaction is committed that writes a row.
 fn commits(run: &mut Run, name: &str, value: u64) -> Position {
-    let key = rows::key(name, true);
-    let ops = vec![RowOp::Put { key, row: rows::table_row(name, value, (1, 0)) }];
-    let parts = vec![TablePart { table: rows::table_of(name), schema: 1, ops, seen: Vec::new() }];
+    commits_all(run, &[(name, value)])
+}
+
+/// A transaction is committed that writes these rows.
+fn commits_all(run: &mut Run, all: &[(&str, u64)]) -> Position {
+    let part = |(name, value): &(&str, u64)| {
+        let ops = vec![RowOp::Put { key: rows::key(name, true), row: rows::table_row(name, *value, (1, 0)) }];
+        TablePart { table: rows::table_of(name), schema: 1, ops, seen: Vec::new() }
+    };
+    let parts = all.iter().map(part).collect();
     let kept = [KeptWrites { partition: WRITTEN, previous: Position::ZERO, parts }];
     let (key, value) = commit_row(run.next_at(), 0, (1, 1), &encode_write_set(&kept));
     let at = run.changes(&[Mutation { key: KeySpace::Bare.row_key(&key), value: Some(value) }]);
@@ -75,6 +84,18 @@ fn read_as(value: Option<u64>) -> Run {
     commits(&mut run, "b", 2);
     let reads = vec![("a".to_string(), value, at(1, 2))];
     run.transactions.push(TxnOperation { reads, ..transaction(&run, 2, TxnEnd::ReadOnly) });
+    run
+}
+
+/// Two rows are put together, and together again. Of the one the first version is read, of the other one the
+/// second, each as it was at a snapshot: at that of a statement of its own, or not.
+fn half_of_a_commit(statements: bool) -> Run {
+    let mut run = manager();
+    commits_all(&mut run, &[("a", 1), ("b", 2)]);
+    commits_all(&mut run, &[("a", 3), ("b", 4)]);
+    let reads = vec![("a".to_string(), Some(1), at(1, 1)), ("b".to_string(), Some(4), at(1, 2))];
+    let read = transaction(&run, 2, TxnEnd::ReadOnly);
+    run.transactions.push(TxnOperation { reads, statements, ..read });
     run
 }
 
