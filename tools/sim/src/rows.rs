@@ -35,12 +35,15 @@ pub const TABLE: TableId = TableId(900_000);
 pub const PEOPLE: TableId = TableId(900_002);
 /// A third one, whose rows refer to rows of the second: [`refers`].
 pub const LETTERS: TableId = TableId(900_004);
+/// A fourth one, whose rows refer to rows of the second by their unique value: [`mark`].
+pub const NOTES: TableId = TableId(900_006);
 
 /// Which of these tables has a row, by its name.
 pub fn table_of(name: &str) -> TableId {
     match name.as_bytes().first() {
         Some(b'm') => PEOPLE,
         Some(b'l') => LETTERS,
+        Some(b'n') => NOTES,
         _ => TABLE,
     }
 }

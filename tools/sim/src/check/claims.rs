@@ -1,9 +1,9 @@
-//! PR-324, PR-325: what rows of a database demand of each other over all its partitions. At no commit are
-//! there two rows with the same unique value, or a row that refers to one that is not there. What a row
-//! demands follows from its name and its value ([`crate::rows`]).
+//! PR-324, PR-325, PR-369: what rows of a database demand of each other over all its partitions. At no commit
+//! are there two rows with the same unique value, or a row that refers to one that is not there, by its key
+//! or by its unique value. What a row demands follows from its name and its value ([`crate::rows`]).
 
 use super::lineage::Commit;
-use crate::rows::{self, LETTERS, PEOPLE, table_of};
+use crate::rows::{self, LETTERS, NOTES, PEOPLE, table_of};
 use std::collections::BTreeMap;
 use types::Position;
 
@@ -26,7 +26,10 @@ pub fn fault(rows: &Rows) -> Option<(&'static str, String)> {
             return Some(("PR-325", format!("{name} refers to {parent}, which is not there")));
         }
     }
-    None
+    let notes = rows.iter().filter(|(name, _)| table_of(name) == NOTES);
+    let mut wanted = notes.filter_map(|(name, value)| Some((name, rows::mark(name, *value)?)));
+    let (name, mark) = wanted.find(|(_, mark)| !unique.contains_key(mark))?;
+    Some(("PR-369", format!("{name} refers to the unique value {mark}, which nobody has")))
 }
 
 /// Adds what a commit writes.
@@ -97,6 +100,21 @@ mod tests {
             Err("PR-324"),
             "for a while"
         );
+    }
+
+    #[test]
+    fn a_row_that_refers_to_a_value_that_nobody_has_is_rejected() {
+        let (person, note) = (marked("m1", Some(3)), marked("n0", Some(3)));
+        let (other, another) = (marked("m1", Some(4)), marked("m2", Some(3)));
+        assert_eq!(verdict(&[&[("n0", note)]]), Err("PR-369"), "nobody ever had it");
+        assert_eq!(verdict(&[&[("n0", marked("n0", None))]]), Ok(()), "it refers to nothing");
+        assert_eq!(verdict(&[&[("m1", person)], &[("n0", note)]]), Ok(()));
+        assert_eq!(verdict(&[&[("m1", person), ("n0", note)]]), Ok(()), "in one commit");
+        assert_eq!(verdict(&[&[("m1", person)], &[("n0", note)], &[("m1", None)]]), Err("PR-369"));
+        assert_eq!(verdict(&[&[("m1", person)], &[("n0", note)], &[("m1", other)]]), Err("PR-369"));
+        let there = [("m1", person), ("n0", note)];
+        assert_eq!(verdict(&[&there, &[("m1", other), ("m2", another)]]), Ok(()), "another one has it now");
+        assert_eq!(verdict(&[&there, &[("n0", None), ("m1", None)]]), Ok(()), "both go");
     }
 
     #[test]

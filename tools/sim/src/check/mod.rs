@@ -28,7 +28,7 @@
 //! | `calls` | PR-190, R11, I9: calls of procedures |
 //! | `commits` | PR-250 to PR-254: global transactions |
 //! | `cycles` | I5: dependencies of global transactions go round in no circle |
-//! | `claims` | PR-324, PR-325: unique values and references over all partitions |
+//! | `claims` | PR-324, PR-325, PR-369: unique values and references over all partitions |
 //! | `truncation` | I11: commits that the manager's log keeps no more |
 //! | `cluster_snapshots` | PR-80: points over all partitions |
 //! | `report` | I14, R9: reports of loss |

@@ -1,34 +1,39 @@
 //! Rows that demand something of others over all partitions: people have a unique value, and letters refer to
-//! people (PR-324, PR-325). Who writes such rows looks at all of them before, at one snapshot, and commits
-//! nothing that does not fit what it sees there.
+//! people (PR-324, PR-325); in some worlds notes refer to people by that value (PR-369). Who writes such rows
+//! looks at all of them before, at one snapshot, and commits nothing that does not fit what it sees there.
 
 use super::{LEDGER, Open, Purpose, TxnClient, accounts};
 use crate::check::claims::{Rows, fault};
 use crate::check::commits::TxnEnd;
 use crate::random::Stream;
-use crate::rows::{self, LETTERS, PEOPLE, table_of};
+use crate::rows::{self, LETTERS, NOTES, PEOPLE, table_of};
 use ::client::txn::{Doing, Manager, Step};
 use ::client::{Call, FailKind, Outcome};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use types::data::Value;
 use types::data::constraint::{Action, Constraint, Demand, Reference};
-use types::{CatalogTable, PartitionId, TableId};
-use wire::{Body, ManagerOp, Op, RecordText};
+use types::index::entry_prefix;
+use types::{CatalogTable, PartitionId, Position, TableId};
+use wire::commit::ParentRow;
+use wire::{Body, CommitRequest, ManagerOp, Op, RecordText};
 
 /// The numbers of their constraints.
 const UNIQUE: u32 = 900_003;
 const REFERS: u32 = 900_005;
+const REFERS_BY_VALUE: u32 = 900_007;
 
-/// Rows of the one, and of the other, and unique values.
+/// Rows of each table, and unique values.
 const MOST_PEOPLE: u64 = 5;
 const MOST_LETTERS: u64 = 6;
+const MOST_NOTES: u64 = 4;
 const VALUES: i64 = 5;
 
-/// Both tables as they are made.
-pub fn tables() -> Vec<CatalogTable> {
-    let reference = Reference {
-        columns: vec![rows::REFERS],
+/// The tables as they are made, that of notes among them or not.
+fn tables(by_value: bool) -> Vec<CatalogTable> {
+    let to_people = |columns: usize, parent_columns: usize| Reference {
+        columns: vec![columns],
         parent: PEOPLE,
-        parent_columns: vec![0],
+        parent_columns: vec![parent_columns],
         on_delete: Action::default(),
         on_update: Action::default(),
         deferred: None,
@@ -37,16 +42,24 @@ pub fn tables() -> Vec<CatalogTable> {
         let schema = rows::table_schema(1, 0).with_constraints(vec![constraint]).expect("valid");
         CatalogTable::new(id, name, schema, 1)
     };
-    vec![
+    let by_key = Demand::Foreign(to_people(rows::REFERS, 0));
+    let mut all = vec![
         table(PEOPLE, "people", Constraint::new(UNIQUE, "one_mark", Demand::Unique(vec![rows::MARK]))),
-        table(LETTERS, "letters", Constraint::new(REFERS, "of_whom", Demand::Foreign(reference))),
-    ]
+        table(LETTERS, "letters", Constraint::new(REFERS, "of_whom", by_key)),
+    ];
+    if by_value {
+        let by_value = Demand::Foreign(to_people(rows::MARK, rows::MARK));
+        all.push(table(NOTES, "notes", Constraint::new(REFERS_BY_VALUE, "of_which", by_value)));
+    }
+    all
 }
 
 /// What a client does with such rows.
 #[derive(Debug)]
 pub struct Claims {
     random: Stream,
+    /// Some rows refer to others by their unique values.
+    by_value: bool,
     /// The transaction manager knows the tables.
     announced: bool,
 }
@@ -61,12 +74,70 @@ pub struct Look {
     seen: Rows,
     /// It writes rows of the plain table, too.
     and_accounts: bool,
+    /// What the rows that it writes refer to by unique values.
+    parents: Vec<ParentRow>,
+}
+
+impl Look {
+    /// Commits what fits what was seen at this snapshot.
+    pub(super) fn commits(&self, asked: CommitRequest, checked: Position) -> ManagerOp {
+        match self.parents.is_empty() {
+            true => ManagerOp::CommitChecked(asked, checked),
+            false => ManagerOp::CommitLooked { asked, checked, parents: self.parents.clone() },
+        }
+    }
+}
+
+/// What rows among these changes refer to by unique values, behind the changes of what was seen.
+fn parents(seen: &Rows, changes: &BTreeMap<String, Option<u64>>) -> Vec<ParentRow> {
+    let mut after = seen.clone();
+    for (name, value) in changes {
+        match value {
+            Some(value) => after.insert(name.clone(), *value),
+            None => after.remove(name),
+        };
+    }
+    let people = after.iter().filter(|(name, _)| table_of(name) == PEOPLE);
+    let owners: BTreeMap<i64, &String> =
+        people.filter_map(|(name, value)| Some((rows::mark(name, *value)?, name))).collect();
+    let notes = changes.iter().filter(|(name, _)| table_of(name) == NOTES);
+    let marks: BTreeSet<i64> = notes.filter_map(|(name, value)| rows::mark(name, (*value)?)).collect();
+    let parent = |mark: i64| {
+        let key = rows::key(owners.get(&mark)?, true);
+        let value = entry_prefix(&[Value::Int(mark)]).expect("a number").into();
+        Some(ParentRow { constraint: REFERS_BY_VALUE, value, table: PEOPLE, key })
+    };
+    marks.into_iter().filter_map(parent).collect()
 }
 
 impl Claims {
-    /// By this stream.
-    pub fn new(random: Stream) -> Claims {
-        Claims { random, announced: false }
+    /// By this stream; `by_value`: some rows refer to others by their unique values.
+    pub fn new(random: Stream, by_value: bool) -> Claims {
+        Claims { random, by_value, announced: false }
+    }
+
+    /// The tables as they are made.
+    pub fn tables(&self) -> Vec<CatalogTable> {
+        tables(self.by_value)
+    }
+
+    /// Their ids.
+    fn ids(&self) -> impl Iterator<Item = TableId> + use<> {
+        [PEOPLE, LETTERS].into_iter().chain(self.by_value.then_some(NOTES))
+    }
+
+    /// The next row that is changed, and whether it goes.
+    fn row(&mut self) -> (String, bool) {
+        let (person, letter) = (self.random.below(MOST_PEOPLE), self.random.below(MOST_LETTERS));
+        let kinds = if self.by_value { 14 } else { 10 };
+        match self.random.below(kinds) {
+            0..4 => (format!("m{person}"), false),
+            4..6 => (format!("m{person}"), true),
+            6..9 => (format!("l{letter}"), false),
+            9 => (format!("l{letter}"), true),
+            10..13 => (format!("n{}", self.random.below(MOST_NOTES)), false),
+            _ => (format!("n{}", self.random.below(MOST_NOTES)), true),
+        }
     }
 
     /// It does not know any more what the transaction manager was told.
@@ -84,21 +155,15 @@ impl Claims {
     fn changes(&mut self, seen: &Rows, mut next: impl FnMut() -> u64) -> BTreeMap<String, Option<u64>> {
         let (mut after, mut changes) = (seen.clone(), BTreeMap::new());
         for _ in 0..=self.random.below(3) {
-            let (person, letter) = (self.random.below(MOST_PEOPLE), self.random.below(MOST_LETTERS));
-            let (name, goes) = match self.random.below(10) {
-                0..4 => (format!("m{person}"), false),
-                4..6 => (format!("m{person}"), true),
-                6..9 => (format!("l{letter}"), false),
-                _ => (format!("l{letter}"), true),
-            };
+            let (name, goes) = self.row();
             let value = (!goes).then(|| {
                 loop {
                     let value = next();
                     // Few values are unique together, and few rows are referred to that cannot be there.
                     let parent = |parent: String| parent[1..].parse::<u64>().is_ok_and(|at| at < MOST_PEOPLE);
-                    let fits = match table_of(&name) == PEOPLE {
-                        true => rows::mark(&name, value).is_none_or(|mark| mark <= VALUES),
-                        false => rows::refers(&name, value).is_some_and(parent) || value.is_multiple_of(8),
+                    let fits = match table_of(&name) == LETTERS {
+                        true => rows::refers(&name, value).is_some_and(parent) || value.is_multiple_of(8),
+                        false => rows::mark(&name, value).is_none_or(|mark| mark <= VALUES),
                     };
                     if fits {
                         break value;
@@ -122,10 +187,10 @@ impl Claims {
 impl TxnClient {
     /// What the transaction manager has to be told before anything is committed.
     pub(super) fn announces(&self) -> Option<ManagerOp> {
-        self.claims.as_ref().filter(|claims| !claims.announced)?;
+        let claims = self.claims.as_ref().filter(|claims| !claims.announced)?;
         let record = self.shell.core().map().database(LEDGER)?;
         let partitions = (0..record.partitions).map(|at| PartitionId(record.first_partition.0 + at));
-        let tables = [accounts()].into_iter().chain(tables());
+        let tables = [accounts()].into_iter().chain(claims.tables());
         let tables = tables.map(|table| RecordText::new(&record.with_table(table)));
         Some(ManagerOp::Define {
             partitions: partitions.collect(),
@@ -167,7 +232,9 @@ impl TxnClient {
         if !look.begun {
             look.begun = true;
             let all = (0..record.partitions).map(|at| PartitionId(record.first_partition.0 + at));
-            look.to_scan = all.flat_map(|partition| [(PEOPLE, partition), (LETTERS, partition)]).collect();
+            let tables: Vec<TableId> = self.claims.iter().flat_map(Claims::ids).collect();
+            let of = |partition| tables.iter().map(move |table| (*table, partition));
+            look.to_scan = all.flat_map(of).collect();
             self.submit(now, self.known.begin(manager), Purpose::Begin);
             return true;
         }
@@ -206,14 +273,16 @@ impl TxnClient {
         }
     }
 
-    /// All rows of both tables were read: those that are there, and those that are not.
+    /// All rows of these tables were read: those that are there, and those that are not.
     fn has_seen_all(&mut self) {
         let Some(Open { look: Some(look), current: Some(at), operation, .. }) = &mut self.open else {
             return;
         };
         let people = (0..MOST_PEOPLE).map(|number| format!("m{number}"));
         let letters = (0..MOST_LETTERS).map(|number| format!("l{number}"));
-        for name in people.chain(letters) {
+        let notes = self.claims.as_ref().map_or(0, |claims| if claims.by_value { MOST_NOTES } else { 0 });
+        let notes = (0..notes).map(|number| format!("n{number}"));
+        for name in people.chain(letters).chain(notes) {
             let value = look.seen.get(&name).copied();
             operation.reads.push((name, value, *at));
         }
@@ -221,7 +290,7 @@ impl TxnClient {
 
     /// Adds rows of these tables to what is written. False: nothing is.
     pub(super) fn claims_too(&mut self, writes: &mut BTreeMap<String, Option<u64>>) -> bool {
-        let Some(Open { look: Some(look), .. }) = &self.open else { return true };
+        let Some(Open { look: Some(look), .. }) = &mut self.open else { return true };
         let Some(claims) = &mut self.claims else { return true };
         if !look.and_accounts {
             writes.clear();
@@ -230,7 +299,9 @@ impl TxnClient {
             self.last_value += 1;
             u64::from(self.id) << 32 | self.last_value
         };
-        writes.extend(claims.changes(&look.seen, next));
+        let changes = claims.changes(&look.seen, next);
+        look.parents = parents(&look.seen, &changes);
+        writes.extend(changes);
         !writes.is_empty()
     }
 }

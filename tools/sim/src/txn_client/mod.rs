@@ -149,7 +149,7 @@ impl TxnClient {
         let shell = Shell::new(id, config(&mut random), plan.controllers);
         let planned = plan.workload.transactions;
         let spread = planned.spread.then(|| Spread::new(id, changes, (rules, planned.lazy)));
-        let claims = planned.claims.then(|| Claims::new(claims));
+        let claims = planned.claims.then(|| Claims::new(claims, planned.by_value));
         TxnClient {
             id,
             random,
@@ -384,7 +384,7 @@ impl TxnClient {
         if self.open.as_mut().is_none_or(|open| std::mem::replace(&mut open.defined, true)) {
             return self.end(now, TxnEnd::NotDone);
         }
-        let others = if self.claims.is_some() { claims::tables() } else { Vec::new() };
+        let others = self.claims.as_ref().map_or(Vec::new(), Claims::tables);
         let tables = [accounts()].into_iter().chain(others);
         let changes = tables.map(|table| TableChange::Create(RecordText::new(&table))).collect();
         let op = Op::Transact { changes, parts: Vec::new(), since: None };
@@ -412,7 +412,7 @@ impl TxnClient {
         let asked = self.asks(&writes, &open.operation);
         let operation = TxnOperation { writes: writes.into_iter().collect(), ..open.operation };
         let op = match (&open.look, open.current) {
-            (Some(_), Some(looked_at)) => ManagerOp::CommitChecked(asked.clone(), looked_at),
+            (Some(look), Some(looked_at)) => look.commits(asked.clone(), looked_at),
             _ => ManagerOp::Commit(asked.clone()),
         };
         self.open = Some(Open { operation, asked: Some(asked), ..open });

@@ -3,7 +3,7 @@
 use super::World;
 use crate::check::claims::{self, Rows};
 use crate::check::truncation::Removed;
-use crate::rows::{self, LETTERS, PEOPLE, TABLE};
+use crate::rows::{self, LETTERS, NOTES, PEOPLE, TABLE};
 use crate::txn_client::spread::FIRST;
 use bytes::Bytes;
 use replica::Replica;
@@ -112,7 +112,7 @@ impl World {
     }
 
     /// No two rows that are there have the same unique value, and none refers to one that is not there
-    /// (PR-324, PR-325), in whatever partitions they lie.
+    /// (PR-324, PR-325, PR-369), in whatever partitions they lie.
     pub(super) fn check_claims_of_states(&mut self) {
         let closed = self.closed_for_good();
         let transactional = self.checks.lineage.transactional();
@@ -126,7 +126,8 @@ impl World {
         let replicas: Option<Vec<&Replica>> = written.iter().map(|partition| self.led(*partition)).collect();
         let Some(replicas) = replicas else { return };
         let mut rows = Rows::new();
-        for (replica, table) in replicas.iter().flat_map(|one| [(one, PEOPLE), (one, LETTERS)]) {
+        let tables = [PEOPLE, LETTERS, NOTES];
+        for (replica, table) in replicas.iter().flat_map(|one| tables.map(|table| (one, table))) {
             let (from, to) = KeySpace::Table(table).range(&[], &[]);
             let Ok(there) = replica.engine().scan(&from, &to, ReadAt::Applied, 1_000, usize::MAX) else {
                 return;

@@ -29,6 +29,7 @@ pub(super) const CASES: &[KnownBad] = &[
     bad("cycles", "half of a commit", &[("I5", "G-single, read skew")], || half_of_a_commit(false)),
     bad("claims", "a unique value twice", &[("PR-324", "both have the unique value")], || people(3, 3)),
     bad("claims", "a letter to nobody", &[("PR-325", "which is not there")], || letter_to_m1("m0")),
+    bad("claims", "a note to what nobody has", &[("PR-369", "which nobody has")], || note_of_3(4)),
     bad("truncation", "a commit that one copy lacks", &[("I11", "which counts in p65")], || truncated(2)),
     bad("truncation", "a commit that nobody has", &[("I11", "n1.i1, which counts")], || truncated(0)),
     bad("calls", "a call does not add to what is there", &[("I9", "makes Some(3) of 5")], || called(3)),
@@ -41,6 +42,7 @@ pub(super) const ACCEPTED: &[Accepted] = &[
     ("statements that have a snapshot each", || half_of_a_commit(true)),
     ("two people", || people(3, 4)),
     ("a letter to somebody", || letter_to_m1("m1")),
+    ("a note to what somebody has", || note_of_3(3)),
     ("a commit that all copies have is removed", || truncated(3)),
     ("two calls", || called(8)),
 ];
@@ -136,6 +138,16 @@ fn letter_to_m1(person: &str) -> Run {
     let value = (1..).find(|value| rows::refers("l0", *value).as_deref() == Some("m1"));
     commits(&mut run, person, 1);
     commits(&mut run, "l0", value.expect("some refer"));
+    run
+}
+
+/// A person with this unique value, and a note that refers to 3.
+fn note_of_3(mark: i64) -> Run {
+    let mut run = manager();
+    for (name, mark) in [("m0", mark), ("n0", 3)] {
+        let value = (1..).find(|value| rows::mark(name, *value) == Some(mark));
+        commits(&mut run, name, value.expect("there are few marks"));
+    }
     run
 }
 
