@@ -419,6 +419,19 @@ fn what_clients_ask_beside_single_rows_is_answered() {
 }
 
 #[test]
+fn what_all_copies_have_secured_is_read() {
+    let stale = |seed: &u64| RunPlan::new(*seed, 300, None).workload.transactions.stale;
+    let with_readers: Vec<u64> = (0..20_000).filter(stale).take(8).collect();
+    let mut read = 0;
+    for seed in &with_readers {
+        let outcome = run(*seed, Options::default());
+        assert!(outcome.violations.is_empty(), "seed {seed}: {:?}", outcome.violations);
+        read += usize::from(outcome.faults.contains_key("secured-read"));
+    }
+    assert!(read * 2 >= with_readers.len(), "in {read} of {} seeds", with_readers.len());
+}
+
+#[test]
 fn an_operator_has_files_read_back_and_damaged_replicas_mended() {
     let with_operator: Vec<u64> = (0..500).filter(|seed| RunPlan::new(*seed, 300, None).scrubs).collect();
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();

@@ -40,6 +40,8 @@ pub struct TxnOperation {
     pub writes: Vec<(String, Option<u64>)>,
     /// Each of its statements has a snapshot of its own: what it reads need not be one state.
     pub statements: bool,
+    /// It reads what all copies have secured, which may be old.
+    pub stale: bool,
     /// How it ended.
     pub told: TxnEnd,
 }
@@ -55,6 +57,7 @@ impl TxnOperation {
             reads: Vec::new(),
             writes: Vec::new(),
             statements: false,
+            stale: false,
             told: TxnEnd::Unknown,
         }
     }
@@ -72,6 +75,7 @@ impl TxnOperation {
         match self.told {
             TxnEnd::Committed(_) => Some("transaction-committed"),
             TxnEnd::Refused => Some("transaction-refused"),
+            TxnEnd::ReadOnly if self.stale => Some("secured-read"),
             _ => None,
         }
     }
@@ -124,7 +128,7 @@ impl History {
             let there = self.value(name, *at);
             if *seen != there {
                 let sentence = format!("a transaction at {at} read {name} as {seen:?}, and it was {there:?}");
-                return Err(("PR-252", sentence));
+                return Err((if operation.stale { "PR-322" } else { "PR-252" }, sentence));
             }
         }
         Ok(())
@@ -165,7 +169,7 @@ impl History {
             newest = newest.max(*at);
             *at = newest;
         }
-        for operation in operations {
+        for operation in operations.iter().filter(|operation| !operation.stale) {
             let Some(snapshot) = operation.snapshot else { continue };
             let before = acknowledged.partition_point(|(since, _)| *since < operation.invoked);
             let Some((_, newest)) = before.checked_sub(1).map(|at| acknowledged[at]) else { continue };
@@ -246,6 +250,18 @@ mod tests {
             ..txn(2, &[], TxnEnd::Committed(at(4)))
         };
         assert_eq!(verdict(&[first.clone(), txn(4, &[], TxnEnd::ReadOnly)]), Ok(()));
-        assert_eq!(verdict(&[first, txn(2, &[], TxnEnd::ReadOnly)]), Err("R5"));
+        let old = txn(2, &[], TxnEnd::ReadOnly);
+        assert_eq!(verdict(&[first.clone(), old.clone()]), Err("R5"));
+        assert_eq!(verdict(&[first, TxnOperation { stale: true, ..old }]), Ok(()), "what all have secured");
+    }
+
+    #[test]
+    fn pr322_what_all_have_secured_is_the_state_at_its_timestamp() {
+        let check = |reads: &[(&str, Option<u64>)]| {
+            verdict(&[TxnOperation { stale: true, ..txn(4, reads, TxnEnd::ReadOnly) }])
+        };
+        assert_eq!(check(&[("a", Some(1)), ("b", Some(2))]), Ok(()));
+        assert_eq!(check(&[("a", Some(1)), ("b", None)]), Err("PR-322"), "a copy that lacked it");
+        assert_eq!(check(&[("a", None)]), Err("PR-322"), "of a later commit");
     }
 }

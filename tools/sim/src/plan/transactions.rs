@@ -49,6 +49,12 @@ pub fn has_deaths(seed: u64) -> bool {
     has_transactions(seed) && [4, 6, 10].contains(&(seed / OF % 13))
 }
 
+/// True if clients of a seed's global transactions read what all copies have secured, too. None of the seeds
+/// that found something before they did has such a number.
+pub fn has_stale(seed: u64) -> bool {
+    has_transactions(seed) && [3, 7, 11, 12, 14].contains(&(seed / OF % 17))
+}
+
 /// What clients of global transactions do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TxnPlan {
@@ -65,6 +71,8 @@ pub struct TxnPlan {
     pub by_value: bool,
     /// What all partitions have secured is kept by the manager for a moment only.
     pub brief: bool,
+    /// Some of their transactions read what all copies have secured, at any of these.
+    pub stale: bool,
     /// They die between begin and commit too, and others take their places; so does the recovery manager,
     /// at any step, and at times there are two of these.
     pub dies: bool,
@@ -75,7 +83,8 @@ impl TxnPlan {
     pub fn of(seed: u64) -> TxnPlan {
         let (spread, lazy) = (has_spread(seed), has_lazy_spread(seed));
         let (claims, by_value) = (has_claims(seed), has_references_by_value(seed));
-        TxnPlan { spread, lazy, claims, by_value, dies: has_deaths(seed), ..TxnPlan::default() }
+        let (stale, dies) = (has_stale(seed), has_deaths(seed));
+        TxnPlan { spread, lazy, claims, by_value, stale, dies, ..TxnPlan::default() }
     }
 }
 

@@ -296,8 +296,8 @@ impl TxnClient {
             writes.clear();
         }
         let next = || {
-            self.last_value += 1;
-            u64::from(self.id) << 32 | self.last_value
+            self.reported.last_value += 1;
+            u64::from(self.id) << 32 | self.reported.last_value
         };
         let changes = claims.changes(&look.seen, next);
         look.parents = parents(&look.seen, &changes);

@@ -6,6 +6,7 @@
 pub mod claims;
 mod recovery;
 pub mod spread;
+mod stale;
 
 use crate::check::commits::{TxnEnd, TxnOperation};
 use crate::client::shell::Shell;
@@ -15,7 +16,7 @@ use crate::plan::RunPlan;
 use crate::plan::transactions::LEDGER;
 use crate::random::Stream;
 use crate::rows::{self, TABLE, table_of};
-use ::client::txn::{Doing, KnownCommits, Manager, Step};
+use ::client::txn::{ANYWHERE, Doing, KnownCommits, Manager, Secured, Step};
 use ::client::{Call, Completed, CoreConfig, FailKind, LaneId, Outcome, Ticket};
 use claims::{Claims, Look};
 pub use recovery::RecoveryClient;
@@ -25,7 +26,9 @@ use types::data::constraint::{Constraint, Demand};
 use types::{CatalogTable, Micros, PartitionId, Position, Rules, TableId};
 use wire::commit::PartitionWrites;
 use wire::request::TablePart;
-use wire::{Body, CommitAnswer, CommitRequest, ManagerOp, Message, Op, RecordText, RowOp, TableChange};
+use wire::{
+    Body, CommitAnswer, CommitRequest, ManagerOp, Message, Op, ReadLevel, RecordText, RowOp, TableChange,
+};
 
 /// The number of its index.
 const INDEX: u32 = 900_001;
@@ -70,12 +73,27 @@ struct Open {
     defined: bool,
     /// It writes rows that demand something of others, and looks at these before.
     look: Option<Look>,
+    /// It reads this, which all copies have.
+    secured: Option<Secured>,
+}
+
+impl Open {
+    /// One that begins, and reads these keys.
+    fn new(operation: TxnOperation, to_read: Vec<String>) -> Open {
+        let (current, asked, look, secured) = (None, None, None, None);
+        Open { operation, current, to_read, asked, defined: false, look, secured }
+    }
 }
 
 /// What a call is for.
 #[derive(Debug)]
 enum Purpose {
     Begin,
+    /// Asks what all copies have secured.
+    Secured {
+        /// It asks the manager's primary, and not any of its copies.
+        of_primary: bool,
+    },
     /// Reads the key that is to be read next.
     Read(Doing),
     /// Tells the transaction manager what tables are like, and begins.
@@ -102,13 +120,14 @@ pub struct TxnClient {
     spread: Option<Spread>,
     /// What it writes of tables with unique values and references.
     claims: Option<Claims>,
+    /// By which it reads what all copies have secured, if it does.
+    stale: Option<Stream>,
     open: Option<Open>,
     calls: BTreeMap<Ticket, Purpose>,
     /// Those that pause, until when.
     paused: Vec<(u64, Purpose)>,
     reported: ClientHistory,
     incarnation: Incarnation,
-    last_value: u64,
 }
 
 /// Which of those that follow each other in a client's place it is.
@@ -127,10 +146,11 @@ struct ClientHistory {
     history: Vec<TxnOperation>,
     /// What a reply said that it must never say.
     fault: Option<String>,
+    /// The last value that it wanted to write.
+    last_value: u64,
 }
 
-/// Streams of a client: for what it does, for changes of tables, for what rows demand of each other, and for
-/// its deaths.
+/// Streams of a client, one for each kind of thing that it does.
 pub struct Draws {
     /// For what it does.
     pub own: Stream,
@@ -140,12 +160,14 @@ pub struct Draws {
     pub claims: Stream,
     /// For when it dies in the middle of a transaction.
     pub deaths: Stream,
+    /// For reads of what all copies have secured.
+    pub stale: Stream,
 }
 
 impl TxnClient {
     /// A client of a plan with global transactions, with the name of a client.
     pub fn new(id: u32, draws: Draws, (plan, rules): (&RunPlan, Rules)) -> TxnClient {
-        let Draws { own: mut random, changes, claims, deaths } = draws;
+        let Draws { own: mut random, changes, claims, deaths, stale } = draws;
         let shell = Shell::new(id, config(&mut random), plan.controllers);
         let planned = plan.workload.transactions;
         let spread = planned.spread.then(|| Spread::new(id, changes, (rules, planned.lazy)));
@@ -157,12 +179,12 @@ impl TxnClient {
             known: KnownCommits::default(),
             spread,
             claims,
+            stale: planned.stale.then_some(stale),
             open: None,
             calls: BTreeMap::new(),
             paused: Vec::new(),
             reported: ClientHistory::default(),
             incarnation: Incarnation { number: 0, deaths: planned.dies.then_some(deaths), next_at: 0 },
-            last_value: 0,
         }
     }
 
@@ -266,12 +288,15 @@ impl TxnClient {
 
     fn begin(&mut self, now: u64) {
         let (Some(manager), Some(_)) = (self.manager(), self.place("")) else { return };
+        if self.begins_stale(now, manager) {
+            return;
+        }
         let to_read = (0..self.random.below(4)).map(|_| self.name()).collect();
         let look = self.claims.as_mut().and_then(Claims::begin);
         // What it looks at before it commits it sees at another snapshot, too.
         let statements = self.id.is_multiple_of(3) || look.is_some();
         let operation = TxnOperation { statements, ..TxnOperation::new(self.id, now) };
-        self.open = Some(Open { operation, current: None, to_read, asked: None, defined: false, look });
+        self.open = Some(Open { look, ..Open::new(operation, to_read) });
         if let Some(announced) = self.announces() {
             return self.submit(now, manager.call(announced), Purpose::Announce);
         }
@@ -323,6 +348,7 @@ impl TxnClient {
                 open.current = snapshot;
                 self.next_read(now);
             }
+            (Purpose::Secured { of_primary }, Some(outcome)) => self.secured_known(now, of_primary, outcome),
             (Purpose::Define, Some(_)) => self.next_read(now),
             (Purpose::Think, _) => self.commit(now),
             (Purpose::Commit, Some(outcome)) => self.commit_ended(now, outcome),
@@ -332,7 +358,7 @@ impl TxnClient {
                 let next = spread.as_mut().and_then(|spread| spread.go_on(now, (purpose, outcome), map));
                 self.spread_on(now, next);
             }
-            (Purpose::Define | Purpose::Commit | Purpose::Spread(_), None) => {}
+            (Purpose::Secured { .. } | Purpose::Define | Purpose::Commit | Purpose::Spread(_), None) => {}
         }
     }
 
@@ -340,6 +366,9 @@ impl TxnClient {
     fn next_read(&mut self, now: u64) {
         let Some(open) = &self.open else { return };
         let (Some(name), Some(snapshot)) = (open.to_read.last().cloned(), open.current) else {
+            if open.operation.stale {
+                return self.end(now, TxnEnd::ReadOnly);
+            }
             if self.looks_on(now) {
                 return;
             }
@@ -351,8 +380,12 @@ impl TxnClient {
             return self.commit(now);
         };
         let (Some(manager), Some((_, partition))) = (self.manager(), self.place(&name)) else { return };
-        let at = self.known.at(snapshot, partition);
+        let (at, level) = match &open.secured {
+            Some(secured) => (secured.snapshot(partition), ANYWHERE),
+            None => (self.known.at(snapshot, partition), ReadLevel::Primary),
+        };
         let goal = Call::new(TABLE, 1, partition, Op::Get { key: rows::key(&name, true), at });
+        let goal = goal.at_level(level);
         let (doing, call) = Doing::new(manager, goal.within(CALL_TIMEOUT));
         self.submit(now, call, Purpose::Read(doing));
     }
@@ -367,7 +400,8 @@ impl TxnClient {
                     let Some(name) = open.to_read.pop() else { return };
                     let value = answer.row().map(|(_, row)| rows::table_value(row));
                     open.operation.reads.push((name, value, open.current.unwrap_or_default()));
-                    match (self.id.is_multiple_of(3) && !open.to_read.is_empty(), self.manager()) {
+                    let again = self.id.is_multiple_of(3) && !open.operation.stale;
+                    match (again && !open.to_read.is_empty(), self.manager()) {
                         // Each statement sees what is committed when it begins.
                         (true, Some(manager)) => self.submit(now, self.known.begin(manager), Purpose::Begin),
                         _ => self.next_read(now),
@@ -421,8 +455,8 @@ impl TxnClient {
 
     /// A value that nobody else writes; none: the row goes.
     fn value(&mut self) -> Option<u64> {
-        self.last_value += 1;
-        (!self.random.chance(100)).then_some(u64::from(self.id) << 32 | self.last_value)
+        self.reported.last_value += 1;
+        (!self.random.chance(100)).then_some(u64::from(self.id) << 32 | self.reported.last_value)
     }
 
     fn asks(&self, writes: &BTreeMap<String, Option<u64>>, operation: &TxnOperation) -> CommitRequest {

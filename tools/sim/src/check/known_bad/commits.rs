@@ -23,6 +23,7 @@ const WRITTEN: PartitionId = PartitionId(65);
 
 pub(super) const CASES: &[KnownBad] = &[
     bad("commits", "a read of another commit", &[("PR-252", "read a as None")], || read_as(None)),
+    bad("commits", "a copy that lacks what is secured", &[("PR-322", "read a as None")], || stale(None)),
     bad("commits", "a row was written since", &[("PR-250", "writes a over")], || third_commit(1, 3)),
     bad("commits", "another content", &[("I1", "was acknowledged as")], || third_commit(2, 9)),
     bad("commits", "an acknowledged one is not seen", &[("R5", "behind the commit")], || began_behind(0)),
@@ -37,6 +38,7 @@ pub(super) const CASES: &[KnownBad] = &[
 
 pub(super) const ACCEPTED: &[Accepted] = &[
     ("a transaction that reads its snapshot", || read_as(Some(1))),
+    ("a transaction that reads what is secured", || stale(Some(1))),
     ("a transaction that rests on the newest commit", || third_commit(2, 3)),
     ("a transaction that sees what was acknowledged", || began_behind(1)),
     ("statements that have a snapshot each", || half_of_a_commit(true)),
@@ -86,6 +88,19 @@ fn read_as(value: Option<u64>) -> Run {
     commits(&mut run, "b", 2);
     let reads = vec![("a".to_string(), value, at(1, 2))];
     run.transactions.push(TxnOperation { reads, ..transaction(&run, 2, TxnEnd::ReadOnly) });
+    run
+}
+
+/// At what all copies have secured, which is the first of two acknowledged commits, that is read.
+fn stale(value: Option<u64>) -> Run {
+    let mut run = manager();
+    commits(&mut run, "a", 1);
+    let told = TxnEnd::Committed(commits(&mut run, "b", 2));
+    let writes = vec![("b".to_string(), Some(2))];
+    run.transactions.push(TxnOperation { writes, ..transaction(&run, 1, told) });
+    run.now += 10;
+    let reads = vec![("a".to_string(), value, at(1, 1))];
+    run.transactions.push(TxnOperation { reads, stale: true, ..transaction(&run, 1, TxnEnd::ReadOnly) });
     run
 }
 
