@@ -138,6 +138,8 @@ pub enum ForceStep {
     Force(PartitionId, u32),
     /// Clients may reach it again once it knows.
     Return(PartitionId, u32),
+    /// A copy should be behind by now.
+    Behind(PartitionId, u32),
 }
 
 /// What tells one event from another, as numbers: its kind, whom it is for, and of a message its number and

@@ -432,6 +432,18 @@ fn what_all_copies_have_secured_is_read() {
 }
 
 #[test]
+fn an_operator_gives_up_what_no_partition_and_no_manager_keeps() {
+    let skips = |seed: &u64| RunPlan::new(*seed, 300, None).workload.transactions.skips;
+    let mut given_up = 0;
+    for seed in (0..20_000).filter(skips).take(20) {
+        let outcome = run(seed, Options::default());
+        assert!(outcome.violations.is_empty(), "seed {seed}: {:?}", outcome.violations);
+        given_up += u32::from(outcome.faults.contains_key("commits-given-up"));
+    }
+    assert!(given_up > 0, "there was nothing to be given up in any seed");
+}
+
+#[test]
 fn an_operator_has_files_read_back_and_damaged_replicas_mended() {
     let with_operator: Vec<u64> = (0..500).filter(|seed| RunPlan::new(*seed, 300, None).scrubs).collect();
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();

@@ -6,7 +6,20 @@
 use super::lineage::{Commit, Known};
 use super::{Broken, claims, cycles};
 use std::collections::BTreeMap;
-use types::Position;
+use types::{PartitionId, Position};
+
+/// What an operator has given up (`txn skip`), as it was reported: where a partition lacks commits for good.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GivenUp {
+    /// Which.
+    pub partition: PartitionId,
+    /// It has those up to here.
+    pub from: Position,
+    /// It goes on behind this one.
+    pub upto: Position,
+    /// Since when, virtual microseconds.
+    pub since: u64,
+}
 
 /// How a transaction ended for its client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,30 +94,45 @@ impl TxnOperation {
     }
 }
 
-/// The commits of the log that is left, in order, and what was lost of it.
+/// The commits of the log that is left, in order, and what was lost of them in partitions.
 #[derive(Debug, Default)]
 pub struct History {
     commits: BTreeMap<Position, Commit>,
+    given_up: Vec<GivenUp>,
+    /// In which partition each key lies.
+    places: BTreeMap<String, PartitionId>,
 }
 
 impl History {
     /// From the manager's log, oldest first.
     pub fn of<'a>(line: impl Iterator<Item = &'a Known>) -> History {
         let commits = line.filter(|known| !known.commits.is_empty());
-        History { commits: commits.map(|known| (known.at, known.commits.clone())).collect() }
+        let commits = commits.map(|known| (known.at, known.commits.clone())).collect();
+        History { commits, ..History::default() }
+    }
+
+    /// The same where operators have given this up; `places` says in which partition each key lies.
+    pub fn without(self, given_up: &[GivenUp], places: &BTreeMap<String, PartitionId>) -> History {
+        History { given_up: given_up.to_vec(), places: places.clone(), ..self }
     }
 
     /// These commits.
     #[cfg(test)]
     pub(crate) fn made_of(commits: BTreeMap<Position, Commit>) -> History {
-        History { commits }
+        History { commits, ..History::default() }
     }
 
-    /// What a key is by all commits up to one.
-    fn value(&self, name: &str, upto: Position) -> Option<u64> {
-        let before = self.commits.range(..=upto).rev();
+    /// What a key is by all commits up to one, without those that are lost where it lies.
+    fn value(&self, name: &str, upto: Position, is_lost: impl Fn(Position) -> bool) -> Option<u64> {
+        let before = self.commits.range(..=upto).rev().filter(|(at, _)| !is_lost(**at));
         let mut written = before.filter_map(|(_, commit)| commit.iter().find(|(key, _)| key == name));
         written.next().and_then(|(_, value)| *value)
+    }
+
+    /// True if what a commit has written under a key was given up before this moment.
+    fn is_given_up(&self, name: &str, at: Position, before: u64) -> bool {
+        let here = |one: &&GivenUp| self.places.get(name) == Some(&one.partition) && one.since <= before;
+        self.given_up.iter().filter(here).any(|one| one.from < at && at <= one.upto)
     }
 
     /// Compares everything that clients saw with it. All that is broken.
@@ -113,7 +141,10 @@ impl History {
             operations.iter().flat_map(|operation| self.check_one(operation)).collect();
         broken.extend(claims::check(self.commits.iter()).err());
         broken.extend(self.check_order(operations).err());
-        broken.extend(cycles::check(&self.commits, operations).err());
+        // What is given up is seen before, and not behind.
+        if self.given_up.is_empty() {
+            broken.extend(cycles::check(&self.commits, operations).err());
+        }
         broken
     }
 
@@ -125,8 +156,9 @@ impl History {
 
     fn check_reads(&self, operation: &TxnOperation) -> Result<(), Broken> {
         for (name, seen, at) in &operation.reads {
-            let there = self.value(name, *at);
-            if *seen != there {
+            let there = self.value(name, *at, |_| false);
+            let left = self.value(name, *at, |commit| self.is_given_up(name, commit, operation.completed));
+            if *seen != there && *seen != left {
                 let sentence = format!("a transaction at {at} read {name} as {seen:?}, and it was {there:?}");
                 return Err((if operation.stale { "PR-322" } else { "PR-252" }, sentence));
             }
@@ -194,7 +226,7 @@ mod tests {
         let commit = |key: &str, value| vec![(key.to_string(), value)];
         let commits =
             [(at(2), commit("a", Some(1))), (at(4), commit("b", Some(2))), (at(6), commit("a", None))];
-        History { commits: commits.into() }
+        History { commits: commits.into(), ..History::default() }
     }
 
     fn txn(snapshot: u64, reads: &[(&str, Option<u64>)], told: TxnEnd) -> TxnOperation {
@@ -214,6 +246,25 @@ mod tests {
         assert_eq!(check(txn(6, &[("a", None)], TxnEnd::ReadOnly)), Ok(()));
         assert_eq!(check(txn(4, &[("a", None)], TxnEnd::ReadOnly)), Err("PR-252"), "of a later commit");
         assert_eq!(check(txn(4, &[("b", None)], TxnEnd::ReadOnly)), Err("PR-252"), "half of it");
+    }
+
+    #[test]
+    fn what_an_operator_has_given_up_may_be_missing_and_nothing_else() {
+        let places = [("a".to_string(), PartitionId(65)), ("b".to_string(), PartitionId(66))].into();
+        let check = |reads: &[(&str, Option<u64>)], partition, (from, upto), since| {
+            let given_up =
+                GivenUp { partition: PartitionId(partition), from: at(from), upto: at(upto), since };
+            let history = history().without(&[given_up], &places);
+            let broken = history.check(&[txn(4, reads, TxnEnd::ReadOnly)]);
+            broken.into_iter().next().map_or(Ok(()), |(id, _)| Err(id))
+        };
+        assert_eq!(check(&[("b", None)], 66, (2, 4), 5), Ok(()), "it is gone");
+        assert_eq!(check(&[("b", Some(2))], 66, (2, 4), 5), Ok(()), "it was there before");
+        assert_eq!(check(&[("b", None)], 66, (2, 4), 11), Err("PR-252"), "it is given up later");
+        assert_eq!(check(&[("b", None)], 66, (4, 6), 5), Err("PR-252"), "what it has is not given up");
+        assert_eq!(check(&[("b", None)], 66, (1, 3), 5), Err("PR-252"), "nor what lies behind");
+        assert_eq!(check(&[("b", None)], 65, (2, 4), 5), Err("PR-252"), "another partition has lost it");
+        assert_eq!(check(&[("a", None), ("b", None)], 66, (0, 4), 5), Err("PR-252"), "and this one has not");
     }
 
     #[test]

@@ -68,6 +68,8 @@ pub struct Lineage {
     /// The partition of the database, if there is one.
     database: Option<PartitionId>,
     transactional: Transactional,
+    /// In which partition each key lies that global transactions have written.
+    places: BTreeMap<String, PartitionId>,
 }
 
 impl Lineage {
@@ -79,6 +81,11 @@ impl Lineage {
     /// The partitions that have a part in global transactions.
     pub fn transactional(&self) -> &Transactional {
         &self.transactional
+    }
+
+    /// In which partition each key lies that global transactions have written.
+    pub fn places(&self) -> &BTreeMap<String, PartitionId> {
+        &self.places
     }
 
     /// A client will load this.
@@ -118,10 +125,11 @@ impl Lineage {
         let header = entry.header();
         let (changes, marks) = (self.changes(entry), marks(entry));
         let tables = if self.has_tables(header.partition) { tables(entry)? } else { Vec::new() };
-        let commits = match self.transactional.manager == Some(header.partition) {
+        let (commits, places) = match self.transactional.manager == Some(header.partition) {
             true => commits(entry)?,
-            false => Commit::new(),
+            false => (Commit::new(), Places::new()),
         };
+        self.places.extend(places);
         let same = self.entries.entry((header.partition, header.at.lsn)).or_default();
         if let Some(known) = same.iter().find(|known| known.at == header.at) {
             if known.crc != entry.crc() {
@@ -240,10 +248,13 @@ fn tables(entry: &Entry) -> Result<Vec<CatalogChange>, String> {
     of_catalog.map(change).collect()
 }
 
-/// What the commit of a global transaction writes. The error is a sentence.
-fn commits(entry: &Entry) -> Result<Commit, String> {
-    let Some(effects) = effects(entry, false) else { return Ok(Commit::new()) };
-    let mut commit = Commit::new();
+/// Keys, and where they lie.
+type Places = Vec<(String, PartitionId)>;
+
+/// What the commit of a global transaction writes, and where. The error is a sentence.
+fn commits(entry: &Entry) -> Result<(Commit, Places), String> {
+    let (mut commit, mut places) = (Commit::new(), Places::new());
+    let Some(effects) = effects(entry, false) else { return Ok((commit, places)) };
     for (key, value) in effects.mutations.iter().filter_map(|one| Some((&one.key, one.value.as_ref()?))) {
         if !KeySpace::Bare.has(key) {
             continue;
@@ -253,11 +264,16 @@ fn commits(entry: &Entry) -> Result<Commit, String> {
             return Err(format!("{} has a commit that calls itself {at} (PR-250)", entry.at()));
         }
         let kept = wire::commit::decode_write_set(&write_set)?;
-        let ops = kept.iter().flat_map(|writes| &writes.parts).flat_map(|part| &part.ops);
-        commit.extend(ops.map(|op| (rows::name_of(op.key()), op.row().map(|row| rows::table_value(row)))));
+        for writes in &kept {
+            for op in writes.parts.iter().flat_map(|part| &part.ops) {
+                let name = rows::name_of(op.key());
+                places.push((name.clone(), writes.partition));
+                commit.push((name, op.row().map(|row| rows::table_value(row))));
+            }
+        }
     }
     commit.sort();
-    Ok(commit)
+    Ok((commit, places))
 }
 
 /// The marks of feeds that an entry has.

@@ -112,6 +112,8 @@ pub struct ClientAnswers<'a> {
     pub tables: &'a [TableOperation],
     /// Global transactions that ended.
     pub transactions: &'a [commits::TxnOperation],
+    /// What operators were told that they have given up of them.
+    pub given_up: &'a [commits::GivenUp],
 }
 
 /// All checkers.
@@ -341,16 +343,17 @@ impl Checks {
             let tip = self.last_acknowledged(partition, tip, &acknowledged, told);
             self.finish_partition(now, (partition, tip), told, most);
         }
-        self.finish_transactions(now, told.transactions, most);
+        self.finish_transactions(now, told, most);
     }
 
     /// Compares what clients saw of global transactions with the manager's log.
-    fn finish_transactions(&mut self, now: u64, told: &[commits::TxnOperation], most: usize) {
+    fn finish_transactions(&mut self, now: u64, told: ClientAnswers<'_>, most: usize) {
         let Some(manager) = self.lineage.transactional().manager else { return };
         let Some(tip) = self.tips.get(&manager).copied() else { return };
         let mut line: Vec<_> = self.lineage.line(manager, tip).collect();
         line.reverse();
-        let broken = commits::History::of(line.into_iter()).check(told);
+        let history = commits::History::of(line.into_iter());
+        let broken = history.without(told.given_up, self.lineage.places()).check(told.transactions);
         for (id, sentence) in broken.into_iter().take(most) {
             self.fault(id, now, sentence);
         }

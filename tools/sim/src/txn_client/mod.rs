@@ -1,9 +1,10 @@
 //! Clients of global transactions: the native client's core, and the machines of `client::txn`, over the
 //! simulated network. Each runs one transaction after the other; now and then one dies behind a commit, with
 //! the flushes that it has not made, and in some worlds between begin and commit. One client is the recovery
-//! manager, and nothing else.
+//! manager, and in some worlds an operator, and nothing else.
 
 pub mod claims;
+mod operator;
 mod recovery;
 pub mod spread;
 mod stale;

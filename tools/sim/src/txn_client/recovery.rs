@@ -1,8 +1,10 @@
 //! The recovery manager: one pass after the other, as the controller that plans makes them. In some worlds it
 //! dies at any step of a pass and begins again, and for a while there are two of them, as there are while two
-//! controllers plan.
+//! controllers plan. Where there is an operator ([`super::operator`]), it asks over the same connections.
 
+use super::operator::Operator;
 use super::{CALL_TIMEOUT, config};
+use crate::check::commits::GivenUp;
 use crate::client::shell::Shell;
 use crate::client::{ClientEffect, LinkNews};
 use crate::network::{Conn, Endpoint};
@@ -16,6 +18,8 @@ use wire::Message;
 
 /// Between two passes, microseconds.
 const REST: u64 = 200_000;
+/// The operator's calls wait for nobody else's.
+const OPERATOR: LaneId = LaneId(u32::MAX);
 
 /// One recovery manager, from its start to its death.
 #[derive(Debug, Default)]
@@ -47,6 +51,8 @@ pub struct RecoveryClient {
     failures: Option<Failures>,
     /// The last lane that was given out.
     last_lane: LaneId,
+    /// Who gives up what is gone, where there is one, and what is asked.
+    operator: Option<(Operator, Option<Ticket>)>,
 }
 
 impl RecoveryClient {
@@ -57,7 +63,13 @@ impl RecoveryClient {
         let (managers, last_lane) = (vec![Passes::default()], LaneId::default());
         let fails = plan.workload.transactions.dies;
         let failures = fails.then_some(Failures { random: failures, goes_on: false, second_at: 0 });
-        RecoveryClient { random, shell, managers, failures, last_lane }
+        let operator = plan.workload.transactions.skips.then(|| (Operator::default(), None));
+        RecoveryClient { random, shell, managers, failures, last_lane, operator }
+    }
+
+    /// What was given up.
+    pub fn given_up(&self) -> &[GivenUp] {
+        self.operator.as_ref().map(|(operator, _)| operator.given_up()).unwrap_or_default()
     }
 
     /// When it has something to do next, if nothing happens before.
@@ -83,6 +95,7 @@ impl RecoveryClient {
                 self.go_on(now, at, (part, None));
             }
         }
+        self.operate(now, None);
         self.turn(now);
         self.shell.take_effects()
     }
@@ -105,6 +118,11 @@ impl RecoveryClient {
         self.shell.carry_out(now);
         self.shell.take_sent();
         while let Some(Completed { ticket, outcome, .. }) = self.shell.next_completed() {
+            if self.operator.as_ref().is_some_and(|(_, asked)| *asked == Some(ticket)) {
+                self.operate(now, Some(outcome));
+                self.shell.carry_out(now);
+                continue;
+            }
             let asked = |one: &mut Passes| one.calls.remove(&ticket);
             let found = self.managers.iter_mut().enumerate().find_map(|(at, one)| Some((at, asked(one)?)));
             if let Some((at, part)) = found {
@@ -116,6 +134,20 @@ impl RecoveryClient {
             if one.calls.is_empty() && one.paused.is_empty() && one.pass.take().is_some() {
                 one.next_at = now + REST;
             }
+        }
+    }
+
+    /// The operator looks, if it is time, or has heard how a call ended.
+    fn operate(&mut self, now: u64, outcome: Option<Outcome>) {
+        let map = self.shell.core().map();
+        let manager = map.table(COMMITS).map(|record| Manager::of(record));
+        let (Some(manager), Some((operator, ticket))) = (manager, &mut self.operator) else { return };
+        let call = match outcome {
+            None => operator.begin(now, manager),
+            Some(outcome) => operator.next(now, outcome, (manager, map)),
+        };
+        if let Some(call) = call {
+            *ticket = Some(self.shell.submit(now, OPERATOR, call.within(CALL_TIMEOUT)));
         }
     }
 

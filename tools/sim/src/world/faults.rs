@@ -90,13 +90,15 @@ pub(super) struct Forced {
     under_way: bool,
     /// Cut off, and does not know of the other term yet.
     away: Option<u32>,
+    /// The node that is to lead, if it is not drawn.
+    chosen: Option<u32>,
     /// Partitions that another was forced to lead, and who led them before.
     done: Vec<(PartitionId, u32)>,
 }
 
 impl Forced {
     fn new(random: Stream) -> Forced {
-        Forced { random, under_way: false, away: None, done: Vec::new() }
+        Forced { random, under_way: false, away: None, chosen: None, done: Vec::new() }
     }
 
     /// Where the operator's decisions are drawn from.
@@ -113,6 +115,16 @@ impl Forced {
     /// A primary is to be left alone.
     pub fn begin(&mut self) {
         self.under_way = true;
+    }
+
+    /// This node is to lead, whatever it lacks.
+    pub fn choose(&mut self, node: u32) {
+        self.chosen = Some(node);
+    }
+
+    /// The node that is to lead, if it is not drawn.
+    pub fn chosen(&self) -> Option<u32> {
+        self.chosen
     }
 
     /// It was not left alone after all.

@@ -2,6 +2,10 @@
 //! set, acknowledges what nobody else has, and is cut off from everybody. Another node is forced to lead.
 //! When the old primary is back, without having been started again, all of it must be in its tails.
 //!
+//! In some worlds with global transactions another copy stands still before: until what the others have
+//! secured is kept nowhere else. That one is made to lead, and its partition lacks what an operator then
+//! gives up.
+//!
 //! Its clients reach it again only when it has heard of the other term: until then it would serve them, alone
 //! as it is in its set, as the operator was told.
 
@@ -19,6 +23,10 @@ use wire::control::AdminCommand;
 const PAUSES: u64 = 4_000_000;
 /// When it should be alone, and has had a while to acknowledge something.
 const ALONE: u64 = 3_500_000;
+/// For so long one copy stands still before the others do, where it is to lack what these have secured.
+const BEHIND: u64 = 3_000_000;
+/// Those who have it stand still for so much longer.
+const LATE: u64 = 2_000_000;
 /// Between two attempts of the operator, and to look whether the old primary knows.
 const OPERATOR_POLL_US: u64 = 400_000;
 /// How long it is cut off from the others.
@@ -34,7 +42,15 @@ impl World {
     /// The next step.
     pub(super) fn force(&mut self, step: ForceStep) {
         match step {
-            ForceStep::Begin if self.stage.phase() == Phase::Faults => self.leave_alone(),
+            ForceStep::Begin if self.stage.phase() == Phase::Faults => {
+                match self.plan.workload.transactions.skips {
+                    true => self.leave_behind(),
+                    false => self.leave_alone(),
+                }
+            }
+            ForceStep::Behind(partition, node) if self.stage.phase() == Phase::Faults => {
+                self.go_on_without(partition, node)
+            }
             ForceStep::Cut(partition, node) if self.stage.phase() == Phase::Faults => {
                 self.cut_alone(partition, node)
             }
@@ -46,32 +62,83 @@ impl World {
         }
     }
 
-    /// Everybody else who has a copy stands still: the primary goes on without them.
-    fn leave_alone(&mut self) {
+    /// True if nothing is wrong with a node and its disk.
+    fn runs(&self, node: u32) -> bool {
+        let machine = self.machine(node);
+        machine.process.is_some() && machine.standing.goes_on() && !machine.health.is_impaired()
+    }
+
+    /// True if the primary of a partition goes on when nobody else does.
+    fn may_be_alone(&self, record: &PartitionRecord) -> bool {
+        let policy = &record.policy;
+        let alone = policy.below == Below::Available || policy.min_in_sync == 1;
+        alone
+            && policy.log == LogKind::Disk
+            && record.next_policy.is_none()
+            && record.before.as_ref().is_none_or(|_| self.is_serving(record))
+            && record.in_sync.len() > 1
+            && record.members().all(|member| self.runs(member.node.0))
+    }
+
+    /// One copy of a partition that global transactions write stands still until what the others have secured
+    /// is kept nowhere else.
+    fn leave_behind(&mut self) {
+        let written = &self.checks.lineage.transactional().written;
         let fits = |record: &&PartitionRecord| {
-            let policy = &record.policy;
-            let alone = policy.below == Below::Available || policy.min_in_sync == 1;
-            let runs = |node: u32| {
-                let machine = self.machine(node);
-                machine.process.is_some() && machine.standing.goes_on() && !machine.health.is_impaired()
-            };
-            alone
-                && policy.log == LogKind::Disk
-                && record.next_policy.is_none()
-                && record.before.as_ref().is_none_or(|_| self.is_serving(record))
-                && record.in_sync.len() > 1
-                && record.members().all(|member| runs(member.node.0))
+            written.contains(&record.id) && record.in_sync.len() > 2 && self.may_be_alone(record)
         };
         let records: Vec<PartitionRecord> = self.checks.epochs.records().filter(fits).cloned().collect();
         let Some(record) = self.faults.forced.random().pick(&records).cloned() else {
             return self.after(OPERATOR_POLL_US, Event::Force(ForceStep::Begin));
         };
+        let others = record.in_sync.iter().filter(|member| **member != record.primary);
+        let others: Vec<u32> = others.map(|member| member.node.0).collect();
+        let Some(behind) = self.faults.forced.random().pick(&others).copied() else { return };
+        self.faults.forced.begin();
+        self.faults.forced.choose(behind);
+        self.trace.note(self.now(), format_args!("force: n{behind} is left behind with p{}", record.id.0));
+        self.machine_mut(behind).standing.pause();
+        self.after(BEHIND + PAUSES, Event::Cure(Cure::Resume(behind)));
+        self.after(BEHIND, Event::Force(ForceStep::Behind(record.id, behind)));
+    }
+
+    /// Those who are not behind stand still, but for the primary, and for longer than who is.
+    fn go_on_without(&mut self, partition: PartitionId, behind: u32) {
+        let is_behind = |record: &&PartitionRecord| {
+            let mut others = record.members().filter(|member| member.node.0 != behind);
+            !record.in_sync.iter().any(|member| member.node.0 == behind)
+                && record.next_policy.is_none()
+                && record.in_sync.len() > 1
+                && self.is_serving(record)
+                && self.machine(behind).standing.is_paused()
+                && others.all(|member| self.runs(member.node.0))
+        };
+        let Some(record) = self.checks.epochs.newest(partition).filter(is_behind).cloned() else {
+            return self.faults.forced.give_up();
+        };
+        self.goes_on_alone(&record, Some(behind));
+    }
+
+    /// Everybody else who has a copy stands still: the primary goes on without them.
+    fn leave_alone(&mut self) {
+        let fits = |record: &&PartitionRecord| self.may_be_alone(record);
+        let records: Vec<PartitionRecord> = self.checks.epochs.records().filter(fits).cloned().collect();
+        let Some(record) = self.faults.forced.random().pick(&records).cloned() else {
+            return self.after(OPERATOR_POLL_US, Event::Force(ForceStep::Begin));
+        };
+        self.goes_on_alone(&record, None);
+    }
+
+    /// Everybody else stands still, but who stands still already because it is to be `behind`.
+    fn goes_on_alone(&mut self, record: &PartitionRecord, behind: Option<u32>) {
         let primary = record.primary.node.0;
         self.faults.forced.begin();
         self.trace.note(self.now(), format_args!("force: n{primary} is left alone with p{}", record.id.0));
-        for member in record.members().filter(|member| **member != record.primary) {
-            self.machine_mut(member.node.0).standing.pause();
-            self.after(PAUSES, Event::Cure(Cure::Resume(member.node.0)));
+        let pauses = if behind.is_some() { PAUSES + LATE } else { PAUSES };
+        let others = record.members().filter(|member| **member != record.primary);
+        for node in others.map(|member| member.node.0).filter(|node| Some(*node) != behind) {
+            self.machine_mut(node).standing.pause();
+            self.after(pauses, Event::Cure(Cure::Resume(node)));
         }
         // What is in files then may not be in the log any more.
         if self.faults.forced.random().chance(650) {
@@ -125,6 +192,7 @@ impl World {
         let others: Vec<u32> = (1..=self.plan.nodes).filter(|other| *other != node).collect();
         let named = self.faults.forced.random().chance(500);
         let named = self.faults.forced.random().pick(&others).copied().filter(|_| named);
+        let named = self.faults.forced.chosen().or(named);
         self.ask(AdminCommand::Force { partition, node: named.map(NodeId) });
         self.after(OPERATOR_POLL_US, Event::Force(ForceStep::Force(partition, node)));
     }

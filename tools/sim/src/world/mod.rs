@@ -204,8 +204,12 @@ impl World {
                 lost: &lost,
                 tables: &tables,
                 transactions: &transactions,
+                given_up: self.clients.given_up(),
             },
         );
+        if !self.clients.given_up().is_empty() {
+            self.injected("commits-given-up");
+        }
         let verdict = check_numbers(self.clients.numbers());
         self.checks.expect("PR-120", now, verdict);
         self.checks.cluster_snapshots(now, self.clients.taken(), &operations);

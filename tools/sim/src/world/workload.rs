@@ -5,7 +5,7 @@ use crate::backup_client::BackupClient;
 use crate::call_client::CallClient;
 use crate::check::backups::{Backup, Restored};
 use crate::check::calls::Asked;
-use crate::check::commits::TxnOperation;
+use crate::check::commits::{GivenUp, TxnOperation};
 use crate::check::effects::ReportedLoss;
 use crate::check::history::{Answer, Operation};
 use crate::check::lineage::Change;
@@ -359,6 +359,11 @@ impl Workload {
     /// Global transactions that ended.
     pub fn transactions(&self) -> Vec<TxnOperation> {
         self.transactions.0.iter().flat_map(|client| client.history()).cloned().collect()
+    }
+
+    /// What was given up of global transactions.
+    pub fn given_up(&self) -> &[GivenUp] {
+        self.transactions.1.given_up()
     }
 
     /// Backups that were made, and what came of those that were restored.

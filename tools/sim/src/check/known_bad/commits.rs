@@ -4,7 +4,7 @@
 use super::run::{NODES, Run, payload};
 use super::{Accepted, KnownBad, bad};
 use crate::check::calls::Asked;
-use crate::check::commits::{TxnEnd, TxnOperation};
+use crate::check::commits::{GivenUp, TxnEnd, TxnOperation};
 use crate::check::epochs::tests::record;
 use crate::check::lineage::Transactional;
 use crate::check::lineage::tests::{P, at};
@@ -27,6 +27,7 @@ pub(super) const CASES: &[KnownBad] = &[
     bad("commits", "a row was written since", &[("PR-250", "writes a over")], || third_commit(1, 3)),
     bad("commits", "another content", &[("I1", "was acknowledged as")], || third_commit(2, 9)),
     bad("commits", "an acknowledged one is not seen", &[("R5", "behind the commit")], || began_behind(0)),
+    bad("commits", "more is missing than was given up", &[("PR-252", "read b as None")], || skipped(2)),
     bad("cycles", "half of a commit", &[("I5", "G-single, read skew")], || half_of_a_commit(false)),
     bad("claims", "a unique value twice", &[("PR-324", "both have the unique value")], || people(3, 3)),
     bad("claims", "a letter to nobody", &[("PR-325", "which is not there")], || letter_to_m1("m0")),
@@ -41,6 +42,7 @@ pub(super) const ACCEPTED: &[Accepted] = &[
     ("a transaction that reads what is secured", || stale(Some(1))),
     ("a transaction that rests on the newest commit", || third_commit(2, 3)),
     ("a transaction that sees what was acknowledged", || began_behind(1)),
+    ("what was given up is missing", || skipped(1)),
     ("statements that have a snapshot each", || half_of_a_commit(true)),
     ("two people", || people(3, 4)),
     ("a letter to somebody", || letter_to_m1("m1")),
@@ -101,6 +103,21 @@ fn stale(value: Option<u64>) -> Run {
     run.now += 10;
     let reads = vec![("a".to_string(), value, at(1, 1))];
     run.transactions.push(TxnOperation { reads, stale: true, ..transaction(&run, 1, TxnEnd::ReadOnly) });
+    run
+}
+
+/// Of three commits, of which the second has put `b`, an operator has given up those behind so many of them.
+/// Then `b` is read, and is not there.
+fn skipped(kept: u64) -> Run {
+    let mut run = manager();
+    for (name, value) in [("a", 1), ("b", 2), ("a", 3)] {
+        commits(&mut run, name, value);
+    }
+    let (from, upto) = (at(1, kept), at(1, 3));
+    run.given_up.push(GivenUp { partition: WRITTEN, from, upto, since: run.now });
+    let reads = vec![("b".to_string(), None, at(1, 3))];
+    let read = transaction(&run, 3, TxnEnd::ReadOnly);
+    run.transactions.push(TxnOperation { reads, ..read });
     run
 }
 

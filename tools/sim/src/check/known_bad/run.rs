@@ -3,7 +3,7 @@
 
 use crate::check::backups::{Backup, Restored};
 use crate::check::cluster_snapshots::CompleteSnapshot;
-use crate::check::commits::TxnOperation;
+use crate::check::commits::{GivenUp, TxnOperation};
 use crate::check::effects::ReportedLoss;
 use crate::check::ends::Last;
 use crate::check::epochs::tests::{member, record};
@@ -48,6 +48,7 @@ pub(super) struct Run {
     pub jobs: Vec<JobAnswer>,
     pub lost: Vec<ReportedLoss>,
     pub transactions: Vec<TxnOperation>,
+    pub given_up: Vec<GivenUp>,
     pub snapshots: Vec<CompleteSnapshot>,
     pub backups: Vec<Backup>,
     pub restored: Vec<Restored>,
@@ -97,6 +98,7 @@ impl Run {
             jobs: Vec::new(),
             lost: Vec::new(),
             transactions: Vec::new(),
+            given_up: Vec::new(),
             snapshots: Vec::new(),
             backups: Vec::new(),
             restored: Vec::new(),
@@ -384,6 +386,7 @@ impl Run {
             lost: &self.lost,
             tables: &[],
             transactions: &self.transactions,
+            given_up: &self.given_up,
         };
         self.checks.finish_to_the_end(self.now, told);
         self.checks.cluster_snapshots(self.now, &self.snapshots, &self.operations);
