@@ -200,6 +200,41 @@ fn pr366_a_database_and_a_weaker_manager_do_not_come_at_once() {
     assert!(why.contains("fewer than the 3 (2)"), "{why}");
 }
 
+/// More databases than one transaction of the metastore can name. The last of them is to have more while the
+/// commits are to have less; or the database is written first.
+#[test]
+fn pr391_commits_are_not_weakened_under_one_of_many_databases() {
+    let mut world = world();
+    make_commits(&mut world, 3);
+    let least =
+        |name: &str, min| AlterTable { name: name.into(), min_in_sync: Some(min), ..AlterTable::default() };
+    for number in 0..types::txn::Txn::MAX_KEYS + 5 {
+        let database = CreateTable {
+            factor: Some(3),
+            min_in_sync: Some(1),
+            global: true,
+            ..CreateTable::database(&format!("d{number}"), "async")
+        };
+        told(&mut world, AdminCommand::CreateDatabase(wire::RecordText::new(&database))).expect("made");
+    }
+    let last = format!("d{}", types::txn::Txn::MAX_KEYS + 4);
+    let stronger = AdminCommand::AlterDatabase(wire::RecordText::new(&least(&last, 2)));
+    world.fates = vec![Fate::Held];
+    let weaker = world.admin(of_commits(least("", 1)));
+    told(&mut world, stronger.clone()).expect("the commits have two yet");
+    world.release();
+    let (_, why) = world.answered(weaker).expect("answered").clone().expect_err("looked at again");
+    assert!(why.contains(&last) && why.contains("fewer than the 3 (2)"), "{why}");
+    let back = AdminCommand::AlterDatabase(wire::RecordText::new(&least(&last, 1)));
+    told(&mut world, back).expect("less");
+    world.fates = vec![Fate::Held];
+    let stronger = world.admin(stronger);
+    told(&mut world, of_commits(least("", 1))).expect("as much as each of them, however many there are");
+    world.release();
+    let (_, why) = world.answered(stronger).expect("answered").clone().expect_err("looked at again");
+    assert!(why.contains("fewer than the 3 (2)"), "{why}");
+}
+
 /// What a lazy partition of global transactions loses is in their manager's log, so nobody waits for the disk
 /// of a primary that is gone; of another lazy table one does.
 #[test]

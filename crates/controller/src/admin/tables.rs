@@ -318,14 +318,14 @@ impl Controller {
             let failover_target_ms = new_target(table.failover_target_ms, request.failover_target_ms)?;
             Ok(TableRecord { policy, placement, schema, indexes, failover_target_ms, ship, ..table.clone() })
         });
-        let record = match altered {
+        let txn = match altered {
             Ok(record) if record == *table => return Some(self.altered(holds, &request)),
-            Ok(record) => record,
-            Err(refusal) => return Some(Err(refusal)),
+            altered => altered.and_then(|record| self.altering(table, &record)),
         };
-        let key = Key::Table(table.id);
-        let txn = self.altering(table).compare(&key, self.records.compare_with(&key)).put(&key, &record);
-        self.submit(Purpose::Admin(conn, id, Job::Alter(holds, request)), txn);
+        match txn {
+            Ok(txn) => self.submit(Purpose::Admin(conn, id, Job::Alter(holds, request)), txn),
+            Err(refusal) => return Some(Err(refusal)),
+        }
         None
     }
 

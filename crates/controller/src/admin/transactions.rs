@@ -1,7 +1,7 @@
 //! What must be so before a database's transactions may be global ([`types::commits`]), and as long as there
 //! is such a database.
 
-use super::USAGE;
+use super::{REFUSED, USAGE};
 use crate::controller::Controller;
 use crate::keys::Key;
 use crate::txn::Txn;
@@ -61,19 +61,35 @@ impl Controller {
         self.comparing(manager.map(|manager| Key::Table(manager.id)))
     }
 
-    /// A transaction that alters this record: the same, and of the manager's table it is not applied once one
-    /// of the databases is another one, or another one may have come (PR-366). Each of them takes a number
-    /// from the cluster's record before it is there, and has a mark until it is. Who is refused by that looks
-    /// again.
-    pub(super) fn altering(&self, table: &TableRecord) -> Txn {
-        if !is_manager(table) {
-            return self.under_manager(table.is_global());
+    /// A transaction that makes this record another one. Where that changes its policy it is not applied once
+    /// what was looked at is otherwise (PR-366), and who is refused by that looks again. A database of global
+    /// transactions writes the manager's record once more, as it is: so whoever alters the manager's table
+    /// need not compare each of the databases, of which there may be any number (PR-391). One that is being
+    /// made takes a number from the cluster's record before it is there, and has a mark until it is. The
+    /// error says why it cannot be done now.
+    pub(super) fn altering(&self, table: &TableRecord, to: &TableRecord) -> Result<Txn, (u8, String)> {
+        let key = Key::Table(table.id);
+        let own = |txn: Txn| txn.compare(&key, self.records.compare_with(&key)).put(&key, to);
+        if to.policy == table.policy {
+            return Ok(own(Txn::default()));
         }
-        let databases = self.records.tables().filter(|database| database.is_global());
-        let creating = self.records.creating().iter().map(|table| Key::Creating(*table));
-        let others = creating.chain(databases.map(|database| Key::Table(database.id)));
-        // The record itself is compared as well.
-        self.comparing(std::iter::once(Key::Cluster).chain(others).take(Txn::MAX_KEYS - 1))
+        if !is_manager(table) {
+            let mut txn = self.under_manager(table.is_global());
+            let manager = self.records.named(COMMITS, Holds::Table).filter(|_| table.is_global());
+            if let Some(manager) = manager {
+                // The record that is altered is written last: this one is nobody's alone.
+                txn = txn.put(Key::Table(manager.id), manager);
+            }
+            return Ok(own(txn));
+        }
+        let creating = self.records.creating();
+        // The two others are the cluster's record, and the manager's own.
+        if creating.len() > Txn::MAX_KEYS - 2 {
+            let why = format!("{} tables are being made: ask again when they are there", creating.len());
+            return Err((REFUSED, why));
+        }
+        let creating = creating.iter().map(|table| Key::Creating(*table));
+        Ok(own(self.comparing(std::iter::once(Key::Cluster).chain(creating))))
     }
 
     fn comparing(&self, keys: impl IntoIterator<Item = Key>) -> Txn {
