@@ -122,6 +122,20 @@ fn of_commits(change: AlterTable) -> AdminCommand {
     AdminCommand::AlterTable(wire::RecordText::new(&AlterTable { name, ..change }))
 }
 
+/// The partition of the commits comes to what its table is to have, by the two records of such a change.
+fn follow(world: &mut World) {
+    let (id, cause) = (types::PartitionId::FIRST_SYSTEM, types::config::Cause::Policy);
+    let table = world.partition(id).table;
+    let wanted = world.record::<types::TableRecord>(&format!("table/{}", table.0)).expect("there").policy;
+    let next = wanted.clone();
+    world.propose(0, id, |record| (record.next_policy, record.cause) = (Some(next), cause));
+    let last = wanted.clone();
+    world.propose(0, id, |record| {
+        (record.policy, record.next_policy, record.cause) = (last, None, cause);
+    });
+    assert_eq!(world.partition(id).policy, wanted);
+}
+
 /// A database of global transactions with three copies, two at least.
 fn ledger() -> AdminCommand {
     let ledger = CreateTable {
@@ -173,6 +187,7 @@ fn pr366_commits_that_are_not_on_every_disk_are_no_managers() {
     assert!(why.contains("must be `durable`"), "{why}");
     let durable = AlterTable { policy: Some("durable".into()), ..AlterTable::default() };
     told(&mut world, of_commits(durable)).expect("altered");
+    follow(&mut world);
     told(&mut world, ledger()).expect("made");
 }
 
@@ -198,6 +213,38 @@ fn pr366_a_database_and_a_weaker_manager_do_not_come_at_once() {
     second.release();
     let (_, why) = second.answered(altered).expect("answered").clone().expect_err("looked at again");
     assert!(why.contains("fewer than the 3 (2)"), "{why}");
+}
+
+/// The commits are to be kept as a database demands, and their partition is not there yet, or is on its way
+/// to less.
+#[test]
+fn pr392_commits_rest_on_the_policy_in_force_and_not_on_the_wanted_one() {
+    let mut world = world();
+    make_commits(&mut world, 3);
+    let least = |min| of_commits(AlterTable { min_in_sync: Some(min), ..AlterTable::default() });
+    told(&mut world, least(1)).expect("there is no database yet");
+    follow(&mut world);
+    told(&mut world, least(2)).expect("altered");
+    let (status, why) = told(&mut world, ledger()).expect_err("what is in force allows one");
+    assert!(status == 5 && why.contains("ask again") && why.contains("fewer than the 3 (2)"), "{why}");
+    follow(&mut world);
+    told(&mut world, ledger()).expect("made");
+    told(&mut world, least(3)).expect("altered");
+    follow(&mut world);
+    told(&mut world, least(2)).expect("as much as the database");
+    let id = types::PartitionId::FIRST_SYSTEM;
+    let two = types::Policy { min_in_sync: 2, ..world.partition(id).policy };
+    world.propose(0, id, |record| {
+        (record.next_policy, record.cause) = (Some(two), types::config::Cause::Policy);
+    });
+    assert!(world.partition(id).next_policy.is_some());
+    told(&mut world, least(3)).expect("altered once more");
+    let three = AlterTable { name: "ledger".into(), min_in_sync: Some(3), ..AlterTable::default() };
+    let three = AdminCommand::AlterDatabase(wire::RecordText::new(&three));
+    let (status, why) = told(&mut world, three.clone()).expect_err("two may be in force next");
+    assert!(status == 5 && why.contains("fewer than the 3 (3)"), "{why}");
+    follow(&mut world);
+    told(&mut world, three).expect("altered");
 }
 
 /// More databases than one transaction of the metastore can name. The last of them is to have more while the

@@ -27,15 +27,22 @@ impl Controller {
         self.check_manager(name, policy)
     }
 
-    /// The same of the policy alone, where such a database is to have another one.
+    /// The same of the policy alone, where such a database is to have another one. Commits rest on the policy
+    /// that is in force, so it must keep as much as the wanted one, and so must one that the manager's
+    /// partition is on its way to (PR-392). Of the database its wanted policy counts: whoever asked for less
+    /// is content with it, also before the partitions are there.
     fn check_manager(&self, name: &str, policy: &Policy) -> Result<(), (u8, String)> {
-        match self.records.named(COMMITS, Holds::Table) {
-            Some(manager) => check_kept(&manager.policy, (name, policy)),
-            None => Err((
-                USAGE,
-                format!("the table {COMMITS}, on which global transactions rest, is not there yet"),
-            )),
-        }
+        let Some(manager) = self.records.named(COMMITS, Holds::Table) else {
+            let why = format!("the table {COMMITS}, on which global transactions rest, is not there yet");
+            return Err((USAGE, why));
+        };
+        check_kept(&manager.policy, (name, policy))?;
+        let record = self.records.partition(manager.first_partition);
+        let mut in_force =
+            record.into_iter().flat_map(|record| [&record.policy].into_iter().chain(&record.next_policy));
+        in_force.try_for_each(|kept| check_kept(kept, (name, policy))).map_err(|(_, why)| {
+            (REFUSED, format!("{COMMITS} is not yet what it was altered to, ask again when it is: {why}"))
+        })
     }
 
     /// A table or a database is to have this policy: the manager's table keeps what every database under it
