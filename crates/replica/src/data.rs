@@ -47,6 +47,8 @@ pub(crate) struct Data {
     reads: bool,
     /// A divergent tail is being set aside, or was, as long as nothing takes its place.
     aside: Option<Box<Aside>>,
+    /// Whoever leads did not count in the term before: what all had that counted there may be gone (PR-393).
+    forced: bool,
 }
 
 /// What else bounds what may be forgotten.
@@ -77,6 +79,7 @@ impl Data {
             loads: BulkLoads::default(),
             reads: false,
             aside: None,
+            forced: false,
             engine,
         }
     }
@@ -380,7 +383,7 @@ impl Data {
         let dropped = self.log.truncate(to);
         self.aside = None;
         self.loads.forget_above(to);
-        self.set_aside(dropped, out);
+        self.set_aside(to, dropped, out);
         out.push(Output::Log(Record::Truncate { partition, to: position }));
         out.push(self.log.note_history(partition));
         if self.engine.applied().lsn > to {

@@ -14,7 +14,9 @@ use crate::settings::Settings;
 use std::collections::BTreeSet;
 use types::config::TailReport;
 use types::engine::{Version, space};
-use types::{Engine, EngineError, LogKind, Lsn, Micros, NodeId, PartitionId, ReadAt};
+use types::{
+    Engine, EngineError, LogKind, Lsn, Member, Micros, NodeId, PartitionId, PartitionRecord, ReadAt,
+};
 use wire::Entry;
 use wire::entry::Kind;
 
@@ -168,18 +170,19 @@ impl Rows {
 }
 
 /// Clients' entries that will not be part of the log any more (R9), as they are written aside. None if no
-/// client's are among them. What is not `secured` of global transactions is in the log of their manager, and
-/// is brought again: it is written aside and not counted (PR-368).
+/// client's are among them. What global transactions have written is in the log of their manager, and is
+/// brought again: it is written aside and not counted (PR-368), unless it may be `secured`, so that the
+/// manager may have removed it.
 fn entries_aside(
     owner: (PartitionId, NodeId),
     entries: Vec<Entry>,
-    (committed, secured): (Lsn, Lsn),
+    (committed, secured): (Lsn, bool),
 ) -> Option<Output> {
     let ours =
         |entry: &&Entry| matches!(entry.header().kind, Kind::Rows | Kind::Bulk | Kind::Call | Kind::Sql);
     let any = entries.iter().any(|entry| ours(&entry));
     let (Some(first), Some(last), true) = (entries.first(), entries.last(), any) else { return None };
-    let again = |entry: &Entry| entry.lsn() > secured && entry.is_flush();
+    let again = |entry: &Entry| !secured && entry.is_flush();
     let gone: Vec<&Entry> = entries.iter().filter(ours).filter(|entry| !again(entry)).collect();
     let commits = gone.len() as u64;
     let surely = gone.iter().filter(|entry| entry.lsn() <= committed).count() as u64;
@@ -200,10 +203,22 @@ fn entries_aside(
 }
 
 impl Data {
-    /// Writes clients' entries aside that will not be part of the log any more (R9).
-    pub fn set_aside(&self, entries: Vec<Entry>, out: &mut Vec<Output>) {
-        let marks = (self.marks.committed(), self.marks.secured());
-        out.extend(entries_aside((self.identity.id, self.identity.me.node), entries, marks));
+    /// Another configuration is known. Who was promoted without an operator's word counted in the term
+    /// before, and has what all had that counted. A copy that was forced to lead may lack it.
+    pub fn note_primary(&mut self, record: &PartitionRecord) {
+        let counted = |member: &Member| member.same_store(&record.primary);
+        self.forced = record.before.as_ref().is_some_and(|before| !before.in_sync.iter().any(counted));
+    }
+
+    /// Writes clients' entries aside that will not be part of the log any more (R9): some of those above
+    /// `above`, the last one that the primary has too.
+    pub fn set_aside(&self, above: Lsn, entries: Vec<Entry>, out: &mut Vec<Output>) {
+        // How much of them was secured is known to the primary of that time alone, and not after a start,
+        // which knows what the log notes of it now and then (PR-393). Nothing was, but where somebody was
+        // forced to lead.
+        let secured = self.forced || above < self.marks.secured();
+        let owner = (self.identity.id, self.identity.me.node);
+        out.extend(entries_aside(owner, entries, (self.marks.committed(), secured)));
     }
 
     /// Sets aside what is in memory above `common`, the last entry that the primary has too (R9).
@@ -213,7 +228,7 @@ impl Data {
         let written = self.aside.as_deref().filter(|aside| aside.above <= common);
         let written = written.map_or(Lsn::ZERO, |aside| aside.upto);
         entries.retain(|entry| entry.lsn() > written);
-        self.set_aside(entries, out);
+        self.set_aside(common, entries, out);
     }
 
     /// True once all above `common`, the last entry that the primary has too, is set aside, but for what is
@@ -250,7 +265,8 @@ impl Data {
         let base = self.log.tail().base().lsn;
         match self.aside.as_deref_mut().and_then(|aside| aside.came(from, base, entries)) {
             Some(Ok(entries)) => {
-                self.set_aside(entries, ctx.out);
+                let above = self.aside.as_deref().map_or(from.prev(), |aside| aside.above);
+                self.set_aside(above, entries, ctx.out);
                 self.read_aside(ctx);
             }
             Some(Err(what)) => {
@@ -276,7 +292,7 @@ impl Data {
         if std::mem::take(&mut aside.memory) {
             let entries = self.log.tail().run(aside.above.next(), usize::MAX);
             let entries = entries.filter(|entry| entry.lsn() <= aside.upto);
-            self.set_aside(entries.cloned().collect(), ctx.out);
+            self.set_aside(aside.above, entries.cloned().collect(), ctx.out);
         }
         if let Some(mut rows) = aside.rows.take() {
             let (owner, above) = ((self.identity.id, self.identity.me.node), aside.above);
@@ -325,9 +341,12 @@ fn next_rows(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::context::Identity;
+    use crate::fake::{FakeEngine, member};
     use crate::history::History;
     use crate::recovered::Recovered;
-    use types::{Position, Term};
+    use types::config::PreviousTerm;
+    use types::{Epoch, Position, Rules, TableId, Term};
     use wire::entry::Header;
 
     fn at(lsn: u64) -> Position {
@@ -358,14 +377,52 @@ mod tests {
             (types::commits::newest_flush_key, types::database::catalog_key(types::TableId(7)));
         let entries = || vec![writes(11, flush()), writes(12, table.clone()), writes(13, flush())];
         let aside = |entries, secured| {
-            let out = entries_aside((PartitionId(1), NodeId(2)), entries, (Lsn(12), Lsn(secured)));
+            let out = entries_aside((PartitionId(1), NodeId(2)), entries, (Lsn(12), secured));
             let Some(Output::SetAside { report, entries, .. }) = out else { panic!("nothing is set aside") };
             (report.from.0, report.to.0, report.commits, report.surely_acknowledged, entries.len())
         };
-        assert_eq!(aside(entries(), 10), (11, 13, 1, 1, 3), "the change of tables is told of by nobody else");
-        assert_eq!(aside(entries(), 11), (11, 13, 2, 2, 3), "the manager may have removed the first");
-        assert_eq!(aside(vec![writes(13, flush())], 10), (13, 13, 0, 0, 1));
-        assert!(entries_aside((PartitionId(1), NodeId(2)), vec![entry(11)], (Lsn(12), Lsn(10))).is_none());
+        let of_tables = aside(entries(), false);
+        assert_eq!(of_tables, (11, 13, 1, 1, 3), "the change of tables is told of by nobody else");
+        assert_eq!(aside(entries(), true), (11, 13, 3, 2, 3), "the manager may have removed the others");
+        assert_eq!(aside(vec![writes(13, flush())], false), (13, 13, 0, 0, 1));
+        assert!(entries_aside((PartitionId(1), NodeId(2)), vec![entry(11)], (Lsn(12), false)).is_none());
+    }
+
+    /// The primary of a term had told the manager that all had its commits. It is started again, and knows of
+    /// the first of them alone that they were secured; somebody who lacks them leads.
+    #[test]
+    fn pr393_commits_that_were_secured_are_lost_with_a_forced_promotion_also_after_a_start() {
+        let [old, other, forced] = [1, 2, 3].map(|id| Member { node: NodeId(id), ..member() });
+        let counted = |(noted, common): (u64, u64), primary: Member| {
+            let identity = Identity { me: old, id: PartitionId(1), rules: Rules::ALL };
+            let found = Recovered { secured: Lsn(noted), ..Recovered::nothing() };
+            let mut data = Data::recover(identity, Box::new(FakeEngine::new()), &found, false);
+            let mut out = Vec::new();
+            for lsn in 1..=5 {
+                let flush = writes(lsn, types::commits::newest_flush_key());
+                let header = data.next_header(Term(1), Kind::Rows, 0);
+                assert!(data.append(Entry::encode(header, &flush.payload()), true, &mut out).is_ok());
+            }
+            let policy = types::Policy::preset("async", 3, LogKind::Disk).expect("a preset");
+            let before = PreviousTerm {
+                epoch: Epoch(1),
+                term: Term(1),
+                primary: old,
+                handed_over: false,
+                in_sync: vec![old, other],
+            };
+            let record = PartitionRecord::new(PartitionId(1), TableId(1), Epoch(2), vec![primary], policy);
+            data.note_primary(&PartitionRecord { before: Some(before), ..record });
+            assert!(data.truncate(Lsn(common), &mut out));
+            let reports = out.into_iter().filter_map(|output| match output {
+                Output::SetAside { report, .. } => Some(report.commits),
+                _ => None,
+            });
+            reports.sum::<u64>()
+        };
+        assert_eq!(counted((1, 2), forced), 3, "it lacks what all had");
+        assert_eq!(counted((1, 2), other), 0, "it has what all had: the others are brought again");
+        assert_eq!(counted((3, 2), other), 3, "whoever led between has lost what all had");
     }
 
     #[test]

@@ -25,6 +25,7 @@ impl Replica {
         let same_term = matches!(&self.role, Role::Leader(leader) if record.primary == self.identity.me && leader.term == record.term);
         let old = self.config.replace(record.clone(), ctx.now.mono);
         self.data.log.keep_in(record.policy.log);
+        self.data.note_primary(&record);
         let same_term_as_before = old.as_ref().is_some_and(|old| old.term == record.term);
         self.transfer.reconsider(ctx.now.mono, &record, &self.identity.me, same_term_as_before);
         if same_term {

@@ -52,6 +52,6 @@ pub(crate) fn take_leave(
     }
     let keep = common.max(data.log.tail().base().lsn);
     let entries: Vec<Entry> = data.log.tail().run(keep.next(), usize::MAX).cloned().collect();
-    data.set_aside(entries, ctx.out);
+    data.set_aside(common, entries, ctx.out);
     config.note_decommissioned(identity.me.node);
 }
