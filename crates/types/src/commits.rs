@@ -6,7 +6,7 @@
 //! timestamps: a flush names the commit before it that has a part in the same partition.
 //!
 //! The manager's partition has, beside the table's rows, one row for each partition that a commit ever had a
-//! part in, and the highest timestamp that is not kept any more:
+//! part in, until it was dropped, and the highest timestamp that is not kept any more:
 //!
 //! ```text
 //! 03 68 | partition u32, big-endian      newest commit 16 bytes | newest secured 16 bytes

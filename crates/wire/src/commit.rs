@@ -306,12 +306,24 @@ pub enum ManagerOp {
         /// [`crate::message::MAX_OPS`], and [`MAX_WRITE_SET_BYTES`] of them.
         parents: Vec<ParentRow>,
     },
+    /// These partitions were dropped: the manager keeps nothing of them once all of their commits are secured
+    /// and removed (PR-390). Others of them stay as they are, and may be named again.
+    Forget {
+        /// At most [`crate::message::MAX_OPS`].
+        partitions: Vec<PartitionId>,
+    },
 }
 
 impl ManagerOp {
     /// True if it makes an entry although it has no number: to do it twice is to do it once.
     pub fn is_told(&self) -> bool {
-        matches!(self, ManagerOp::Secured { .. } | ManagerOp::Mend { .. } | ManagerOp::Outcome { .. })
+        matches!(
+            self,
+            ManagerOp::Secured { .. }
+                | ManagerOp::Mend { .. }
+                | ManagerOp::Outcome { .. }
+                | ManagerOp::Forget { .. }
+        )
     }
 
     /// The transaction that is to be committed, if one is.
@@ -530,6 +542,10 @@ mod tests {
         let bytes = postcard::to_stdvec(&asked).expect("encodes");
         assert_eq!(postcard::from_bytes::<ManagerOp>(&bytes).ok(), Some(asked));
         assert_eq!(first_byte(bytes), 11, "operations keep their numbers");
+        let forget = ManagerOp::Forget { partitions: vec![PartitionId(64)] };
+        let bytes = postcard::to_stdvec(&forget).expect("encodes");
+        assert_eq!(postcard::from_bytes::<ManagerOp>(&bytes).ok(), Some(forget));
+        assert_eq!(first_byte(bytes), 13);
         let executing = ExecutingTransactions { transactions: 3, senders: 1, oldest_ms: Some(1_500) };
         let answer = CommitAnswer::Executing(executing);
         let bytes = postcard::to_stdvec(&answer).expect("encodes");
@@ -564,7 +580,7 @@ mod tests {
         let op = ManagerOp::CommitLooked { asked: asked.clone(), checked: at, parents: vec![parent] };
         let bytes = postcard::to_stdvec(&op).expect("encodes");
         assert_eq!(postcard::from_bytes::<ManagerOp>(&bytes).expect("reads"), op);
-        // It is the last variant, and the others are written as before.
+        // The others are written as before.
         let before = postcard::to_stdvec(&ManagerOp::CommitChecked(asked.clone(), at)).expect("encodes");
         assert_eq!((bytes[0], before[0]), (12, 9));
         assert_eq!((op.commit(), op.parents().len()), (Some(&asked), 1));

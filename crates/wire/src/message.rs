@@ -306,6 +306,9 @@ fn validate_manager(op: &ManagerOp) -> Result<(), String> {
             Err(format!("{} partitions are over the limit of {MAX_OPS}", partitions.len()))
         }
         ManagerOp::Secured { partitions } => partitions.iter().try_for_each(|(_, at)| is_possible(*at)),
+        ManagerOp::Forget { partitions } if partitions.len() > MAX_OPS => {
+            Err(format!("{} partitions are over the limit of {MAX_OPS}", partitions.len()))
+        }
         ManagerOp::Kept { upto } if upto.len() > 16 => Err("at most 16 timestamps are counted to".into()),
         ManagerOp::Kept { upto } => upto.iter().copied().try_for_each(is_possible),
         ManagerOp::Mend { has, upto, .. } if upto < has => {
@@ -323,7 +326,7 @@ fn validate_manager(op: &ManagerOp) -> Result<(), String> {
             Err(format!("{open} open transactions are over the limit of {MAX_EXECUTING}"))
         }
         ManagerOp::Executing { .. } | ManagerOp::Snapshot { .. } | ManagerOp::Chain { .. } => Ok(()),
-        ManagerOp::Thresholds | ManagerOp::Tables { .. } => Ok(()),
+        ManagerOp::Thresholds | ManagerOp::Tables { .. } | ManagerOp::Forget { .. } => Ok(()),
     }
 }
 
@@ -407,6 +410,16 @@ mod tests {
         let executing = |open: u32| asks(Op::Manager(ManagerOp::Executing { who: 1, open, oldest_ms: 0 }));
         assert_eq!(executing(MAX_EXECUTING), Ok(()));
         assert!(executing(MAX_EXECUTING + 1).unwrap_err().contains("over the limit of 1000000"));
+    }
+
+    #[test]
+    fn pr390_no_more_partitions_are_forgotten_at_once_than_may_be_named() {
+        let forget = |count: u32| {
+            let partitions = (0..count).map(PartitionId).collect();
+            asks(Op::Manager(ManagerOp::Forget { partitions }))
+        };
+        assert_eq!(forget(MAX_OPS as u32), Ok(()));
+        assert!(forget(MAX_OPS as u32 + 1).unwrap_err().contains("over the limit"));
     }
 
     fn range_len(op: &Op) -> (usize, usize) {

@@ -18,6 +18,9 @@ use wire::{Body, CommitAnswer, FlushState, ManagerOp, Op};
 /// A partition that does not answer is left for the next pass after this.
 const CALL_TIMEOUT: Micros = Micros::from_millis(1_000);
 
+/// So many partitions at most are said to have been dropped in one pass.
+const MOST_DROPPED: usize = 1_000;
+
 /// Whom a call of a pass is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Part {
@@ -68,6 +71,8 @@ pub struct Pass {
     copies: u8,
     works: BTreeMap<PartitionId, Work>,
     secured: Vec<(PartitionId, Position)>,
+    /// Partitions that were dropped, and of which the manager keeps nothing but that they were there.
+    dropped: Vec<PartitionId>,
     /// The manager is to be told something, or keeps something that may be old by now.
     tells: bool,
 }
@@ -78,7 +83,8 @@ pub type Steps = Vec<(Part, Step)>;
 impl Pass {
     /// Begins one, with its first call, for [`Part::Manager`].
     pub fn begin(manager: Manager, copies: u8) -> (Pass, Call) {
-        let pass = Pass { manager, copies, works: BTreeMap::new(), secured: Vec::new(), tells: false };
+        let (works, secured, dropped) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let pass = Pass { manager, copies, works, secured, dropped, tells: false };
         (pass, manager.call(ManagerOp::Thresholds).within(CALL_TIMEOUT))
     }
 
@@ -94,6 +100,12 @@ impl Pass {
                 Body::Commit(CommitAnswer::Thresholds { partitions, truncated }) => {
                     let newest = partitions.iter().map(|threshold| threshold.newest).max();
                     self.tells = newest.is_some_and(|newest| newest > truncated);
+                    // The newest of all stays known.
+                    let over = partitions.iter().filter(|one| {
+                        let gone = one.secured >= one.newest && one.newest <= truncated;
+                        gone && Some(one.newest) < newest && owner(one.partition) == Owner::Dropped
+                    });
+                    self.dropped = over.map(|one| one.partition).take(MOST_DROPPED).collect();
                     self.go_over(&partitions, owner)
                 }
                 // It has removed some write-sets, and may have more of them (PR-290).
@@ -102,7 +114,7 @@ impl Pass {
                     self.ended_by(Steps::new())
                 }
                 // What was secured is in the books.
-                _ => Steps::new(),
+                _ => self.forget(),
             },
             (Part::Manager, _) => Steps::new(),
             (Part::Partition(partition), outcome) => self.go_on(partition, outcome, owner),
@@ -177,12 +189,27 @@ impl Pass {
 
     /// Behind the last partition the manager is told.
     fn ended_by(&mut self, mut steps: Steps) -> Steps {
-        if self.works.is_empty() && std::mem::take(&mut self.tells) {
-            let partitions = std::mem::take(&mut self.secured);
-            let call = self.manager.call(ManagerOp::Secured { partitions }).within(CALL_TIMEOUT);
-            steps.push((Part::Manager, Step::Call(Box::new(call))));
+        if !self.works.is_empty() {
+            return steps;
         }
+        if !std::mem::take(&mut self.tells) {
+            steps.extend(self.forget());
+            return steps;
+        }
+        let partitions = std::mem::take(&mut self.secured);
+        let call = self.manager.call(ManagerOp::Secured { partitions }).within(CALL_TIMEOUT);
+        steps.push((Part::Manager, Step::Call(Box::new(call))));
         steps
+    }
+
+    /// At last it is told what was dropped: an older one does not know that, and ends the pass (PR-390).
+    fn forget(&mut self) -> Steps {
+        let partitions = std::mem::take(&mut self.dropped);
+        if partitions.is_empty() {
+            return Steps::new();
+        }
+        let call = self.manager.call(ManagerOp::Forget { partitions }).within(CALL_TIMEOUT);
+        vec![(Part::Manager, Step::Call(Box::new(call)))]
     }
 }
 
@@ -249,6 +276,41 @@ mod tests {
         let state = CommitAnswer::State(FlushState { newest: at(9), secured: at(7) });
         let secured = op(pass.next(part, answer(state), owner));
         assert_eq!(secured, Op::Manager(ManagerOp::Secured { partitions: vec![(PartitionId(64), at(7))] }));
+    }
+
+    #[test]
+    fn pr390_of_what_was_dropped_the_manager_is_told_at_last() {
+        let dropped = |partition: PartitionId| match partition.0 {
+            65 => Owner::Database(TableId(7)),
+            66 => Owner::Unknown,
+            _ => Owner::Dropped,
+        };
+        let threshold = |partition: u32, newest: u64| Threshold {
+            partition: PartitionId(partition),
+            newest: at(newest),
+            secured: at(newest),
+        };
+        let asked = |steps: Steps| match &steps[..] {
+            [(Part::Manager, Step::Call(call))] => call.op.clone(),
+            other => panic!("{other:?}"),
+        };
+        let forget = Op::Manager(ManagerOp::Forget { partitions: vec![PartitionId(64)] });
+        let four = || vec![threshold(64, 3), threshold(65, 4), threshold(66, 3), threshold(67, 8)];
+        let mut busy = pass();
+        let thresholds = CommitAnswer::Thresholds { partitions: four(), truncated: at(5) };
+        let tells = Op::Manager(ManagerOp::Secured { partitions: Vec::new() });
+        assert_eq!(asked(busy.next(Part::Manager, answer(thresholds), dropped)), tells);
+        let none = || {
+            let body = Body::None;
+            Some(Outcome::Ok(Answer { lsn: Lsn(1), epoch: Epoch(1), policy: 1, copies: 1, body }))
+        };
+        assert_eq!(asked(busy.next(Part::Manager, none(), dropped)), forget, "of 67 a write-set is kept");
+        assert_eq!(busy.next(Part::Manager, none(), dropped), Steps::new());
+        let mut idle = pass();
+        let partitions = four().into_iter().filter(|threshold| threshold.partition.0 < 67).collect();
+        let thresholds = CommitAnswer::Thresholds { partitions, truncated: at(5) };
+        assert_eq!(asked(idle.next(Part::Manager, answer(thresholds), dropped)), forget);
+        assert_eq!(idle.next(Part::Manager, none(), dropped), Steps::new());
     }
 
     #[test]

@@ -37,6 +37,9 @@ pub fn refuses_client(
     if let (true, Op::Manager(ManagerOp::Define { partitions, .. })) = (leads, &request.op) {
         return refuses_partitions(view, partitions.iter().copied());
     }
+    if let (true, Op::Manager(ManagerOp::Forget { partitions })) = (leads, &request.op) {
+        return refuses_to_forget(view, partitions);
+    }
     let why = match &request.op {
         _ if !leads => None,
         Op::Stage { load, files } => no_room_for(host, storage, id, *load, files),
@@ -67,6 +70,14 @@ fn refuses_partitions(view: &View, partitions: impl Iterator<Item = PartitionId>
         }
     }
     None
+}
+
+/// The answer to who says of a partition that it was dropped, which this node has not heard of, so that two
+/// must be of that opinion (PR-390).
+fn refuses_to_forget(view: &View, partitions: &[PartitionId]) -> Option<Status> {
+    let there = |id: &&PartitionId| view.partition(**id).is_some() || !view.has_given_out(**id);
+    let id = partitions.iter().find(there)?;
+    Some(Status::NotYet(format!("partition {id} was not dropped, as far as is known here")))
 }
 
 /// The same for a member; none if its message is to be handled.

@@ -8,6 +8,7 @@
 //! A write-set is kept until every partition that has a part in it has secured it, and some time longer.
 
 mod claims;
+mod dropped;
 mod executing;
 mod kept;
 mod tables;

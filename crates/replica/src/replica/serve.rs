@@ -92,6 +92,10 @@ impl Replica {
             Op::Manager(ManagerOp::Secured { partitions }) => {
                 return self.writing(ctx).map(|mut writing| writing.secured(request, partitions)).transpose();
             }
+            Op::Manager(ManagerOp::Forget { partitions }) => {
+                let forget = |mut writing: Writing| writing.forget_dropped(request, partitions);
+                return self.writing(ctx).map(forget).transpose();
+            }
             Op::Manager(asked @ (ManagerOp::Kept { .. } | ManagerOp::Executing { .. })) => {
                 return self.writing(ctx).map(|mut writing| writing.count(asked)).transpose();
             }

@@ -225,6 +225,28 @@ impl Writing<'_> {
         logged.inspect_err(|_| self.commits.forget())
     }
 
+    /// [`wire::ManagerOp::Forget`].
+    pub fn forget_dropped(
+        &mut self,
+        request: &Request,
+        partitions: &[PartitionId],
+    ) -> Result<Answer, EngineError> {
+        if let Some(status) = self.refuses() {
+            return Ok(Answer::only(status));
+        }
+        let books = self.commits.books(self.data.engine.as_ref(), self.term)?;
+        let (mutations, removed) = books.forget_dropped(partitions);
+        if mutations.is_empty() {
+            let end = self.data.log.end().lsn;
+            return Ok(Answer::new(Status::Ok, Body::None).covered(end, AckCondition::Seen));
+        }
+        let logged = self.log_evaluated(request, 0, (Outcome::Done, removed, mutations));
+        let mut answer = logged.inspect_err(|_| self.commits.forget())?;
+        // A number would be one of write-sets.
+        answer.body = Body::None;
+        Ok(answer)
+    }
+
     /// [`wire::Op::Flush`].
     pub fn flush(&mut self, request: &Request, flush: &Flush) -> Result<Answer, EngineError> {
         if let Some(status) = self.refuses() {

@@ -400,6 +400,52 @@ fn pr323_a_commit_fits_its_tables_as_they_are_or_is_refused() {
     assert_eq!(known, Vec::new());
 }
 
+/// Forgets partitions, and says of how many there was anything.
+fn forget(world: &mut World, partitions: &[PartitionId]) -> u32 {
+    let books = world.known.books(&world.engine, TERM).expect("no error");
+    let (mutations, removed) = books.forget_dropped(partitions);
+    world.execute(&mutations);
+    removed
+}
+
+#[test]
+fn pr390_of_a_database_that_was_dropped_nothing_is_kept_once_nothing_refers_to_it() {
+    let mut world = World::new();
+    let later = PartitionId(90);
+    let definitions =
+        Definitions { partitions: (64..68).map(PartitionId).collect(), tables: vec![table(1)], gone: vec![] };
+    let books = world.known.books(&world.engine, TERM).expect("no error");
+    let (mutations, _) = books.define((at(1), 1_000), definitions);
+    world.execute(&mutations);
+    world.commit(1, &[(ONE, "a")]).expect("committed");
+    let all: Vec<PartitionId> = (64..68).map(PartitionId).collect();
+    assert_eq!(forget(&mut world, &all), 0, "what is not secured is brought yet");
+    let last = world.lsn - 1;
+    world.secure(0, &[(ONE, last), (OTHER, 1), (PartitionId(66), 1), (PartitionId(67), 1)]);
+    assert_eq!(forget(&mut world, &all), 0, "its write-sets are kept");
+    world.secure(u64::MAX, &[]);
+    let newest = |world: &World| {
+        let snapshot = ManagerOp::Snapshot { since: Position::ZERO };
+        let looked = look(&world.engine, &snapshot, ReadAt::Applied).expect("no error");
+        let Ok(CommitAnswer::Snapshot { at, heads }) = looked else { panic!("{looked:?}") };
+        (at.lsn.0, heads.iter().map(|(partition, _)| partition.0).collect::<Vec<_>>())
+    };
+    let tables = |world: &World| tables::tables_at(&world.engine, ReadAt::Applied).expect("no error").len();
+    assert_eq!((newest(&world), tables(&world)), ((last, vec![64, 65, 66, 67]), 1));
+    assert_eq!(forget(&mut world, &all), 3);
+    assert_eq!((newest(&world), tables(&world)), ((last, vec![64]), 0), "the next snapshot is no older");
+    let at_last = world.lsn;
+    world.commit(last, &[(later, "z")]).expect("a snapshot of what is left commits");
+    assert_eq!(forget(&mut world, &all), 1, "another one is the newest");
+    for _ in 0..2 {
+        assert_eq!(newest(&world), (at_last + 1, vec![90]));
+        assert_eq!(forget(&mut world, &[ONE, later]), 0);
+        let books = world.known.books(&world.engine, TERM).expect("no error");
+        assert_eq!((books.heads.len(), books.tables.len(), books.backlogs.len()), (1, 0, 1));
+        world.known = KnownCommits::default();
+    }
+}
+
 #[test]
 fn what_clients_have_open_outlives_books_that_are_read_again() {
     let mut world = World::new();
