@@ -17,6 +17,8 @@ pub enum InLog<'a> {
     Nothing,
     /// Nothing, and the opening found damage that may have taken it.
     Lost,
+    /// Nothing, and the opening cut a torn end off that may have held all of it (PR-18).
+    Torn,
     /// Nothing: the replica is new.
     New,
 }
@@ -50,11 +52,13 @@ pub fn distrusted(
     with_files.into_iter().filter(lost).collect()
 }
 
-/// What the log has of a replica with files, which was not made just now.
-pub fn in_log(found: Option<&RecoveredPartition>, unknown_damaged: bool) -> InLog<'_> {
+/// What the log has of a replica with files, which was not made just now: whether damage may have taken all
+/// of it ([`wal::Recovered::unknown_damaged`]), or a torn end ([`wal::Recovered::may_have_torn`]).
+pub fn in_log(found: Option<&RecoveredPartition>, (lost, torn): (bool, bool)) -> InLog<'_> {
     match found {
         Some(found) => InLog::Found(found),
-        None if unknown_damaged => InLog::Lost,
+        None if lost => InLog::Lost,
+        None if torn => InLog::Torn,
         None => InLog::Nothing,
     }
 }
@@ -88,10 +92,14 @@ pub fn open<E: Display>(
 fn recovered(in_log: InLog<'_>, persisted: Lsn, broken: Option<String>) -> Recovered {
     let mut recovered = match in_log {
         InLog::Found(found) => translate(found),
-        InLog::Nothing | InLog::Lost | InLog::New => Recovered::nothing(),
+        InLog::Nothing | InLog::Lost | InLog::Torn | InLog::New => Recovered::nothing(),
     };
-    // An engine's files without a word in the log: whatever followed them there is gone (PR-18).
-    recovered.torn |= matches!(in_log, InLog::Nothing) && persisted > Lsn::ZERO;
+    recovered.torn |= match in_log {
+        InLog::Torn => true,
+        // An engine's files without a word in the log: whatever followed them there is gone (PR-18).
+        InLog::Nothing => persisted > Lsn::ZERO,
+        _ => false,
+    };
     if matches!(in_log, InLog::Lost) {
         recovered.damaged = Some("what the log had of it is lost".into());
     }
@@ -157,6 +165,8 @@ mod tests {
             (InLog::Found(&whole), 3, (false, false)),
             (InLog::Nothing, 0, (false, false)),
             (InLog::Nothing, 3, (true, false)),
+            (InLog::Torn, 0, (true, false)),
+            (InLog::Torn, 3, (true, false)),
             (InLog::Lost, 0, (false, true)),
             (InLog::Lost, 3, (false, true)),
             (InLog::New, 3, (false, false)),
@@ -188,8 +198,9 @@ mod tests {
         let log = BTreeMap::from([(p, found(5, &[]))]);
         assert_eq!(distrusted([p, q], &log, true), [q]);
         assert_eq!(distrusted([p, q], &log, false), []);
-        assert!(matches!(in_log(log.get(&p), true), InLog::Found(_)));
-        assert!(matches!(in_log(log.get(&q), true), InLog::Lost));
-        assert!(matches!(in_log(log.get(&q), false), InLog::Nothing));
+        assert!(matches!(in_log(log.get(&p), (true, true)), InLog::Found(_)));
+        assert!(matches!(in_log(log.get(&q), (true, true)), InLog::Lost));
+        assert!(matches!(in_log(log.get(&q), (false, true)), InLog::Torn));
+        assert!(matches!(in_log(log.get(&q), (false, false)), InLog::Nothing));
     }
 }

@@ -334,6 +334,7 @@ impl Log {
             generation: scan.generation + 1,
             damage: scan.replay.damage.clone(),
             unknown_damaged: scan.replay.has_open_damage(),
+            torn_partitions: scan.torn_partitions,
         };
         let (mut log, fit) = Log::assemble(files.clone(), options, scan, listing)?;
         log.apart = apart;

@@ -1,6 +1,6 @@
 //! What opening a log found.
 
-use crate::frame::LogOffset;
+use crate::frame::{LogOffset, partition_bit};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -118,4 +118,17 @@ pub struct Recovered {
     /// `partitions`. Said by the opening that finds it, and not again: to the log such a partition is then
     /// one that it never had.
     pub unknown_damaged: bool,
+    /// The partitions that the torn end may have held, each by the bit that frames have for it
+    /// ([`crate::frame`]).
+    pub torn_partitions: u64,
+}
+
+impl Recovered {
+    /// True if the log knows nothing of this partition, and the torn end that was cut off may have held all
+    /// that it had of it: the first entries of a partition lie in the last batch, and none of them was ever
+    /// claimed durable, unless that batch was damaged before its mark was written (PR-18). Said by the
+    /// opening that finds it, and not again, unless the log is told ([`crate::Log::note_torn`]).
+    pub fn may_have_torn(&self, partition: PartitionId) -> bool {
+        !self.partitions.contains_key(&partition) && self.torn_partitions & partition_bit(partition) != 0
+    }
 }

@@ -357,6 +357,38 @@ fn pr18_a_torn_end_is_told_until_the_owner_has_what_it_may_have_lost() {
     assert!(!recovered.partitions[&P].torn_end);
 }
 
+/// All of a partition is in the last batch, which was synced, and rots before its mark is written.
+#[test]
+fn pr18_a_torn_end_is_told_of_a_partition_too_of_which_nothing_else_was_there() {
+    let files = MemFiles::new();
+    let (mut log, _) = open(&files);
+    add(&mut log, P, 1, b"kept");
+    log.sync().expect("syncs");
+    add(&mut log, Q, 1, b"torn");
+    log.sync().expect("syncs");
+    let contents = files.contents("00000001.log");
+    let at_byte = contents.windows(4).position(|window| window == b"torn").expect("is there");
+    files.flip("00000001.log", at_byte as u64, 1);
+    let (mut log, recovered) = open(&files);
+    assert!(recovered.torn_bytes > 0 && !recovered.partitions.contains_key(&Q));
+    assert!(recovered.may_have_torn(Q) && !recovered.may_have_torn(P), "P is known, and whole");
+    log.note_torn(&[Q]).expect("notes");
+    drop(log);
+    for incarnation in 0..2 {
+        let (_, recovered) = open(&files);
+        let found = &recovered.partitions[&Q];
+        assert!(found.torn_end && found.damaged.is_none(), "life {incarnation}");
+        assert!(!recovered.partitions[&P].torn_end && !recovered.may_have_torn(Q));
+    }
+    let (mut log, _) = open(&files);
+    add(&mut log, Q, 1, b"sent again");
+    log.append(&[Record::Custom { partition: Q, key: TORN, value: Bytes::new() }]).expect("appends");
+    log.sync().expect("syncs");
+    let (log, recovered) = open(&files);
+    assert!(!recovered.partitions[&Q].torn_end);
+    assert_eq!(log.end(Q).expect("known").0, at(1, 1));
+}
+
 #[test]
 fn a_spare_made_ahead_is_used() {
     let files = MemFiles::new();

@@ -44,6 +44,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Instant;
+use types::PartitionId;
 use types::config::Addresses;
 use types::engine::Wake;
 use wal::{Files, Log, LogError, RealFiles, VolatileFiles};
@@ -211,17 +212,20 @@ fn recover(
     }
     let reader = log.reader();
     let mut host = Host::new(me, config.timing.clone(), lease_manager.leases());
+    let torn: Vec<PartitionId> = metas.keys().copied().filter(|id| recovered.may_have_torn(*id)).collect();
     let mut found = recovered.partitions;
     let promised = found.iter().map(|(id, found)| (*id, found.promised)).collect();
     let doubtful = recovered.unknown_damaged;
     let lost = recovery::distrusted(metas.keys().copied(), &found, doubtful);
-    if !lost.is_empty() {
-        log.distrust(&lost)
-            .map_err(|error| Failure::new(7, format!("the log cannot be written: {error}")))?;
-    }
+    let noted = match (lost.is_empty(), torn.is_empty()) {
+        (false, _) => log.distrust(&lost),
+        (true, false) => log.note_torn(&torn),
+        (true, true) => Ok(()),
+    };
+    noted.map_err(|error| Failure::new(7, format!("the log cannot be written: {error}")))?;
     for (id, meta) in &metas {
         let found = found.remove(id);
-        let in_log = recovery::in_log(found.as_ref(), doubtful);
+        let in_log = recovery::in_log(found.as_ref(), (doubtful, torn.contains(id)));
         host.add(stores::open(&mut dir, me, meta, in_log, &reader, &metrics)?);
     }
     let now = clock::now();

@@ -169,8 +169,14 @@ impl World {
     }
 
     /// What a start makes of a replica that the log knows nothing of (I12).
-    pub(super) fn show_unlogged(&mut self, node: u32, id: PartitionId, end: Lsn, damaged: bool) {
-        let start = Start { end, damaged, torn: false, faulted: self.machine(node).health.tears() };
+    pub(super) fn show_unlogged(
+        &mut self,
+        node: u32,
+        id: PartitionId,
+        (end, torn): (Lsn, bool),
+        damaged: bool,
+    ) {
+        let start = Start { end, damaged, torn, faulted: self.machine(node).health.tears() };
         let verdict = self.checks.storage.starts(NodeId(node), id, start);
         self.checks.expect("I12", self.now(), verdict);
     }

@@ -74,13 +74,10 @@ impl World {
             Ok(opened) => opened,
             Err(reason) => return self.start_failed(node, &reason),
         };
-        let had = self.replicas_of(node, found.unknown_damaged);
-        let lost = recovery::distrusted(had, &found.partitions, found.unknown_damaged);
-        if !lost.is_empty()
-            && let Err(error) = log.distrust(&lost)
-        {
-            return self.start_failed(node, &error.to_string());
-        }
+        let lost = match self.note_lost(node, &mut log, &found) {
+            Ok(lost) => lost,
+            Err(reason) => return self.start_failed(node, &reason),
+        };
         let machine = self.machine_mut(node);
         let (clock, tails) = (machine.clock.read(now).mono, tails_on(&machine.disk));
         let leases = lease_manager(member, &settings, clock);
@@ -112,7 +109,7 @@ impl World {
                 Err(reason) => return self.start_failed(node, &reason),
             }
         }
-        if let Err(reason) = self.recover_unlogged(node, &mut process, found.unknown_damaged) {
+        if let Err(reason) = self.recover_unlogged(node, &mut process, &found) {
             return self.start_failed(node, &reason);
         }
         let forgotten = lost.iter().find(|id| !process.host.has(**id));
@@ -184,13 +181,32 @@ impl World {
         Ok(replica)
     }
 
-    /// The partitions that have files in some directory; where the log may have lost some, all that were made
-    /// here.
-    fn replicas_of(&self, node: u32, doubtful: bool) -> BTreeSet<PartitionId> {
+    /// As in the node: the log is to say from here on what it may have lost as a whole. Gives those that are
+    /// distrusted.
+    fn note_lost(
+        &self,
+        node: u32,
+        log: &mut Log,
+        found: &wal::Recovered,
+    ) -> Result<Vec<PartitionId>, String> {
+        let had = self.replicas_of(node, found);
+        let torn: Vec<PartitionId> = had.iter().copied().filter(|id| found.may_have_torn(*id)).collect();
+        let lost = recovery::distrusted(had, &found.partitions, found.unknown_damaged);
+        let noted = match (lost.is_empty(), torn.is_empty()) {
+            (false, _) => log.distrust(&lost),
+            (true, false) => log.note_torn(&torn),
+            (true, true) => Ok(()),
+        };
+        noted.map_err(|error| error.to_string())?;
+        Ok(lost)
+    }
+
+    /// The partitions that have files in some directory; where the log may have lost some, all of these that
+    /// were made here.
+    fn replicas_of(&self, node: u32, found: &wal::Recovered) -> BTreeSet<PartitionId> {
         let mut had = self.with_files(node);
-        if doubtful {
-            had.extend(&self.machine(node).made);
-        }
+        let lost = |id: &&PartitionId| found.unknown_damaged || found.may_have_torn(**id);
+        had.extend(self.machine(node).made.iter().filter(lost));
         had
     }
 
@@ -207,8 +223,13 @@ impl World {
 
     /// Partitions that have files, and that the log knows nothing of: its owner lost the log, or it was never
     /// synced. As in a real node, one whose directory cannot be used is damaged.
-    fn recover_unlogged(&mut self, node: u32, process: &mut Process, doubtful: bool) -> Result<(), String> {
-        for id in self.replicas_of(node, doubtful) {
+    fn recover_unlogged(
+        &mut self,
+        node: u32,
+        process: &mut Process,
+        found: &wal::Recovered,
+    ) -> Result<(), String> {
+        for id in self.replicas_of(node, found) {
             if process.host.has(id) {
                 continue;
             }
@@ -218,8 +239,10 @@ impl World {
             let engine = OpenEngine { engine, broken, storage_lost };
             let who = (process.member, id, self.settings.rules);
             let read = |from| process.logs.log().read(id, from, REPLAY_BYTES);
-            let opened = recovery::open(who, engine, recovery::in_log(None, doubtful), read)?;
-            self.show_unlogged(node, id, persisted, opened.replica.is_damaged());
+            let torn = found.may_have_torn(id);
+            let in_log = recovery::in_log(None, (found.unknown_damaged, torn));
+            let opened = recovery::open(who, engine, in_log, read)?;
+            self.show_unlogged(node, id, (persisted, torn), opened.replica.is_damaged());
             process.host.add(opened.replica);
         }
         Ok(())
