@@ -13,10 +13,12 @@
 //! 03 6b                                  highest truncated 16 bytes
 //! 03 6c | partition u32 | 16 bytes       from 16 bytes | up to 16 bytes | when, ms since 1970, u64
 //! 03 6d | table u32                      timestamp 16 bytes | JSON of the table's record
+//! 03 6e                                  newest removed 16 bytes
 //! ```
 //!
-//! The fourth is what an operator has given up: commits of a partition between two timestamps. The last is
-//! what tables are like, and since which commit.
+//! The fourth is what an operator has given up: commits of a partition between two timestamps. The fifth is
+//! what tables are like, and since which commit. The last is there once commits were removed that are newer
+//! than some that are kept, and counts while it is above the highest truncated one.
 //!
 //! A partition under it has one row for each flush that a snapshot may still lie below, and the newest:
 //!
@@ -38,6 +40,7 @@ const HEAD: u8 = 0x68;
 const TRUNCATED: u8 = 0x6b;
 const GIVEN_UP: u8 = 0x6c;
 const TABLE: u8 = 0x6d;
+const REMOVED: u8 = 0x6e;
 const FLUSH: u8 = 0x66;
 const NEWEST: u8 = 0x67;
 
@@ -112,6 +115,11 @@ pub fn head_range() -> ([u8; 2], [u8; 2]) {
 /// The stored key of the highest timestamp whose commit is not kept any more.
 pub fn truncated_key() -> Bytes {
     Bytes::from_static(&[space::PARTITION, TRUNCATED])
+}
+
+/// The stored key of the newest commit that was removed, if an older one was kept then.
+pub fn removed_key() -> Bytes {
+    Bytes::from_static(&[space::PARTITION, REMOVED])
 }
 
 /// What an operator has given up of a partition's commits, or has let it keep alone.
@@ -261,6 +269,7 @@ mod tests {
         assert_eq!(partition_of_head(&head_key(PartitionId(7))), Some(PartitionId(7)));
         assert_eq!(flush_key(at(1, 2))[..], [3, 0x66, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2]);
         assert_eq!((&newest_flush_key()[..], &truncated_key()[..]), (&[3, 0x67][..], &[3, 0x6b][..]));
+        assert_eq!(removed_key()[..], [3, 0x6e]);
         let head = Head { newest: at(3, 4), secured: at(1, 2) };
         assert_eq!(Head::decode(&head.encode()), Some(head));
         for length in 0..2 * TIMESTAMP_BYTES {

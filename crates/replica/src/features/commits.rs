@@ -5,20 +5,24 @@
 //! keys. Which commit wrote a key last is kept in memory, and known from the write-sets that are kept. A
 //! snapshot below one that is not kept any more commits nothing (PR-52).
 //!
-//! A write-set is kept until every partition that has a part in it has secured it, and some time longer.
+//! A write-set is kept until every partition that has a part in it has secured it, and some time longer. So
+//! there are two floors: up to the one nothing is kept; up to the other something is that was not removed
+//! with what is newer (PR-394), and snapshots below it are those that commit nothing.
 
 mod claims;
 mod dropped;
 mod executing;
 mod kept;
+mod stamps;
 mod tables;
 
 pub(crate) use tables::{Definitions, Unfit};
 
 use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
+use stamps::{Page, Stamp, Stamps};
+use std::collections::BTreeMap;
 use types::commits::{Head, decode_timestamp, encode_timestamp, head_key, head_range, partition_of_head};
-use types::commits::{KnownTable, truncated_key};
+use types::commits::{KnownTable, removed_key, truncated_key};
 use types::engine::{Engine, EngineError, Row};
 use types::system::{commit_key, commit_row, read_commit};
 use types::{KeySpace, Micros, Mutation, PartitionId, Position, ReadAt, Rules, TableId, Term};
@@ -73,30 +77,16 @@ pub(crate) struct Books {
     heads: BTreeMap<PartitionId, Head>,
     /// Nothing at or below it is kept.
     truncated: Position,
-    /// The commits that are kept, oldest first.
-    kept: VecDeque<Stamp>,
-    /// Bytes of them, about.
-    kept_bytes: usize,
+    /// The newest commit that was removed: some at or below it may be kept.
+    removed: Position,
+    /// The commits that are kept.
+    kept: Stamps,
     /// Of each partition, what it has not secured of them.
     backlogs: BTreeMap<PartitionId, kept::Backlog>,
     /// What tables are like.
     tables: BTreeMap<TableId, KnownTable>,
     /// What rows claim beside their keys.
     claims: claims::Claims,
-}
-
-/// A commit that is kept, in few bytes.
-#[derive(Clone, Copy, Debug)]
-struct Stamp {
-    at: Position,
-    wall_ms: u64,
-    bytes: u32,
-}
-
-impl Stamp {
-    fn of(at: Position, wall_ms: u64, bytes: usize) -> Stamp {
-        Stamp { at, wall_ms, bytes: u32::try_from(bytes).unwrap_or(u32::MAX) }
-    }
 }
 
 /// What a commit's part in one partition takes in the manager's memory, in bytes, about.
@@ -152,9 +142,11 @@ impl KnownCommits {
 
 impl Books {
     fn read(engine: &dyn Engine) -> Result<Books, EngineError> {
+        let truncated = truncated_at(engine, ReadAt::Applied)?;
         let mut books = Books {
             heads: heads_at(engine, ReadAt::Applied)?,
-            truncated: truncated_at(engine, ReadAt::Applied)?,
+            truncated,
+            removed: timestamp_at(engine, &removed_key(), ReadAt::Applied)?.max(truncated),
             tables: tables::tables_at(engine, ReadAt::Applied)?,
             ..Books::default()
         };
@@ -174,15 +166,15 @@ impl Books {
         let claimed = self.claim(at, kept, parents);
         let sizes = kept.iter().zip(claimed).map(|(writes, claimed)| bytes_of(writes) + claimed);
         let sizes: Vec<usize> = sizes.collect();
-        let stamp = Stamp::of(at, wall_ms, sizes.iter().sum());
-        self.kept.push_back(stamp);
-        self.kept_bytes += stamp.bytes as usize;
-        for (writes, bytes) in kept.iter().zip(sizes) {
+        let mut unsecured = 0;
+        for (writes, bytes) in kept.iter().zip(&sizes) {
             let head = self.heads.get(&writes.partition).copied().unwrap_or_default();
             if at > head.secured {
-                self.backlogs.entry(writes.partition).or_default().note(at, bytes);
+                self.backlogs.entry(writes.partition).or_default().note(at, *bytes);
+                unsecured += 1;
             }
         }
+        self.kept.push(Stamp::of((at, wall_ms), sizes.iter().sum(), unsecured));
         for (table, key) in kept.iter().flat_map(|writes| keys_of(&writes.parts)) {
             // A key of its own: the request's bytes are not held by it.
             let newest = self.keys.entry((table, Bytes::copy_from_slice(key))).or_default();
@@ -196,7 +188,7 @@ impl Books {
     pub fn conflicts(&self, rules: Rules, (request, looked): (&CommitRequest, Option<Looked<'_>>)) -> bool {
         let checked = looked.map(|looked| looked.checked);
         let oldest = checked.into_iter().chain([request.snapshot]).min().unwrap_or_default();
-        if oldest < self.truncated && rules.old_snapshots_commit_nothing() {
+        if oldest < self.removed && rules.old_snapshots_commit_nothing() {
             return true;
         }
         if let Some(Looked { checked, parents }) = looked {
@@ -269,71 +261,62 @@ impl Books {
                 head.secured = *secured;
                 mutations.push(stored(*partition, *head));
                 if let Some(backlog) = self.backlogs.get_mut(partition) {
-                    backlog.secure(*secured);
+                    backlog.secure(*secured, |commit| self.kept.secure(commit));
                 }
             }
         }
         let removed = match mutations.is_empty() && !rules.what_is_secured_goes() {
             true => Vec::new(),
-            false => self.removable(engine, rules, (wall_ms, keep))?,
+            false => self.removable(rules, (wall_ms, keep)),
         };
-        for commit in &removed {
-            self.truncated = commit.at;
-            self.claims.forget(commit.at);
-            if let Some(stamp) = self.kept.pop_front_if(|stamp| stamp.at == commit.at) {
-                self.kept_bytes -= stamp.bytes as usize;
-            }
+        for stamp in &removed {
+            let key = KeySpace::Bare.row_key(&commit_key(stamp.at));
+            let (_, row) = engine.get(&key, ReadAt::Applied)?.ok_or_else(|| damaged("a commit"))?;
+            let commit = Commit::read(&key, &row).map_err(EngineError::Corrupt)?;
             for (table, key) in commit.kept.iter().flat_map(|writes| keys_of(&writes.parts)) {
                 let key = (table, key.clone());
                 if self.keys.get(&key) == Some(&commit.at) {
                     self.keys.remove(&key);
                 }
             }
-            let key = KeySpace::Bare.row_key(&commit_key(commit.at));
+            self.removed = self.removed.max(stamp.at);
             mutations.push(Mutation { key, value: None });
         }
         if !removed.is_empty() {
-            let value = Bytes::copy_from_slice(&encode_timestamp(self.truncated));
-            mutations.push(Mutation { key: truncated_key(), value: Some(value) });
+            // What lies below it commits nothing, so nothing is claimed against it.
+            self.claims.forget(self.removed);
+            mutations.extend(self.floors());
         }
         Ok((mutations, removed.len() as u32))
     }
 
-    /// Commits that every partition has secured, and that are old, oldest first. They are old once they were
-    /// kept as long as is wanted, or if there are more than is wanted. One that was made far in the future,
-    /// by a clock that has gone back since, is old: it would be kept until then, and all behind it (PR-321).
-    fn removable(
-        &self,
-        engine: &dyn Engine,
-        rules: Rules,
-        (wall_ms, keep): (u64, Keep),
-    ) -> Result<Vec<Commit>, EngineError> {
-        let upto = self.secured_by_all(rules);
-        let before_ms = wall_ms.saturating_sub(keep.time.as_millis());
-        let future_ms = wall_ms.saturating_add(keep.time.as_millis());
-        let mut beyond = self.kept_bytes.saturating_sub(keep.bytes);
-        let is_old = |stamp: &&Stamp| {
-            let future = stamp.wall_ms > future_ms && rules.the_future_is_old();
-            let aged = stamp.wall_ms <= before_ms || future;
-            let old = stamp.at <= upto && (aged || beyond > 0);
-            beyond = beyond.saturating_sub(stamp.bytes as usize);
-            old
+    /// Works out up to where nothing is kept, and says it, and what the newest one is that was removed, if an
+    /// older one is kept.
+    fn floors(&mut self) -> Vec<Mutation> {
+        let below = |oldest: Stamp| Position::new(oldest.at.term, oldest.at.lsn.prev());
+        let upto = self.kept.oldest().map_or(self.removed, |oldest| self.removed.min(below(oldest)));
+        self.truncated = self.truncated.max(upto);
+        let row = |key: Bytes, at: Position| {
+            let value = Some(Bytes::copy_from_slice(&encode_timestamp(at)));
+            Mutation { key, value }
         };
-        let old = self.kept.iter().take(PAGE).take_while(is_old).count();
-        if old == 0 {
-            return Ok(Vec::new());
-        }
-        let mut commits = commits_above(engine, self.truncated, ReadAt::Applied)?;
-        commits.truncate(old);
-        Ok(commits)
+        let newest = (self.removed > self.truncated).then(|| row(removed_key(), self.removed));
+        newest.into_iter().chain([row(truncated_key(), self.truncated)]).collect()
     }
 
-    /// Every commit up to here is secured in all partitions that have a part in it (T_P*): idle partitions
-    /// hold nothing back.
-    fn secured_by_all(&self, rules: Rules) -> Position {
-        let newest = newest_of(&self.heads);
-        let lagging = self.heads.values().filter(|head| head.lags() && rules.commits_are_kept_for_all());
-        lagging.map(|head| head.secured).min().unwrap_or(newest)
+    /// Commits that every partition with a part in them has secured, and that are old. They are old once they
+    /// were kept as long as is wanted, or if there are more than is wanted. One that was made far in the
+    /// future, by a clock that has gone back since, is old: it would be kept until then, and all behind it
+    /// (PR-321).
+    fn removable(&mut self, rules: Rules, (wall_ms, keep): (u64, Keep)) -> Vec<Stamp> {
+        let before_ms = wall_ms.saturating_sub(keep.time.as_millis());
+        let future_ms = wall_ms.saturating_add(keep.time.as_millis());
+        let is_old = |stamp: &Stamp| {
+            let future = stamp.wall_ms > future_ms && rules.the_future_is_old();
+            stamp.wall_ms <= before_ms || future
+        };
+        let page = Page { commits: PAGE, bytes: PAGE_BYTES, keep: keep.bytes };
+        self.kept.remove_old(page, !rules.commits_are_kept_for_all(), is_old)
     }
 }
 
@@ -351,6 +334,14 @@ struct Commit {
     at: Position,
     wall_ms: u64,
     kept: Vec<KeptWrites>,
+}
+
+impl Commit {
+    /// As it is stored. The error is a sentence.
+    fn read(key: &Bytes, row: &Bytes) -> Result<Commit, String> {
+        let (at, wall_ms, write_set) = read_commit(&KeySpace::Bare.key_of(key), row)?;
+        Ok(Commit { at, wall_ms, kept: decode_write_set(&write_set)? })
+    }
 }
 
 fn stored(partition: PartitionId, head: Head) -> Mutation {
@@ -374,7 +365,12 @@ fn heads_at(engine: &dyn Engine, at: ReadAt) -> Result<BTreeMap<PartitionId, Hea
 }
 
 fn truncated_at(engine: &dyn Engine, at: ReadAt) -> Result<Position, EngineError> {
-    match engine.get(&truncated_key(), at)? {
+    timestamp_at(engine, &truncated_key(), at)
+}
+
+/// The timestamp that is stored with this key; zero: none is.
+fn timestamp_at(engine: &dyn Engine, key: &[u8], at: ReadAt) -> Result<Position, EngineError> {
+    match engine.get(key, at)? {
         None => Ok(Position::ZERO),
         Some((_, value)) => decode_timestamp(&value).ok_or_else(|| damaged("what is kept")),
     }
@@ -385,12 +381,11 @@ fn commits_above(engine: &dyn Engine, above: Position, at: ReadAt) -> Result<Vec
     let mut from = commit_key(above).to_vec();
     from.push(0);
     let (from, to) = KeySpace::Bare.range(&from, &[]);
-    let read = |row: &Row| {
-        let (at, wall_ms, write_set) = read_commit(&KeySpace::Bare.key_of(&row.key), &row.value)?;
-        Ok(Commit { at, wall_ms, kept: decode_write_set(&write_set)? })
-    };
     let rows = engine.scan(&from, &to, at, PAGE, PAGE_BYTES)?;
-    rows.iter().map(read).collect::<Result<_, String>>().map_err(EngineError::Corrupt)
+    rows.iter()
+        .map(|row| Commit::read(&row.key, &row.value))
+        .collect::<Result<_, String>>()
+        .map_err(EngineError::Corrupt)
 }
 
 /// Answers what looks at the books and changes nothing. The error is a sentence: commits are gone that

@@ -215,8 +215,8 @@ impl Writing<'_> {
         // What is secured everywhere leaves room for what is not, however little there is.
         let bytes = self.settings.commits_kept_bytes.min(self.settings.commits_most_bytes / 4);
         let keep = Keep { time: self.settings.commits_kept, bytes };
-        let (mutations, removed) =
-            books.secure((engine, self.rules), (self.now.wall_ms, keep), partitions)?;
+        let secured = books.secure((engine, self.rules), (self.now.wall_ms, keep), partitions);
+        let (mutations, removed) = secured.inspect_err(|_| self.commits.forget())?;
         if mutations.is_empty() {
             let end = self.data.log.end().lsn;
             return Ok(Answer::new(Status::Ok, Body::None).covered(end, AckCondition::Seen));

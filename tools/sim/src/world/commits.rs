@@ -8,7 +8,7 @@ use crate::txn_client::spread::FIRST;
 use bytes::Bytes;
 use replica::Replica;
 use std::collections::{BTreeMap, BTreeSet};
-use types::commits::{Head, decode_timestamp, head_key, newest_flush_key, truncated_key};
+use types::commits::{Head, decode_timestamp, head_key, newest_flush_key, removed_key, truncated_key};
 use types::data::constraint::Standing;
 use types::data::decode_known;
 use types::database::catalog_key;
@@ -150,8 +150,11 @@ impl World {
     /// not keep it, whoever reads a snapshot there is told so, and what was committed since is kept until an
     /// operator says that the rest is given up (`txn skip`).
     fn waits_for_skip(&self, manager: &Replica, partition: PartitionId) -> bool {
-        let kept = manager.engine().get(&truncated_key(), ReadAt::Applied).ok().flatten();
-        let kept = kept.and_then(|(_, value)| decode_timestamp(&value)).unwrap_or_default();
+        let read = |key: Bytes| {
+            let (_, value) = manager.engine().get(&key, ReadAt::Applied).ok().flatten()?;
+            decode_timestamp(&value)
+        };
+        let kept = read(truncated_key()).max(read(removed_key())).unwrap_or_default();
         let lacks = self.flushed_in(partition).is_some_and(|there| there < kept);
         lacks && self.checks.epochs.was_forced(partition)
     }

@@ -1,7 +1,7 @@
 //! What the transaction manager keeps, for people; and an operator's last word on a partition whose commits
 //! do not follow each other any more.
 
-use super::{Books, Commit, KnownCommits, Stamp, commits_above, damaged, encode_write_set, stored};
+use super::{Books, Commit, KnownCommits, commits_above, damaged, encode_write_set, stored};
 use std::collections::VecDeque;
 use types::commits::GivenUp;
 use types::engine::{Engine, EngineError};
@@ -29,10 +29,11 @@ impl Backlog {
         self.bytes += bytes as usize;
     }
 
-    /// The partition has secured its commits up to here.
-    pub fn secure(&mut self, upto: Position) {
-        while let Some((_, bytes)) = self.parts.pop_front_if(|(at, _)| *at <= upto) {
+    /// The partition has secured its commits up to here; `each` is told which these are.
+    pub fn secure(&mut self, upto: Position, mut each: impl FnMut(Position)) {
+        while let Some((at, bytes)) = self.parts.pop_front_if(|(at, _)| *at <= upto) {
             self.bytes -= bytes as usize;
+            each(at);
         }
     }
 }
@@ -64,8 +65,8 @@ impl KnownCommits {
         Ok(KeptCommits {
             counts: upto.iter().map(|at| books.count(*at)).collect(),
             commits: books.kept.len() as u64,
-            bytes: books.kept_bytes as u64,
-            oldest_ms: books.kept.front().map(|stamp| stamp.wall_ms),
+            bytes: books.kept.bytes() as u64,
+            oldest_ms: books.kept.oldest().map(|stamp| stamp.wall_ms),
             now_ms,
             committed: self.counts.committed,
             refused: self.counts.refused,
@@ -77,8 +78,7 @@ impl KnownCommits {
 impl Books {
     /// How many are kept up to this one, and when the next one was made.
     fn count(&self, upto: Position) -> (u64, Option<u64>) {
-        let count = self.kept.partition_point(|stamp| stamp.at <= upto);
-        (count as u64, self.kept.get(count).map(|stamp| stamp.wall_ms))
+        (self.kept.count(upto) as u64, self.kept.first_above(upto).map(|stamp| stamp.wall_ms))
     }
 
     /// Why nothing more is committed in these partitions, if so: partitions that secure nothing would fill
@@ -93,7 +93,8 @@ impl Books {
         let whole = || {
             let lagging = self.heads.iter().filter(|(_, head)| head.lags());
             let (back, _) = lagging.min_by_key(|(_, head)| head.secured)?;
-            (self.kept_bytes >= most).then_some((*back, self.kept.len(), self.kept_bytes))
+            let bytes = self.kept.bytes();
+            (bytes >= most).then_some((*back, self.kept.len(), bytes))
         };
         let (back, commits, bytes) = partitions.into_iter().find_map(share).or_else(whole)?;
         Some(format!(
@@ -104,9 +105,9 @@ impl Books {
     fn alarm(&self, now_ms: u64, (many, old): (usize, Micros)) -> Option<String> {
         let (back, head) =
             self.heads.iter().filter(|(_, head)| head.lags()).min_by_key(|(_, head)| head.secured)?;
-        let secured = self.kept.partition_point(|stamp| stamp.at <= head.secured);
-        let oldest: &Stamp = self.kept.get(secured)?;
-        let (count, age) = (self.kept.len() - secured, now_ms.saturating_sub(oldest.wall_ms));
+        let oldest = self.kept.first_above(head.secured)?;
+        let count = self.kept.len() - self.kept.count(head.secured);
+        let age = now_ms.saturating_sub(oldest.wall_ms);
         (count >= many || age >= old.as_millis()).then(|| {
             format!(
                 "{count} commits are not secured, the oldest for {} s: partition {back} holds them back",

@@ -160,7 +160,7 @@ fn pr253_what_some_partition_has_not_secured_is_kept() {
     world.commit(10, &[(ONE, "c")]).expect("committed");
     world.secure(1_000_000, &[(ONE, 2)]);
     assert_eq!(world.chain(OTHER, 0), Ok(vec![1]));
-    world.secure(1_000_000, &[(OTHER, 1)]);
+    assert_eq!(world.secure(1_000_000, &[(OTHER, 1)]), 1);
     assert_eq!(world.chain(OTHER, 1), Ok(Vec::new()));
     assert!(world.chain(OTHER, 0).is_err());
 }
@@ -175,7 +175,7 @@ fn pr290_everything_old_is_removed_and_not_a_little_of_it() {
     assert_eq!(removed.iter().sum::<u32>(), 3_000);
     assert!(removed.len() <= 3, "{removed:?}");
     let books = world.known.books(&world.engine, TERM).expect("no error");
-    assert_eq!((books.kept.len(), books.kept_bytes, books.keys.len()), (0, 0, 0));
+    assert_eq!((books.kept.len(), books.kept.bytes(), books.keys.len()), (0, 0, 0));
 }
 
 #[test]
@@ -191,9 +191,40 @@ fn pr290_what_is_young_goes_where_there_is_too_much_of_it() {
     world.commit(5_000, &[(OTHER, "b")]).expect("committed");
     let last = world.lsn;
     world.keep_bytes = 0;
-    assert_eq!(world.secure(0, &[]), 0, "what is not secured stays, and all behind it");
+    assert_eq!(world.secure(0, &[]), 50, "what is not secured stays alone");
     assert_eq!(world.chain(OTHER, 0).map(|chain| chain.len()), Ok(1));
-    assert_eq!(world.secure(0, &[(OTHER, last)]), 51);
+    assert_eq!(world.secure(0, &[(OTHER, last)]), 1);
+}
+
+/// One partition secures nothing. What others have secured goes all the same, and leaves room.
+#[test]
+fn pr394_what_one_partition_has_not_secured_keeps_no_commits_of_others() {
+    let mut world = World::new();
+    world.commit(10, &[(ONE, "a"), (OTHER, "b")]).expect("committed");
+    for key in ["c", "d", "e"] {
+        world.commit(10, &[(OTHER, key)]).expect("committed");
+    }
+    let bytes = BESIDE + "a".len() + "row".len();
+    assert!(world.full(5 * bytes, &[PartitionId(90)]).is_some(), "there is no room for anybody");
+    // The last one is young.
+    assert_eq!(world.secure(3_500, &[(OTHER, 4)]), 2);
+    let floors = |world: &mut World| {
+        let books = world.known.books(&world.engine, TERM).expect("no error");
+        (books.truncated.lsn.0, books.removed.lsn.0, books.kept.len(), books.kept.bytes())
+    };
+    for _ in 0..2 {
+        assert_eq!(floors(&mut world), (0, 3, 2, 3 * bytes));
+        assert_eq!(world.full(5 * bytes, &[PartitionId(90)]), None);
+        assert_eq!((world.chain(ONE, 0), world.chain(OTHER, 3)), (Ok(vec![1]), Ok(vec![4])));
+        assert!(world.chain(OTHER, 2).is_err_and(|why| why.contains("not kept any more")));
+        assert_eq!(world.commit(2, &[(OTHER, "z")]), None, "nobody knows who wrote what before 3");
+        world.known = KnownCommits::default();
+    }
+    assert_eq!(world.secure(3_500, &[(ONE, 1)]), 1, "it is old, and was held by that one alone");
+    assert_eq!(floors(&mut world), (3, 3, 1, bytes));
+    assert_eq!(world.commit(3, &[(OTHER, "z")]), Some(vec![at(4)]));
+    world.known = KnownCommits::default();
+    assert_eq!(floors(&mut world), (3, 3, 2, 2 * bytes));
 }
 
 #[test]
