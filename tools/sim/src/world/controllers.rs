@@ -90,7 +90,10 @@ impl Controllers {
     }
 
     /// Whether a controller is to begin to plan, or to stop; none if it does as it should. The first that
-    /// runs plans, and who does so whoever else does.
+    /// runs plans, and who does so whoever else does. Here another one begins at once, where in a cluster it
+    /// waits until a lease of etcd has run out, and two may plan for a moment, as there: nothing that is
+    /// planned rests on its being planned by one alone (PR-10), since all of it is compared when it is
+    /// written, or is advice that counts in one epoch (F16), and failovers need nobody who plans.
     pub fn is_to_lead(&self, id: u32) -> Option<bool> {
         let first = self.of_now().position(|process| process.running.is_some());
         let plans = first == Some(id as usize) || self.get(id).plans;
