@@ -52,7 +52,7 @@ pub fn distrusted(
     with_files.into_iter().filter(lost).collect()
 }
 
-/// What the log has of a replica with files, which was not made just now: whether damage may have taken all
+/// What the log has of a replica with files, which was not made just now: whether damage may have cost all
 /// of it ([`wal::Recovered::unknown_damaged`]), or a torn end ([`wal::Recovered::may_have_torn`]).
 pub fn in_log(found: Option<&RecoveredPartition>, (lost, torn): (bool, bool)) -> InLog<'_> {
     match found {
