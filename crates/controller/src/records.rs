@@ -196,6 +196,11 @@ impl Records {
         self.tables.values().find(|table| table.name == name && table.holds == holds)
     }
 
+    /// The table that has this name, whether its record is known or not.
+    pub(crate) fn holder(&self, name: &str) -> Option<TableId> {
+        self.names.get(name).copied()
+    }
+
     /// A partition, also of a table that is being created.
     pub(crate) fn partition(&self, id: PartitionId) -> Option<&PartitionRecord> {
         self.partitions.get(&id)

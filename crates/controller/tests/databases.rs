@@ -431,3 +431,62 @@ fn what_members_are_sent_of_calls_is_the_databases_and_goes_with_hot_standbys() 
     assert_eq!(older.ship, Ship::Effects);
     assert!(!serde_json::to_string(&older).expect("JSON").contains("\"ship\""));
 }
+
+/// The request by which a table that has got the rows of another one takes its name.
+fn named(from: &str, to: &str) -> AlterTable {
+    AlterTable { name: from.into(), rename: Some(to.into()), ..AlterTable::default() }
+}
+
+fn asked(request: &AlterTable) -> AdminCommand {
+    AdminCommand::AlterTable(wire::RecordText::new(request))
+}
+
+/// A table of two partitions for rows of a table that moves.
+fn filled(world: &mut World, name: &str) -> types::TableRecord {
+    let request = table(name, "durable", LogKind::Disk, None, 2);
+    let made = told(world, AdminCommand::CreateTable(wire::RecordText::new(&request))).expect("made");
+    wire::RecordText(made).read().expect("a record")
+}
+
+#[test]
+fn pr378_a_table_takes_a_name_that_nothing_has_and_may_be_told_so_twice() {
+    let mut world = world();
+    let made = filled(&mut world, "sys_moving_70");
+    assert!(made.first_partition.0 >= types::PartitionId::FIRST_USER, "it is a user's, but for its name");
+    for (request, status) in [
+        (named("sys_moving_70", "t"), 1),
+        (named("sys_moving_70", "sys_other"), 2),
+        (named("sys_moving_70", "a b"), 2),
+        (named("t", "u"), 5),
+        (AlterTable { factor: Some(1), ..named("sys_moving_70", "wide") }, 2),
+    ] {
+        let refused = told(&mut world, asked(&request)).expect_err("refused");
+        assert_eq!(refused.0, status, "{request:?}: {}", refused.1);
+    }
+    let wide = named("sys_moving_70", "wide");
+    for _ in 0..2 {
+        let answer = told(&mut world, asked(&wide)).expect("it has the name");
+        let record: types::TableRecord = wire::RecordText(answer).read().expect("a record");
+        assert_eq!((record.id, record.name.as_str()), (made.id, "wide"));
+    }
+    // Its old name is free, and the new one is not.
+    filled(&mut world, "sys_moving_70");
+    let again = told(&mut world, asked(&wide)).expect_err("something has it");
+    assert!(again.0 == 1 && again.1.contains("exists already"), "{}", again.1);
+    told(&mut world, AdminCommand::DropTable("sys_moving_70".into())).expect("unlike the cluster's own");
+    told(&mut world, AdminCommand::DropTable("wide".into())).expect("like any other");
+    assert_eq!(told(&mut world, asked(&wide)).expect_err("neither is there").0, 3);
+}
+
+/// A controller that has not heard of a table does not say that there is none.
+#[test]
+fn pr380_that_there_is_no_table_is_found_out_in_the_metastore() {
+    let mut world = World::with(2, understudy_controller::Settings::default());
+    world.with_table(3, table("t", "durable", LogKind::Disk, None, 1));
+    world.cut_off.insert(1);
+    let made = filled(&mut world, "sys_moving_71");
+    let id = world.admin_at(1, asked(&named("sys_moving_71", "wide")));
+    let answer = world.answered(id).expect("answered").clone().expect("it found the table");
+    let record: types::TableRecord = wire::RecordText(answer).read().expect("a record");
+    assert_eq!((record.id, record.name.as_str()), (made.id, "wide"));
+}

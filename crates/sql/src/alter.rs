@@ -164,6 +164,13 @@ fn new_column(definition: &ColumnDef) -> Result<Column, Failure> {
     Ok(column)
 }
 
+/// The error of an option that is chosen when a table is created.
+pub fn fixed(option: &str) -> Failure {
+    let hint =
+        "it is chosen when the table is created; copies are moved by `understudy node add` and `remove`";
+    Failure::unsupported(format!("changing {option}"), hint)
+}
+
 fn set(option: &SqlOption, request: &mut Request) -> Result<(), Failure> {
     let SqlOption::KeyValue { key, value } = option else {
         return Err(Failure::unsupported(format!("the option {option}"), "write name = value"));
@@ -184,8 +191,12 @@ fn set(option: &SqlOption, request: &mut Request) -> Result<(), Failure> {
             request.failover_target_ms = Some(target);
         }
         "partitions" | "partition_by" | "engine" | "log" | "placement" => {
-            let hint = "it is chosen when the table is created; copies are moved by `understudy node add` and `remove`";
-            return Err(Failure::unsupported(format!("changing {name}"), hint));
+            return Err(fixed(&name));
+        }
+        "database" => {
+            let hint = "a table with partitions of its own keeps them: make another one without options, and \
+                        INSERT ... SELECT what is there";
+            return Err(Failure::unsupported("moving a table into a database", hint));
         }
         _ => {
             let hint = "the options that can be changed are policy, factor, min_in_sync, available, standby and \
@@ -283,6 +294,7 @@ mod tests {
             ("t ADD COLUMN x serial", "0A000"),
             ("t ADD COLUMN x int PRIMARY KEY", "0A000"),
             ("t SET (partitions = 2)", "0A000"),
+            ("t SET (database = understudy)", "0A000"),
             ("t SET (factor = many)", "22023"),
             ("t SET (speed = 2)", "22023"),
             ("t SET (available = maybe)", "22023"),

@@ -38,6 +38,36 @@ pub struct UnderWay {
     pub held: BTreeMap<TableId, u64>,
     /// Tables that are being filled.
     pub fills: Vec<Fill>,
+    /// Tables that have moved out, and have not got their names yet.
+    pub moved: Vec<Moved>,
+}
+
+impl UnderWay {
+    /// A table that is filled and takes the place of `of`, or what stands for one that has moved out.
+    pub fn note(&mut self, table: &CatalogTable, of: TableId) {
+        let (id, version) = (table.id, table.schema.version());
+        match table.has_moved() {
+            true => {
+                let (name, since_ms) = (table.name.clone(), table.created_ms);
+                self.moved.push(Moved { id, version, name, since_ms });
+            }
+            false => self.fills.push(Fill { id, version, of, since_ms: table.created_ms }),
+        }
+    }
+}
+
+/// What stands for a table whose rows are in partitions of their own, as long as these have not got its name
+/// (PR-378).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Moved {
+    /// The number of the move: [`types::system::moving`] says where the rows are.
+    pub id: TableId,
+    /// Its version.
+    pub version: u32,
+    /// The table's name.
+    pub name: String,
+    /// Since when it has been so, in milliseconds since 1970.
+    pub since_ms: u64,
 }
 
 /// A table that is being filled.
@@ -134,7 +164,9 @@ impl Catalog {
             let named = table.schema.constraint_named(name).is_some_and(|one| one.named_index().is_some());
             named || table.indexes.named(name).is_some()
         };
-        self.tables.contains_key(name) || self.others.contains_key(name) || self.tables.values().any(index)
+        let moved = self.under_way.moved.iter().any(|moved| moved.name == name);
+        let known = self.tables.contains_key(name) || self.others.contains_key(name) || moved;
+        known || self.tables.values().any(index)
     }
 
     /// All tables, by their names.

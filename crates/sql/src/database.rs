@@ -7,6 +7,7 @@ use crate::constraints::{children, lacking, violation};
 use crate::ddl::{self, on_a_client};
 use crate::driver::Handle;
 use crate::fault;
+use crate::moving;
 use crate::numbering;
 use crate::several;
 use crate::views;
@@ -236,7 +237,7 @@ pub async fn change(
 
 /// What removes tables that nobody fills any more.
 fn abandoned(catalog: &Catalog) -> Vec<TableChange> {
-    let UnderWay { held, fills } = &catalog.under_way;
+    let UnderWay { held, fills, .. } = &catalog.under_way;
     let over = |fill: &&Fill| match fill.of == fill.id {
         true => client::wall_ms().saturating_sub(fill.since_ms) > LONGEST_LOAD_MS,
         false => !held.contains_key(&fill.of),
@@ -247,10 +248,11 @@ fn abandoned(catalog: &Catalog) -> Vec<TableChange> {
 
 /// Lets tables be written again that somebody has held and not spoken of for long.
 pub async fn lift_abandoned(handle: &Handle) -> Result<(), Failure> {
-    let catalog = handle.look().await?;
+    let catalog = moving::settled(handle).await?;
     let over = |since: &u64| client::wall_ms().saturating_sub(*since) > STALE_HOLD_MS;
     let over: Vec<TableId> =
         catalog.under_way.held.iter().filter(|(_, since)| over(since)).map(|(id, _)| *id).collect();
+    let lifted = !over.is_empty();
     for id in over {
         let Some(table) = catalog.all().find(|table| table.id == id) else { continue };
         let version = numbers(handle, 1).await?;
@@ -266,6 +268,9 @@ pub async fn lift_abandoned(handle: &Handle) -> Result<(), Failure> {
             Err(failure) if fault::is_stale(&failure) => {}
             done => done?,
         }
+    }
+    if lifted {
+        moving::settled(handle).await?;
     }
     Ok(())
 }
@@ -311,7 +316,7 @@ pub async fn create_table(
     if_not_exists: bool,
 ) -> Result<bool, Failure> {
     let exists = |catalog: &Catalog| catalog.has_relation(&name);
-    if exists(&*handle.look().await?) {
+    if exists(&*moving::settled(handle).await?) {
         return if if_not_exists { Ok(false) } else { Err(taken(&name)) };
     }
     let schema = several::placed(handle, schema)?;
@@ -359,7 +364,7 @@ pub async fn drop_tables(
     names: Vec<String>,
     (if_exists, cascade): (bool, bool),
 ) -> Result<Vec<String>, Failure> {
-    let before = handle.look().await?;
+    let before = moving::settled(handle).await?;
     let (names, apart) = names.into_iter().partition::<Vec<_>, _>(|name| before.is_within(name));
     let within = before.all().filter(|table| table.database().is_some()).count();
     let versions = match cascade {

@@ -4,7 +4,7 @@
 
 mod looks;
 
-use crate::catalog::{Catalog, Fill, UnderWay};
+use crate::catalog::{Catalog, UnderWay};
 use crate::fault;
 use bytes::Bytes;
 use client::txn::{OpenTransaction, OpenTransactions};
@@ -317,8 +317,7 @@ impl Handle {
                 match (state, table.held_ms, table.fills) {
                     (TableState::Dropping, ..) => continue,
                     (_, _, Some(of)) => {
-                        let (id, version, since_ms) = (table.id, table.schema.version(), table.created_ms);
-                        under_way.fills.push(Fill { id, version, of, since_ms });
+                        under_way.note(&table, of);
                         continue;
                     }
                     (_, Some(held_ms), _) => drop(under_way.held.insert(table.id, held_ms)),

@@ -192,7 +192,7 @@ pub async fn carry_out(handle: &Handle, requests: &[Request]) -> Result<(), Fail
 }
 
 /// Sends a request, and waits for an index to be ready. One that failed is dropped: then the answer is why.
-fn change(client: &mut Client, request: &Request) -> Result<Option<String>, ClientError> {
+pub(crate) fn change(client: &mut Client, request: &Request) -> Result<Option<String>, ClientError> {
     client.admin(AdminCommand::AlterTable(RecordText::new(request)))?;
     let Some(AddIndex { name, .. }) = &request.add_index else { return Ok(None) };
     let deadline = Instant::now() + READY;

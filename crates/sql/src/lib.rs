@@ -14,6 +14,7 @@
 //! | columns with bounds and defaults, rows that fit them, numbers for rows | [`columns`], [`rows`], [`sequences`] |
 //! | constraints of a database's tables: changed, kept, what follows from them | [`constraints`], [`constraining`], [`follow`], [`early`] |
 //! | ALTER TABLE, outside of databases and in them; a table's rows under another key | [`alter`], [`altering`], [`refill`] |
+//! | ALTER TABLE ... SET (partitions): a table moves into partitions of its own | [`moving`] |
 //! | VACUUM, ANALYZE, LOCK TABLE | [`upkeep`] |
 //! | reads of one row, counts, scans; tables; databases, of several partitions, too | [`read`], [`ddl`], [`database`], [`several`] |
 //! | transactions | [`txn`] |
@@ -50,6 +51,7 @@ pub mod follow;
 pub mod indexes;
 pub mod large;
 pub mod late;
+pub mod moving;
 pub mod numbering;
 mod parse;
 mod plain;

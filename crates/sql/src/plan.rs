@@ -11,6 +11,7 @@ use crate::database::{self, DatabaseStatement};
 use crate::ddl;
 use crate::explain::{self, Explained};
 use crate::indexes;
+use crate::moving;
 use crate::parse::{Said, parse};
 use crate::procedures::{self, ProcedureStatement};
 use crate::qualify::qualified;
@@ -297,6 +298,9 @@ fn cursor(
 fn altering(catalog: &Catalog, statement: &Statement) -> Result<Option<Work>, Failure> {
     Ok(Some(match statement {
         Statement::AlterTable(change) => {
+            if let Some(change) = moving::read(catalog, change)? {
+                return Ok(Some(Work::Move(change)));
+            }
             if let Some(key) = alter::rekeyed(catalog, change)? {
                 return Ok(Some(Work::Rekey(key)));
             }

@@ -298,7 +298,7 @@ impl SqlSession {
         if self.evaluator.handle.database().is_some() && looks(&plan.work) {
             self.evaluator.handle.look().await?;
         }
-        let plan = if apart { plan } else { self.fresh(plan)? };
+        let plan = if apart { plan } else { self.fresh_or_moved(plan).await? };
         self.check_transaction(&plan.work)?;
         // PostgreSQL checks parameters against the type that it has inferred.
         for (value, ty) in parameters.iter().zip(&plan.params) {

@@ -9,6 +9,7 @@ use crate::cursors::Way;
 use crate::ddl;
 use crate::explain::Explained;
 use crate::indexes;
+use crate::moving::Move;
 use crate::numbering::{Counting, SequenceStatement};
 use crate::procedures::{self, ProcedureStatement};
 use crate::schemas::SchemaStatement;
@@ -36,6 +37,8 @@ pub enum Work {
     AlterTable(Option<Request>),
     /// Change a table of a database.
     Alter(Altering),
+    /// Give a table partitions of its own.
+    Move(Move),
     /// Make or drop indexes.
     Indexes(indexes::Change),
     /// Make, change or drop a sequence.
@@ -197,7 +200,7 @@ impl Work {
     /// True if it makes, alters or drops a table.
     pub fn defines(&self) -> bool {
         let tables = matches!(self, Work::CreateTable(_) | Work::AlterTable(_) | Work::DropTables { .. });
-        let tables = tables || matches!(self, Work::Alter(_));
+        let tables = tables || matches!(self, Work::Alter(_) | Work::Move(_));
         let tables = tables || matches!(self, Work::Truncate { .. } | Work::Rekey(_) | Work::Constrain(..));
         tables
             || matches!(self, Work::Sequence(_) | Work::View(_) | Work::Procedure(_) | Work::AddIdentity(..))
@@ -234,6 +237,7 @@ impl Work {
             Work::CopyIn(_) => "COPY FROM",
             Work::CreateTable(_) => "CREATE TABLE",
             Work::AlterTable(_) | Work::Alter(_) | Work::AddIdentity(..) | Work::Rekey(_) => "ALTER TABLE",
+            Work::Move(_) => "ALTER TABLE",
             Work::Truncate { .. } => "TRUNCATE TABLE",
             Work::Indexes(change) => change.tag,
             Work::Constrain(_, tag) => tag,

@@ -7,7 +7,7 @@
 
 use crate::config::FailoverRecord;
 use crate::data::{Column, ColumnType, Json, Row, Schema, Value, decode_row, encode_key, encode_row};
-use crate::ids::PartitionId;
+use crate::ids::{PartitionId, TableId};
 use crate::position::{Lsn, Position, Term};
 use bytes::Bytes;
 
@@ -27,6 +27,25 @@ pub const COMMITS: &str = "sys_commits";
 /// True if this is the name of a system table, or could be one of a later version.
 pub fn is_reserved(name: &str) -> bool {
     name.starts_with(PREFIX)
+}
+
+/// What the name of a table begins with that gets the rows of one that moves into partitions of its own. The
+/// number of the move follows, and when it has all rows it takes the other one's name.
+pub const MOVING: &str = "sys_moving_";
+
+/// The name of the table that gets the rows in the move with this number.
+pub fn moving(number: TableId) -> String {
+    format!("{MOVING}{}", number.0)
+}
+
+/// The move in which a table of this name gets rows; `None`: it is another table.
+pub fn moves(name: &str) -> Option<TableId> {
+    name.strip_prefix(MOVING)?.parse().ok().map(TableId)
+}
+
+/// True if this is the name of one of the cluster's own tables, which nobody alters or drops.
+pub fn is_own(name: &str) -> bool {
+    is_reserved(name) && moves(name).is_none()
 }
 
 /// The columns of a system table; `None`: there is no such table.
@@ -144,5 +163,21 @@ impl PartitionId {
     /// True for partitions of system tables.
     pub fn is_system(self) -> bool {
         self.0 < PartitionId::FIRST_USER
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_that_get_rows_are_reserved_and_not_the_clusters_own() {
+        let name = moving(TableId(17));
+        assert_eq!((name.as_str(), moves(&name)), ("sys_moving_17", Some(TableId(17))));
+        assert!(is_reserved(&name) && !is_own(&name));
+        for other in [SEQUENCES, "sys_moving_", "sys_moving_x", "sys_moving_1_2"] {
+            assert!(is_own(other) && moves(other).is_none(), "{other}");
+        }
+        assert!(!is_own("moving_17") && moves("moving_17").is_none());
     }
 }

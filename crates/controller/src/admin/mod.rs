@@ -4,6 +4,7 @@
 mod force;
 mod moves;
 mod nodes;
+mod rename;
 mod tables;
 mod transactions;
 
@@ -50,6 +51,8 @@ pub(crate) enum Job {
     Drop(Holds, String),
     /// Its policy is being changed.
     Alter(Holds, AlterTable),
+    /// A table is being given another name, or it is being found out that there is none.
+    Rename(Holds, AlterTable),
     /// Numbers are being taken from the cluster's record.
     Numbers {
         /// The first of them.
@@ -162,6 +165,7 @@ impl Controller {
         (holds, text): (Holds, RecordText),
     ) -> Option<Answer> {
         match text.read::<AlterTable>() {
+            Ok(request) if request.rename.is_some() => self.rename_table(conn, id, (holds, request)),
             Ok(request) => self.alter_table(now, conn, id, (holds, request)),
             Err(why) => Some(Err((USAGE, why))),
         }
@@ -244,6 +248,8 @@ impl Controller {
             (Job::Drop(holds, name), false) => self.drop_table(conn, id, (holds, name)),
             (Job::Alter(holds, request), true) => Some(self.altered(holds, &request)),
             (Job::Alter(holds, request), false) => self.alter_table(now, conn, id, (holds, request)),
+            (Job::Rename(holds, request), true) => Some(self.renamed(holds, &request)),
+            (Job::Rename(holds, request), false) => self.rename_table(conn, id, (holds, request)),
             (Job::Numbers { first, .. }, true) => Some(Ok(first.to_string())),
             (Job::Numbers { count, .. }, false) => self.wait(now, conn, id, AdminWait::Numbers(count)),
             (Job::Move { partition, .. }, true) => Some(self.placed(partition)),

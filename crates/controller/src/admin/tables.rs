@@ -67,7 +67,7 @@ impl Controller {
         };
         let mut cluster = self.records.cluster()?.clone();
         let seed = self.draw();
-        let system = types::system::is_reserved(&request.name);
+        let system = types::system::is_own(&request.name);
         let next = if system { &mut cluster.next_system } else { &mut cluster.next_partition };
         let first_partition = PartitionId(*next);
         *next += request.partitions;
@@ -233,7 +233,7 @@ impl Controller {
     /// System tables are what this version says they are, and there is a number left for their partition.
     fn check_system(&self, request: &CreateTable) -> Result<(), Refusal> {
         let name = &request.name;
-        if !types::system::is_reserved(name) {
+        if !types::system::is_own(name) {
             return Ok(());
         }
         let known = types::system::schema(name);
@@ -259,7 +259,7 @@ impl Controller {
         (holds, name): (Holds, String),
     ) -> Option<Answer> {
         let Some(table) = self.records.named(&name, holds) else { return Some(Err(none(holds, &name))) };
-        if types::system::is_reserved(&name) {
+        if types::system::is_own(&name) {
             return Some(Err((
                 REFUSED,
                 format!("table '{name}' is the cluster's own and cannot be dropped"),
@@ -466,7 +466,7 @@ fn new_indexes(table: &TableRecord, schema: &Schema, request: &AlterTable) -> Re
         return Err((NOT_FOUND, format!("table '{}' has no index '{name}'", table.name)));
     }
     if let Some(AddIndex { name, columns }) = &request.add_index {
-        if types::system::is_reserved(&table.name) {
+        if types::system::is_own(&table.name) {
             return Err((REFUSED, format!("table '{}' is the cluster's own", table.name)));
         }
         indexes.add(schema, name, columns).map_err(|why| (USAGE, named(why)))?;
@@ -506,7 +506,7 @@ fn policy(
     Ok(policy)
 }
 
-fn check_name(holds: Holds, name: &str) -> Result<(), Refusal> {
+pub(super) fn check_name(holds: Holds, name: &str) -> Result<(), Refusal> {
     let letters = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if letters && name.starts_with(|first: char| first.is_ascii_alphabetic()) && name.len() <= 63 {
         return Ok(());
@@ -573,7 +573,7 @@ fn check_ship(holds: Holds, ship: Ship, policy: &Policy) -> Result<(), Refusal> 
 }
 
 /// What a record is called in sentences.
-fn called(holds: Holds, name: &str) -> String {
+pub(super) fn called(holds: Holds, name: &str) -> String {
     match holds {
         Holds::Database => format!("database '{name}'"),
         Holds::Table | Holds::TableOf(_) => format!("table '{name}'"),
@@ -588,7 +588,7 @@ pub(crate) fn name_key(holds: Holds, name: &str) -> Key {
     }
 }
 
-fn none(holds: Holds, name: &str) -> Refusal {
+pub(super) fn none(holds: Holds, name: &str) -> Refusal {
     (NOT_FOUND, format!("there is no {}", called(holds, name)))
 }
 

@@ -17,9 +17,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use types::system::SEQUENCES;
-use types::{ClusterId, PartitionId, Position, TableId};
+use types::{ClusterId, PartitionId, Position, TableId, TableRecord};
 
 /// How often it is begun anew when a failover has taken the states away.
 const ATTEMPTS: u32 = 5;
@@ -233,11 +234,27 @@ fn attempt(
         DatabaseEntry { record, tables: tables.into_iter().map(own).collect() }
     };
     let databases = found.into_iter().map(entry).collect();
+    let _ = client.poll(Duration::ZERO)?;
+    if let Some(name) = named_meanwhile(&meant.moving, client.cluster_map().tables()) {
+        let what = format!("table `{name}` has got partitions of its own meanwhile: make the backup again");
+        return Err(Failure::failed(what).into());
+    }
     let cluster = client.cluster_map().cluster().map(|record| record.id).unwrap_or_default();
     let version = env!("CARGO_PKG_VERSION").to_string();
     let manifest = Manifest { version, cluster, taken_ms: taken.wall_ms, tables, databases };
     manifest.write(&plan.dir).map_err(|fault| fault.of(plan.dir.join(NAME).display()))?;
     Ok((manifest, taken))
+}
+
+/// The table that had not got its name when tables were looked for, and has it now. At the point it may have
+/// been neither among those that lie together nor among those with partitions of their own (PR-381).
+fn named_meanwhile<'a>(
+    moving: &[TableId],
+    mut now: impl Iterator<Item = &'a Arc<TableRecord>>,
+) -> Option<&'a str> {
+    let named =
+        now.find(|record| moving.contains(&record.id) && types::system::moves(&record.name).is_none());
+    named.map(|record| record.name.as_str())
 }
 
 /// The table's record in which this schema version is known: a column that was added since is on its way
@@ -264,6 +281,8 @@ struct Meant {
     /// By name, and the one that numbers rows.
     tables: Vec<Table>,
     databases: Vec<Database>,
+    /// Tables that get the rows of others, and have not got their names yet.
+    moving: Vec<TableId>,
 }
 
 impl Meant {
@@ -300,7 +319,9 @@ impl Meant {
         tables.dedup_by(|a, b| a.name() == b.name());
         databases.sort_by(|a, b| a.name().cmp(b.name()));
         databases.dedup_by(|a, b| a.name() == b.name());
-        Ok(Meant { tables, databases })
+        let moves = |record: &&Arc<TableRecord>| types::system::moves(&record.name).is_some();
+        let moving = client.cluster_map().tables().filter(moves).map(|record| record.id).collect();
+        Ok(Meant { tables, databases, moving })
     }
 
     /// All partitions of it. One of a database is asked in the name of its catalog.
@@ -418,5 +439,26 @@ impl Sink for Files<'_> {
         let entry = PartitionEntry::new(partition, self.at[&partition], &whole).of_table(table);
         self.done.insert((partition, table), entry);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::data::{Column, ColumnType, Schema};
+    use types::{LogKind, Policy};
+
+    #[test]
+    fn pr381_a_table_that_got_its_name_meanwhile_is_noticed() {
+        let schema = Schema::new(vec![Column::new("id", ColumnType::Int)], &["id"], 1, false).expect("valid");
+        let policy = Policy::preset("durable", 1, LogKind::Disk).expect("valid");
+        let record = |id: u32, name: &str| {
+            Arc::new(TableRecord::new(TableId(id), name, schema.clone(), policy.clone()))
+        };
+        let moving = [TableId(5), TableId(6)];
+        let known = [record(4, "plain"), record(5, "sys_moving_90"), record(6, "sys_moving_91")];
+        assert_eq!(named_meanwhile(&moving, known.iter()), None);
+        let later = [record(4, "plain"), record(5, "sys_moving_90"), record(6, "wide"), record(7, "new")];
+        assert_eq!(named_meanwhile(&moving, later.iter()), Some("wide"));
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use client::database::Database;
 use client::{Client, ClientError, Table};
 use std::collections::BTreeMap;
-use types::{CatalogTable, PartitionId, Position, TableId};
+use types::{CatalogTable, PartitionId, Position, TableId, TableState};
 use wire::request::ReadSnapshot;
 use wire::{Body, Op};
 
@@ -41,6 +41,10 @@ pub fn tables_at(
     for partition in &partitions {
         for (key, stored) in catalog_rows(client, database, *partition, at[partition])? {
             let (state, table) = database.read_row(&key, &stored)?;
+            if table.has_moved() && state == TableState::Filling {
+                let why = format!("table `{}` was getting partitions of its own", table.name);
+                return Err(Stop::Gone(why));
+            }
             if state.is_named() {
                 let table = CatalogTable { held_ms: None, ..table };
                 all.entry(table.id).or_default().push((*partition, table));

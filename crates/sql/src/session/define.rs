@@ -13,6 +13,7 @@ use crate::ddl;
 use crate::driver::Place as Where;
 use crate::fault;
 use crate::indexes;
+use crate::moving::{self, Move};
 use crate::numbering;
 use crate::plan::{Parsed, StatementPlan, Work, plan};
 use crate::read::Values;
@@ -57,7 +58,8 @@ impl SqlSession {
         if handle.database().is_none() || planned.is_ok() {
             return planned;
         }
-        let newer: Arc<Catalog> = handle.look().await?;
+        // What has moved out meanwhile gets its name.
+        let newer: Arc<Catalog> = moving::settled(handle).await?;
         if newer.revision == catalog.revision { planned } else { plan(&newer, &path, parsed, given) }
     }
 
@@ -67,6 +69,22 @@ impl SqlSession {
     pub(super) async fn bring_level(&self) {
         drop(several::level(&self.evaluator.handle).await);
         drop(database::lift_abandoned(&self.evaluator.handle).await);
+    }
+
+    /// The plan as the tables are now. One that it names may just have moved out: then it gets its name.
+    pub(super) async fn fresh_or_moved(
+        &self,
+        known: Arc<StatementPlan>,
+    ) -> Result<Arc<StatementPlan>, Failure> {
+        let handle = &self.evaluator.handle;
+        let moved = || handle.catalog().is_some_and(|catalog| !catalog.under_way.moved.is_empty());
+        match self.fresh(known.clone()) {
+            Err(failure) if failure.code == "42P01" && moved() => {
+                moving::settled(handle).await?;
+                self.fresh(known)
+            }
+            planned => planned,
+        }
     }
 
     /// Makes, alters or drops tables, indexes or databases.
@@ -85,6 +103,7 @@ impl SqlSession {
             Work::Schema(statement) => return self.define_schema(statement).await,
             Work::Procedure(statement) => return self.define_procedure(statement).await,
             Work::AddIdentity(altering, counting) => return self.add_identity(altering, counting).await,
+            Work::Move(change) => return self.move_out(change).await,
             _ => {}
         }
         if self.open.is_some() && handle.spread().is_none() && self.define_later(work).await? {
@@ -109,7 +128,6 @@ impl SqlSession {
             Work::CreateTable(create) => {
                 ddl::create(&handle, ddl::request(create)?, create.if_not_exists).await?;
             }
-            Work::Constrain(None, _) => {}
             Work::Constrain(Some(change), _) => {
                 let values = Values { parameters: Vec::new(), now: super::now() };
                 let notes = constraining::carry_out(&self.evaluator, change, &values).await?;
@@ -139,6 +157,17 @@ impl SqlSession {
             _ => {}
         }
         Ok(Outcome::Done(work.name().into()))
+    }
+
+    /// Gives a table partitions of its own.
+    async fn move_out(&mut self, change: &Move) -> Result<Outcome, Failure> {
+        if self.open.is_some() {
+            let message = "ALTER TABLE ... SET (partitions) cannot run inside a transaction block";
+            return Err(Failure::new("25001", message));
+        }
+        let note = moving::carry_out(&self.evaluator, change).await?;
+        self.note(note);
+        Ok(Outcome::Done("ALTER TABLE".into()))
     }
 
     /// The open transaction, if there is one, has made or emptied these tables, which was done at once.

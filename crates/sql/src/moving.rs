@@ -1,0 +1,273 @@
+//! ALTER TABLE ... SET (partitions = n): a table that lies together with others gets partitions of its own.
+//!
+//! Its rows are copied into a table that the cluster keeps for that, while nobody writes them (PR-124), and
+//! one entry of the partition's log decides ([`filling`]): it drops the table there, and leaves what says
+//! where the rows are ([`Moved`]). Only behind that the other table gets the name. So there is one table of
+//! the name or none for a moment, never two, and whoever looks for it finishes what another one has begun
+//! (PR-378).
+
+pub mod filling;
+
+use crate::alter;
+use crate::altering::rewrite;
+use crate::bind::{folded, table_name};
+use crate::catalog::{Catalog, Moved};
+use crate::constraints::children;
+use crate::constraints::define::invalid;
+use crate::database;
+use crate::ddl::{self, on_a_client};
+use crate::driver::{Handle, Place};
+use crate::evaluate::Evaluator;
+use crate::fault;
+use client::{Client, Database, Table, wall_ms};
+use pg::Failure;
+use sqlparser::ast::{AlterTable, AlterTableOperation, SqlOption};
+use std::sync::Arc;
+use std::time::Duration;
+use types::data::constraint::{Constraint, Demand, Standing};
+use types::data::{Fallback, Schema};
+use types::policy::Below;
+use types::{Policy, TableId, TableRecord, system};
+use wire::control::{AddIndex, AdminCommand, CreateTable as Request};
+
+/// How long this node may take to hear that a table has got its name. What is done is done.
+const HEARD: Duration = Duration::from_secs(5);
+/// How often rows are copied again because somebody has changed the table meanwhile.
+const MAX_CHANGES: usize = 16;
+
+/// A table that is to have partitions of its own.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Move {
+    /// Its name.
+    pub table: String,
+    /// How it is to be kept, as it is written.
+    pub options: Vec<SqlOption>,
+}
+
+/// What becomes of the table.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Plan {
+    /// The table that gets the rows, but for its name.
+    pub request: Request,
+    /// Which columns of the table it has, in order.
+    pub columns: Vec<usize>,
+    /// Its indexes.
+    pub indexes: Vec<AddIndex>,
+}
+
+/// The move that an ALTER TABLE is, if it is one. What the table has is looked at.
+pub fn read(catalog: &Catalog, alter: &AlterTable) -> Result<Option<Move>, Failure> {
+    let [AlterTableOperation::SetOptionsParens { options }] = alter.operations.as_slice() else {
+        return Ok(None);
+    };
+    let table = table_name(&alter.name)?;
+    let known =
+        catalog.table(&table).filter(|known| known.database().is_some() && says(options, "partitions"));
+    let Some(known) = known else { return Ok(None) };
+    refuse(catalog, known)?;
+    Plan::of(known, options)?;
+    Ok(Some(Move { table, options: options.clone() }))
+}
+
+/// True if one of the options is this one.
+fn says(options: &[SqlOption], name: &str) -> bool {
+    options.iter().any(|option| matches!(option, SqlOption::KeyValue { key, .. } if folded(key) == name))
+}
+
+/// Refuses a table that has what tables with partitions of their own cannot have.
+fn refuse(catalog: &Catalog, table: &TableRecord) -> Result<(), Failure> {
+    let name = &table.name;
+    let refused = |what: &str, hint: &str| {
+        Err(Failure::unsupported(format!("moving \"{name}\", {what}, into partitions of its own"), hint))
+    };
+    if !catalog.has_both() {
+        let hint = "tables with partitions of their own are in the database \"understudy\" alone: make a \
+                    database of several partitions, and load what is there";
+        return refused(&format!("which is in the database \"{}\"", catalog.database()), hint);
+    }
+    let letters = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if !letters || !name.starts_with(|first: char| first.is_ascii_alphabetic()) {
+        return refused(
+            "whose name is not letters, digits and _ in the schema public",
+            "give it another name",
+        );
+    }
+    if table.schema.has_hidden_key() {
+        let hint = "its rows would be spread by nothing: ALTER TABLE ... ADD PRIMARY KEY";
+        return refused("which has no primary key", hint);
+    }
+    let referring = children(catalog, table.id).into_iter().find(|one| one.0.id != table.id);
+    if let Some((child, foreign, _)) = referring {
+        let hint = format!("drop the constraint \"{}\" of \"{}\" first", foreign.name, child.name);
+        return refused("to which others refer", &hint);
+    }
+    for at in table.schema.visible() {
+        let column = &table.schema.columns()[at];
+        let counted = matches!(column.rules.default, Some(Fallback::Next(_)));
+        if counted || column.rules.identity.is_some() || column.rules.sequence.is_some() {
+            let hint =
+                "ALTER TABLE ... ALTER COLUMN ... DROP DEFAULT or DROP IDENTITY, and no sequence is its";
+            return refused(&format!("whose column \"{}\" is numbered", column.name), hint);
+        }
+    }
+    for one in table.schema.constraints() {
+        let what = match (&one.demand, one.standing) {
+            (_, Standing::Dropping) | (Demand::Index(_), Standing::Valid) => continue,
+            (Demand::Index(_), _) => "an index that is not ready",
+            (Demand::Check(_), _) => "a CHECK",
+            (Demand::Unique(_), _) => "UNIQUE",
+            (Demand::Foreign(_), _) => "a foreign key",
+        };
+        let hint =
+            format!("partitions do not see each other's rows: drop the constraint \"{}\" first", one.name);
+        return refused(&format!("which has {what}"), &hint);
+    }
+    Ok(())
+}
+
+impl Plan {
+    /// For a table, and how it is to be kept. What is not said is as it is in its database.
+    pub fn of(table: &TableRecord, options: &[SqlOption]) -> Result<Plan, Failure> {
+        let (schema, columns) = spread(&table.schema)?;
+        let policy = &table.policy;
+        let as_before = !says(options, "policy") && !says(options, "factor");
+        let mut request = Request {
+            engine: table.engine,
+            log: table.log,
+            factor: Some(policy.factor),
+            min_in_sync: as_before.then_some(policy.min_in_sync),
+            available: policy.below == Below::Available,
+            standby: Some(policy.standby),
+            failover_target_ms: table.failover_target_ms,
+            ..Request::new(&table.name, schema, &policy.name)
+        };
+        options.iter().try_for_each(|option| ddl::apply(option, &mut request))?;
+        let factor = request.factor.unwrap_or(policy.factor);
+        let kept = Policy::preset(&request.policy, factor, request.log);
+        let kept = kept.map_err(|error| Failure::new("22023", error.to_string()))?;
+        if kept.factor > 1 && kept.rests_on().is_primary() {
+            let what = format!("moving rows into partitions whose policy is {}", kept.name);
+            let hint = "a failover could lose some of them: say policy = durable, and ALTER TABLE ... SET \
+                        (policy = ...) behind it";
+            return Err(Failure::unsupported(what, hint));
+        }
+        let named = |at: &usize| table.schema.columns()[*at].name.clone();
+        let index = |one: &Constraint| match (&one.demand, one.standing) {
+            (Demand::Index(of), Standing::Valid) => {
+                Some(AddIndex { name: one.name.clone(), columns: of.iter().map(named).collect() })
+            }
+            _ => None,
+        };
+        let indexes = table.schema.constraints().iter().filter_map(index).collect();
+        Ok(Plan { request, columns, indexes })
+    }
+}
+
+/// The columns that are seen of a table, spread by the whole key, and their places in it.
+fn spread(schema: &Schema) -> Result<(Schema, Vec<usize>), Failure> {
+    let kept: Vec<usize> = schema.visible().collect();
+    let column = |at: &usize| {
+        let mut column = schema.columns()[*at].clone();
+        (column.rules.missing, column.rules.counter) = (None, None);
+        column
+    };
+    let key: Vec<&str> = schema.key_columns().map(|column| column.name.as_str()).collect();
+    let columns = kept.iter().map(column).collect();
+    let spread = Schema::new(columns, &key, key.len(), schema.is_open()).map_err(invalid)?;
+    Ok((spread, kept))
+}
+
+/// Gives a table partitions of its own. What the client may want to know.
+pub async fn carry_out(evaluator: &Evaluator, asked: &Move) -> Result<String, Failure> {
+    let (handle, mut changes) = (&evaluator.handle, 0);
+    loop {
+        database::lift_abandoned(handle).await?;
+        let catalog = handle.look().await?;
+        let Some(table) = catalog.table(&asked.table).cloned() else {
+            return Err(Failure::new("42P01", format!("relation \"{}\" does not exist", asked.table)));
+        };
+        if table.database().is_none() {
+            return Err(alter::fixed("partitions"));
+        }
+        refuse(&catalog, &table)?;
+        let plan = Plan::of(&table, &asked.options)?;
+        if !rewrite::under_way(&catalog, table.id) {
+            let (database, cancel) = (handle.database_record()?, evaluator.cancel.clone());
+            let work = move |client: &mut Client| {
+                Ok(filling::fill(client, &database, (&Table::new(table), &plan), &cancel))
+            };
+            match on_a_client(handle, work).await? {
+                Err(failure) if fault::is_stale(&failure) && changes < MAX_CHANGES => changes += 1,
+                Err(failure) => return Err(failure),
+                Ok(filling::Filled { rows, took }) => {
+                    heard(handle, &asked.table).await;
+                    let seconds = took.as_secs_f64();
+                    return Ok(format!("{rows} rows were copied; writes waited {seconds:.1} s for it"));
+                }
+            }
+        }
+        rewrite::pause(evaluator).await?;
+    }
+}
+
+/// Waits until this node knows a table with partitions of its own by this name.
+async fn heard(handle: &Handle, name: &str) {
+    let bare = handle.bare();
+    let known = bare.wait_catalog(|catalog| catalog.table(name).is_some());
+    // Whoever dropped it meanwhile was faster.
+    let _ = tokio::time::timeout(HEARD, known).await;
+    handle.look_again().await;
+}
+
+/// The tables that there are now, once those that have moved out have got their names, and what nobody fills
+/// any more is gone. What cannot be done about that now is left to the next one.
+pub async fn settled(handle: &Handle) -> Result<Arc<Catalog>, Failure> {
+    // Seen before the catalog is: what says that a table is needed is there before the table (PR-379).
+    let filled = filled(handle);
+    let catalog = handle.look().await?;
+    if handle.place() != Place::Shared || handle.is_overlaid() || handle.database().is_none() {
+        return Ok(catalog);
+    }
+    for name in unneeded(&catalog, filled) {
+        let gone = move |client: &mut Client| client.admin(AdminCommand::DropTable(name)).map(drop);
+        drop(on_a_client(handle, gone).await);
+    }
+    let moved = catalog.under_way.moved.clone();
+    for one in &moved {
+        let (database, own) = (handle.database_record()?, one.clone());
+        let named = move |client: &mut Client| Ok(settle(client, &database, &own));
+        if matches!(on_a_client(handle, named).await, Ok(Ok(true))) {
+            heard(handle, &one.name).await;
+        }
+    }
+    if moved.is_empty() { Ok(catalog) } else { handle.look().await }
+}
+
+/// Gives a table that has moved its name, and drops what says so if it has done that for long. False:
+/// somebody has dropped the table.
+fn settle(client: &mut Client, database: &Database, moved: &Moved) -> Result<bool, Failure> {
+    let is_there = filling::name(client, moved)?;
+    let age = Duration::from_millis(wall_ms().saturating_sub(moved.since_ms));
+    if !is_there || age > filling::LINGER {
+        filling::forget(client, database, moved)?;
+    }
+    Ok(is_there)
+}
+
+/// Tables that get rows of others, as the cluster map has them, by the numbers of the moves.
+fn filled(handle: &Handle) -> Vec<(TableId, String)> {
+    let map = handle.map();
+    let of = |table: &Arc<TableRecord>| Some((system::moves(&table.name)?, table.name.clone()));
+    map.tables().filter_map(of).collect()
+}
+
+/// Those of them that nothing speaks of in a catalog that was read later: their moves were given up.
+fn unneeded(catalog: &Catalog, filled: Vec<(TableId, String)>) -> impl Iterator<Item = String> {
+    let under_way = &catalog.under_way;
+    let fills = under_way.fills.iter().map(|fill| fill.id);
+    let needed: Vec<TableId> = fills.chain(under_way.moved.iter().map(|moved: &Moved| moved.id)).collect();
+    filled.into_iter().filter(move |(number, _)| !needed.contains(number)).map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests;

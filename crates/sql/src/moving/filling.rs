@@ -1,0 +1,274 @@
+//! The rows of a table that moves: copied into one with partitions of its own, which takes its name.
+//!
+//! | step | where | interrupted behind it |
+//! | --- | --- | --- |
+//! | 1. the table is held; a marker is made, without a name | the partition | both go when they are old |
+//! | 2. a table for the rows is made, called by the marker's number | records | as above, and it is dropped |
+//! | 3. rows are copied | its partitions | as above |
+//! | 4. the table is dropped; the marker says that it has moved | the partition | whoever needs it goes on |
+//! | 5. the table with the rows gets the name | records | as above |
+//! | 6. a moment later the marker is dropped | the partition | |
+//!
+//! The steps in the partition are one entry each, and the fifth is one transaction of the metastore.
+//! The fourth step names the versions under which the table is held and filled, so it is refused if anybody
+//! has lifted the hold.
+
+use super::Plan;
+use crate::catalog::{Moved, as_of};
+use crate::fault;
+use crate::indexes;
+use crate::statements::canceled;
+use bytes::Bytes;
+use client::{Client, ClientError, Database, Fate, Table, created, wall_ms};
+use pg::{Cancel, Failure, code};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use types::data::Row;
+use types::{CatalogTable, PartitionId, Position, TableId, system};
+use wire::control::{AdminCommand, AlterTable, CreateTable};
+use wire::request::ReadSnapshot;
+use wire::{Body, Op, RecordText, RowOp, TableChange};
+
+/// Rows that are read at once.
+const ROWS: u32 = 2_000;
+/// Bytes of keys and rows behind which no more are written at once in a partition.
+const BYTES: usize = 4 << 20;
+/// How often a hold is renewed.
+const RENEW: Duration = Duration::from_secs(10);
+
+/// What stands for a table that has moved stays for so long once the table has its name: other nodes hear of
+/// the name meanwhile.
+pub const LINGER: Duration = Duration::from_secs(1);
+
+/// What was done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Filled {
+    /// Rows that were copied.
+    pub rows: u64,
+    /// How long the table was not written for that.
+    pub took: Duration,
+}
+
+/// A table that is held, and the one that gets its rows.
+struct Filling<'a> {
+    client: &'a mut Client,
+    database: Database,
+    /// As it is held.
+    from: Table,
+    /// What says in the catalog that rows are being copied, or were.
+    marker: Table,
+    /// The newest entry of each of its partitions.
+    last: BTreeMap<PartitionId, Position>,
+    renewed: Instant,
+}
+
+/// Moves a table's rows into partitions of its own. `Stale`: somebody has changed the table meanwhile, and
+/// nothing was done. An error behind the decision says that the table has no name yet: whoever names it next
+/// sees to that.
+pub fn fill(
+    client: &mut Client,
+    database: &Database,
+    (table, plan): (&Table, &Plan),
+    cancel: &Cancel,
+) -> Result<Filled, Failure> {
+    let began = Instant::now();
+    let mut filling = Filling::begin(client, database, table, plan)?;
+    let decided = match filling.copy_all(plan, cancel) {
+        Ok(rows) => filling.decide().map(|moved| (rows, moved)),
+        Err(why) => Err(why),
+    };
+    match decided {
+        Ok((rows, moved)) => {
+            name(filling.client, &moved)?;
+            let took = began.elapsed();
+            // Whoever has not heard of the name yet finds this one here.
+            std::thread::sleep(LINGER);
+            forget(filling.client, database, &moved)?;
+            Ok(Filled { rows, took })
+        }
+        Err(why) => {
+            filling.give_up();
+            Err(why)
+        }
+    }
+}
+
+/// Gives the rows of a table that has moved its name. It may be done by several at once, and again. False:
+/// somebody has dropped the table since it got it.
+pub fn name(client: &mut Client, moved: &Moved) -> Result<bool, Failure> {
+    let (name, rename) = (system::moving(moved.id), Some(moved.name.clone()));
+    let request = AlterTable { name, rename, ..AlterTable::default() };
+    match client.admin(AdminCommand::AlterTable(RecordText::new(&request))) {
+        Ok(_) => Ok(true),
+        Err(ClientError::Admin { status: 3, .. }) => Ok(false),
+        Err(error) => Err(fault::of_client(error)),
+    }
+}
+
+/// Drops what says in the catalog that a table has moved, once it has its name.
+pub fn forget(client: &mut Client, database: &Database, moved: &Moved) -> Result<(), Failure> {
+    let gone = TableChange::Drop { table: moved.id, schema: moved.version };
+    match client.call(database.transact(vec![gone], Vec::new(), None)).map_err(fault::of_client) {
+        // Another one was faster.
+        Err(failure) if !fault::is_stale(&failure) => Err(failure),
+        _ => Ok(()),
+    }
+}
+
+impl<'a> Filling<'a> {
+    /// The first step.
+    fn begin(
+        client: &'a mut Client,
+        database: &Database,
+        table: &Table,
+        plan: &Plan,
+    ) -> Result<Filling<'a>, Failure> {
+        let first = client.numbers(2).map_err(fault::of_client)?;
+        let held = CatalogTable { held_ms: Some(wall_ms()), ..as_of(table.record(), first + 1) };
+        let own = CatalogTable::new(TableId(first), table.name(), plan.request.schema.clone(), wall_ms());
+        let marker = CatalogTable { fills: Some(table.id()), ..own };
+        let from = table.schema().version();
+        let changes = vec![TableChange::Alter { from, to: RecordText::new(&held) }, created(&marker)];
+        client.call(database.transact(changes, Vec::new(), None)).map_err(fault::of_client)?;
+        let (from, marker) = (database.table(held), database.table(marker));
+        let (database, last) = (database.clone(), BTreeMap::new());
+        Ok(Filling { client, database, from, marker, last, renewed: Instant::now() })
+    }
+
+    /// The second and the third step. How many rows there are.
+    fn copy_all(&mut self, plan: &Plan, cancel: &Cancel) -> Result<u64, Failure> {
+        let to = self.make(plan)?;
+        let (mut next, mut count) = (Some(Bytes::new()), 0);
+        while let Some(first) = next {
+            if cancel.asked() {
+                return Err(canceled());
+            }
+            if self.renewed.elapsed() >= RENEW {
+                self.renew()?;
+            }
+            let op = Op::Scan { from: first, to: Bytes::new(), limit: ROWS, at: ReadSnapshot::Newest };
+            let answer = self.client.call(self.from.call(self.database.partition(), op));
+            let Body::Rows { rows, more } = answer.map_err(fault::of_client)?.body else {
+                return Err(Failure::new(code::INTERNAL, "a table without rows"));
+            };
+            let last = rows.last().map(|(last, ..)| Bytes::from([last, &[0u8][..]].concat()));
+            count += rows.len() as u64;
+            let mut parts: BTreeMap<PartitionId, Vec<RowOp>> = BTreeMap::new();
+            for (key, _, stored) in &rows {
+                let row = self.from.decode(key, stored).map_err(fault::of_client)?;
+                let values = plan.columns.iter().map(|at| row.values[*at].clone()).collect();
+                let (key, row) = to.encode(&Row::new(values)).map_err(fault::of_client)?;
+                let partition = to.partition_of(&key).map_err(fault::of_client)?;
+                parts.entry(partition).or_default().push(RowOp::Insert { key, row });
+            }
+            self.write(&to, parts)?;
+            next = last.filter(|_| more);
+        }
+        // What a failover has lost of an entry is lost of those behind it.
+        for (partition, at) in &self.last {
+            let fate = self.client.fate(&to, *partition, *at).map_err(fault::of_client)?;
+            if fate != Fate::Kept {
+                return Err(fault::conflict());
+            }
+        }
+        Ok(count)
+    }
+
+    /// Makes the table that gets the rows, with its indexes.
+    fn make(&mut self, plan: &Plan) -> Result<Table, Failure> {
+        let name = system::moving(self.marker.id());
+        let request = CreateTable { name: name.clone(), ..plan.request.clone() };
+        let to = self.client.create_table(&request).map_err(fault::of_client)?;
+        for index in &plan.indexes {
+            let (name, add_index) = (name.clone(), Some(index.clone()));
+            let request = AlterTable { name, add_index, ..AlterTable::default() };
+            if let Some(why) = indexes::change(self.client, &request).map_err(fault::of_client)? {
+                return Err(Failure::new("54000", why));
+            }
+        }
+        self.renew()?;
+        Ok(to)
+    }
+
+    /// Writes rows in several partitions at once. Each entry of one rests on the one before it there.
+    fn write(&mut self, to: &Table, mut parts: BTreeMap<PartitionId, Vec<RowOp>>) -> Result<(), Failure> {
+        while !parts.is_empty() {
+            let (mut asked, mut calls) = (Vec::new(), Vec::new());
+            for (partition, ops) in &mut parts {
+                let count = piece(ops);
+                let rest = ops.split_off(count);
+                let now = std::mem::replace(ops, rest);
+                calls.push(match self.last.get(partition) {
+                    Some(last) => to.write_since(*partition, now, *last),
+                    None => to.write(*partition, now),
+                });
+                asked.push(*partition);
+            }
+            parts.retain(|_, ops| !ops.is_empty());
+            let answers = self.client.all(calls).map_err(fault::of_client)?;
+            let positions = answers.iter().map(client::Answer::position);
+            self.last.extend(asked.into_iter().zip(positions));
+        }
+        Ok(())
+    }
+
+    /// Says that the rows are still being copied.
+    fn renew(&mut self) -> Result<(), Failure> {
+        let version = self.client.numbers(1).map_err(fault::of_client)?;
+        let held = CatalogTable { held_ms: Some(wall_ms()), ..as_of(self.from.record(), version) };
+        let from = self.from.schema().version();
+        let change = TableChange::Alter { from, to: RecordText::new(&held) };
+        let call = self.database.transact(vec![change], Vec::new(), None);
+        self.client.call(call).map_err(fault::of_client)?;
+        self.from = self.database.table(held);
+        self.renewed = Instant::now();
+        Ok(())
+    }
+
+    /// The fourth step: from here on the rows are where they were copied to.
+    fn decide(&mut self) -> Result<Moved, Failure> {
+        let version = self.client.numbers(1).map_err(fault::of_client)?;
+        let (id, name) = (self.marker.id(), self.marker.name().to_string());
+        let since_ms = wall_ms();
+        let own = as_of(self.marker.record(), version);
+        let mut moved = CatalogTable { fills: Some(id), created_ms: since_ms, ..own };
+        moved.unknown.insert(CatalogTable::MOVED.into(), true.into());
+        let from = self.marker.schema().version();
+        let changes = vec![
+            TableChange::Drop { table: self.from.id(), schema: self.from.schema().version() },
+            TableChange::Alter { from, to: RecordText::new(&moved) },
+        ];
+        let call = self.database.transact(changes, Vec::new(), None);
+        self.client.call(call).map_err(fault::of_client)?;
+        Ok(Moved { id, version, name, since_ms })
+    }
+
+    /// The table is written again, and what was copied goes: once it is sure that nothing was decided, and
+    /// never will be (PR-379). If that fails, somebody else does it.
+    fn give_up(&mut self) {
+        let Ok(version) = self.client.numbers(1) else { return };
+        let to = RecordText::new(&as_of(self.from.record(), version));
+        let free = TableChange::Alter { from: self.from.schema().version(), to };
+        let (table, schema) = (self.marker.id(), self.marker.schema().version());
+        let gone = TableChange::Drop { table, schema };
+        // If somebody has altered the table, it is not held any more.
+        let is_gone = [vec![free, gone.clone()], vec![gone]].into_iter().any(|changes| {
+            let call = self.database.transact(changes, Vec::new(), None);
+            self.client.call(call).is_ok()
+        });
+        if is_gone {
+            // It may not be there yet: then whoever finds it drops it.
+            let _ = self.client.admin(AdminCommand::DropTable(system::moving(table)));
+        }
+    }
+}
+
+/// How many of these operations are written at once: one at least.
+fn piece(ops: &[RowOp]) -> usize {
+    let mut bytes = 0;
+    let fitting = ops.iter().take_while(|op| {
+        bytes += op.key().len() + op.row().map_or(0, Bytes::len);
+        bytes <= BYTES
+    });
+    fitting.count().max(1)
+}

@@ -1,0 +1,117 @@
+//! What may move and how, without a cluster.
+
+use super::*;
+use crate::catalog::{Fill, UnderWay};
+use sqlparser::ast::Statement;
+use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::parser::Parser;
+use std::collections::BTreeMap;
+use types::data::constraint::{Action, Reference};
+use types::data::{Column, ColumnType, Identity, Rules};
+use types::{Holds, LogKind};
+
+/// A table `t` that lies together with others.
+fn table(constraints: Vec<Constraint>) -> TableRecord {
+    let columns = vec![
+        Column::new("id", ColumnType::Int).not_null(),
+        Column::new("gone", ColumnType::Text).with(Rules { hidden: true, ..Rules::default() }),
+        Column::new("v", ColumnType::Int).with(Rules { missing: Some("7".into()), ..Rules::default() }),
+    ];
+    let bare = crate::catalog::example(columns);
+    let schema = bare.schema.clone().with_constraints(constraints).expect("valid");
+    let policy = Policy::preset("durable", 3, LogKind::Disk).expect("valid");
+    TableRecord { holds: Holds::TableOf(TableId(9)), schema, policy, ..bare }
+}
+
+fn catalog(database: &str, tables: Vec<TableRecord>) -> Catalog {
+    let tables = tables.into_iter().map(|table| (table.name.clone(), Arc::new(table)));
+    Catalog::of_database(database, 1, tables.collect::<BTreeMap<_, _>>())
+}
+
+fn asked(catalog: &Catalog, text: &str) -> Result<Option<Move>, Failure> {
+    let text = format!("ALTER TABLE {text}");
+    let parsed = Parser::parse_sql(&PostgreSqlDialect {}, &text).expect("it is read");
+    let [Statement::AlterTable(alter)] = parsed.as_slice() else { panic!("{text}") };
+    read(catalog, alter)
+}
+
+#[test]
+fn a_table_is_planned_with_what_is_seen_of_it_and_with_its_indexes() {
+    let index = Constraint::new(5, "by_v", Demand::Index(vec![2]));
+    let known = table(vec![index]);
+    let catalog = catalog(crate::DATABASE, vec![known.clone()]);
+    let moved = asked(&catalog, "t SET (partitions = 4)").expect("good").expect("a move");
+    let plan = Plan::of(&known, &moved.options).expect("good");
+    let names: Vec<&str> = plan.request.schema.columns().iter().map(|one| one.name.as_str()).collect();
+    assert_eq!((names, plan.columns), (vec!["id", "v"], vec![0, 2]));
+    assert_eq!(plan.request.schema.columns()[1].rules.missing, None, "rows have it themselves by then");
+    let kept = (plan.request.partitions, plan.request.policy.as_str(), plan.request.factor);
+    assert_eq!((kept, plan.request.min_in_sync), ((4, "durable", Some(3)), Some(2)));
+    assert_eq!(plan.indexes, [AddIndex { name: "by_v".into(), columns: vec!["v".into()] }]);
+    let other = asked(&catalog, "t SET (partitions = 2, policy = sync, factor = 1)").expect("good");
+    let plan = Plan::of(&known, &other.expect("a move").options).expect("good");
+    assert_eq!((plan.request.factor, plan.request.min_in_sync), (Some(1), None));
+    for text in ["t SET (policy = sync)", "u SET (partitions = 2)", "t DROP COLUMN v"] {
+        assert_eq!(asked(&catalog, text).expect("another one's concern"), None, "{text}");
+    }
+}
+
+#[test]
+fn what_partitions_of_ones_own_cannot_have_is_refused_by_name() {
+    let refused = |catalog: &Catalog, text: &str, says: &str| {
+        let failure = asked(catalog, text).expect_err(says);
+        assert!(failure.code == "0A000" && failure.message.contains(says), "{says}: {failure:?}");
+    };
+    let of = |constraint: Constraint| catalog(crate::DATABASE, vec![table(vec![constraint])]);
+    let set = "t SET (partitions = 4)";
+    refused(&of(Constraint::new(5, "u", Demand::Unique(vec![2]))), set, "UNIQUE");
+    refused(&of(Constraint::new(5, "c", Demand::Check("v > 0".into()))), set, "a CHECK");
+    let building = Constraint::new(5, "i", Demand::Index(vec![2])).turned(Standing::Building);
+    refused(&of(building), set, "an index that is not ready");
+    let reference = Reference {
+        columns: vec![2],
+        parent: TableId(1),
+        parent_columns: vec![0],
+        on_delete: Action::None,
+        on_update: Action::None,
+        deferred: None,
+    };
+    let foreign = Constraint::new(5, "f", Demand::Foreign(reference));
+    refused(&of(foreign.clone()), set, "a foreign key");
+    let child = TableRecord { id: TableId(2), name: "child".into(), ..table(vec![foreign]) };
+    refused(&catalog(crate::DATABASE, vec![table(vec![]), child]), set, "to which others refer");
+    refused(&catalog("bank", vec![table(vec![])]), set, "which is in the database");
+    let plain = || table(vec![]);
+    let named = TableRecord { name: "a-b".into(), ..plain() };
+    refused(&catalog(crate::DATABASE, vec![named]), "\"a-b\" SET (partitions = 4)", "whose name");
+    let numbered = |rules: Rules| {
+        let mut parts = plain().schema.into_parts();
+        parts.columns[2].rules = rules;
+        TableRecord { schema: Schema::from_parts(parts).expect("valid"), ..plain() }
+    };
+    for rules in [
+        Rules { identity: Some(Identity::Always), ..Rules::default() },
+        Rules { default: Some(Fallback::Next(8)), ..Rules::default() },
+        Rules { sequence: Some(8), ..Rules::default() },
+    ] {
+        refused(&catalog(crate::DATABASE, vec![numbered(rules)]), set, "is numbered");
+    }
+    let known = catalog(crate::DATABASE, vec![plain()]);
+    refused(&known, "t SET (partitions = 4, policy = async)", "whose policy is async");
+    for (text, code) in [("t SET (partitions = x)", "22023"), ("t SET (partitions = 2, speed = 1)", "22023")]
+    {
+        assert_eq!(asked(&known, text).map_err(|failure| failure.code), Err(code), "{text}");
+    }
+}
+
+#[test]
+fn pr379_only_what_no_catalog_speaks_of_is_dropped() {
+    let fill = Fill { id: TableId(5), version: 1, of: TableId(1), since_ms: 0 };
+    let moved = Moved { id: TableId(6), version: 2, name: "u".into(), since_ms: 0 };
+    let under_way = UnderWay { held: BTreeMap::new(), fills: vec![fill], moved: vec![moved] };
+    let catalog = catalog(crate::DATABASE, vec![table(vec![])]).with(under_way);
+    let filled = [5, 6, 7].map(|number| (TableId(number), system::moving(TableId(number))));
+    let gone: Vec<String> = unneeded(&catalog, filled.to_vec()).collect();
+    assert_eq!(gone, ["sys_moving_7"]);
+    assert!(catalog.has_relation("u"), "nothing else gets the name meanwhile");
+}
