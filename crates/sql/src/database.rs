@@ -402,6 +402,7 @@ pub async fn drop_tables(
         let referring = referring(catalog, &ids);
         if !cascade {
             not_referred(catalog, &referring)?;
+            numbering::number_no_others(catalog, &ids)?;
         }
         let gone = referring.iter().map(|(_, foreign, _)| foreign.number).collect();
         for ((id, constraints), version) in lacking(catalog, &gone).into_iter().zip(versions..) {

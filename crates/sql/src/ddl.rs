@@ -28,6 +28,11 @@ pub fn request(create: &CreateTable) -> Result<Request, Failure> {
 /// True if it says how the table is kept: then it has partitions for itself, where there are such tables.
 pub fn is_apart(create: &CreateTable) -> bool {
     let CreateTableOptions::With(options) = &create.table_options else { return false };
+    say_how(options)
+}
+
+/// True if one of these options says how a table is kept.
+pub fn say_how(options: &[SqlOption]) -> bool {
     let says = |option: &SqlOption| match option {
         SqlOption::KeyValue { key, .. } => folded(key) != "fillfactor",
         _ => true,
@@ -132,9 +137,10 @@ fn invalid(error: types::data::SchemaError) -> Failure {
 }
 
 /// A table in a database is kept as that is: the name and the columns of a CREATE TABLE there, and its
-/// constraints.
-pub fn in_database(create: &CreateTable) -> Result<Asked, Failure> {
-    let (request, declared) = read(create, true)?;
+/// constraints, with these indexes behind them.
+pub fn in_database(create: &CreateTable, indexes: &[Declared]) -> Result<Asked, Failure> {
+    let (request, mut declared) = read(create, true)?;
+    declared.extend_from_slice(indexes);
     let mut numbered = Vec::new();
     for (at, column) in create.columns.iter().enumerate() {
         numbered.extend(columns::numbered(column)?.map(|by| (at, by)));
@@ -229,8 +235,8 @@ fn refuse_rest(create: &CreateTable) -> Result<(), Failure> {
     let found = [
         (create.or_replace, "CREATE OR REPLACE TABLE"),
         (create.temporary || create.on_commit.is_some(), "a temporary table"),
-        (create.query.is_some(), "CREATE TABLE AS"),
-        (create.like.is_some() || create.clone.is_some(), "CREATE TABLE LIKE"),
+        (create.query.is_some(), "a query behind columns with types"),
+        (create.like.is_some() || create.clone.is_some(), "this form of CREATE TABLE ... LIKE"),
         (create.inherits.is_some(), "INHERITS"),
         (create.partition_by.is_some() || create.partition_of.is_some(), "PARTITION BY"),
         (create.external || create.global.is_some() || create.transient, "this kind of table"),

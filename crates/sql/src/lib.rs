@@ -16,6 +16,7 @@
 //! | ALTER TABLE, outside of databases and in them; a table's rows under another key | [`alter`], [`altering`], [`refill`] |
 //! | ALTER TABLE ... SET (partitions): a table moves into partitions of its own | [`moving`] |
 //! | VACUUM, ANALYZE, LOCK TABLE | [`upkeep`] |
+//! | tables from queries, and like others | [`table_as`], [`table_like`] |
 //! | reads of one row, counts, scans; tables; databases, of several partitions, too | [`read`], [`ddl`], [`database`], [`several`] |
 //! | transactions | [`txn`] |
 //! | statements that write, what they do to rows, and its sending | [`statements`], [`edits`], [`write`] |
@@ -70,6 +71,8 @@ pub mod settings;
 pub mod several;
 pub mod statements;
 pub mod system;
+pub mod table_as;
+pub mod table_like;
 pub mod there;
 pub mod txn;
 pub mod ty;

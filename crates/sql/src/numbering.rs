@@ -5,6 +5,7 @@ use crate::bind::{folded, table_name};
 use crate::catalog::Catalog;
 use crate::columns::Numbered;
 use crate::constraints::define::invalid;
+use crate::constraints::violation;
 use crate::ty::Ty;
 use pg::{Failure, code};
 use sqlparser::ast::{DataType, Ident, ObjectName};
@@ -12,6 +13,7 @@ use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use types::data::kind::{Kind, Sequence};
@@ -265,6 +267,18 @@ fn owner(parser: &mut Parser<'_>) -> Result<Option<(String, String)>, ParserErro
 }
 
 impl Counting {
+    /// Options that make the same sequence again.
+    pub fn like(sequence: &Sequence) -> Counting {
+        Counting {
+            step: Some(sequence.step),
+            least: Some(Some(sequence.least)),
+            most: Some(Some(sequence.most)),
+            start: Some(sequence.start),
+            cycle: Some(sequence.cycle),
+            ..Counting::default()
+        }
+    }
+
     /// What is written in CREATE TABLE, which the parser has read.
     pub fn of_column(text: &str) -> Result<Counting, Failure> {
         let dialect = PostgreSqlDialect {};
@@ -415,6 +429,24 @@ pub fn users(catalog: &Catalog, sequence: TableId) -> Vec<(String, String, bool)
         }
     }
     found
+}
+
+/// The error of tables that are to go, if one that stays is numbered by a sequence that goes with them.
+pub fn number_no_others(catalog: &Catalog, gone: &BTreeSet<TableId>) -> Result<(), Failure> {
+    let stays = |name: &str| catalog.table(name).is_some_and(|table| !gone.contains(&table.id));
+    for table in catalog.all().filter(|table| gone.contains(&table.id)) {
+        for sequence in owned(catalog, table) {
+            let mut users = users(catalog, sequence.id).into_iter();
+            if let Some((other, column, _)) = users.find(|(other, ..)| stays(other)) {
+                let name = &table.name;
+                let message = format!("cannot drop table {name} because other objects depend on it");
+                let what = format!("default value for column {column} of table {other}");
+                let detail = format!("{what} depends on sequence {}", sequence.name);
+                return Err(violation::depended_on(message, detail));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The sequences that go with a table's columns.

@@ -8,6 +8,8 @@ use crate::database::{self, DatabaseStatement};
 use crate::numbering::{self, Counting, SequenceStatement};
 use crate::plain;
 use crate::procedures::{self, ProcedureStatement};
+use crate::table_as::{self, TableAs};
+use crate::table_like::{self, TableLike};
 use crate::upkeep::{self, Upkeep};
 use crate::views::{self, ViewStatement};
 use pg::{Failure, code};
@@ -38,6 +40,8 @@ pub(crate) enum Said {
     View(ViewStatement),
     Procedure(ProcedureStatement),
     AddIdentity(Box<Altering>, Counting),
+    TableAs(Box<TableAs>),
+    TableLike(Box<TableLike>),
 }
 
 /// The statements of a text.
@@ -102,8 +106,16 @@ fn statements(parser: &mut Parser<'_>) -> Result<Vec<Said>, ParserError> {
             let steps = vec![altering::Step::Number(folded(&column), Some(identity), false)];
             let altering = Altering { table, if_exists: false, steps };
             found.push(Said::AddIdentity(Box::new(altering), counting));
+        } else if let Some(made) = table_as::parse(parser)? {
+            found.push(Said::TableAs(Box::new(made)));
+        } else if let Some(made) = table_like::parse(parser)? {
+            found.push(Said::TableLike(Box::new(made)));
         } else {
-            found.push(Said::Sql(Box::new(parser.parse_statement()?)));
+            let mut statement = parser.parse_statement()?;
+            found.push(match table_as::of_into(&mut statement) {
+                Some(made) => Said::TableAs(Box::new(made)),
+                None => Said::Sql(Box::new(statement)),
+            });
         }
     }
 }

@@ -1,13 +1,13 @@
 //! What tools write and the parser does not know, in words that it knows: `FROM ONLY t`, as no table here has
-//! heirs, `OPERATOR(pg_catalog.=) ANY (...)`, and `INSERT ... OVERRIDING SYSTEM VALUE`, for which the parser
-//! has `INSERT OVERWRITE`: what somebody writes so himself is refused ([`overwrites`]).
+//! heirs, `TABLE t` as a query, `OPERATOR(pg_catalog.=) ANY (...)`, and `INSERT ... OVERRIDING SYSTEM VALUE`,
+//! for which the parser has `INSERT OVERWRITE`: what somebody writes so himself is refused ([`overwrites`]).
 
 use sqlparser::keywords::{Keyword, RESERVED_FOR_TABLE_ALIAS};
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 /// The same statement without them.
 pub fn plain(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
-    let words = [Keyword::ONLY, Keyword::OPERATOR];
+    let words = [Keyword::ONLY, Keyword::OPERATOR, Keyword::TABLE];
     let says =
         |token: &TokenWithSpan| words.iter().any(|word| is_word(token, *word)) || named(token, "overriding");
     if !tokens.iter().any(says) {
@@ -19,6 +19,10 @@ pub fn plain(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let mut rest = &tokens[..];
     while let [first, after @ ..] = rest {
         if is_only(found.last(), first, after.first()) {
+            rest = after;
+        } else if is_query(&found, first, after.first()) {
+            let words = [Token::make_keyword("SELECT"), Token::Mul, Token::make_keyword("FROM")];
+            found.extend(words.map(TokenWithSpan::wrap));
             rest = after;
         } else if let Some((operator, after)) = of_any(rest) {
             found.push(operator.clone());
@@ -67,12 +71,45 @@ fn is_word(token: &TokenWithSpan, keyword: Keyword) -> bool {
 fn is_only(before: Option<&TokenWithSpan>, this: &TokenWithSpan, after: Option<&TokenWithSpan>) -> bool {
     let reads =
         |token: &TokenWithSpan| [Keyword::FROM, Keyword::JOIN].iter().any(|word| is_word(token, *word));
-    let names = |token: &TokenWithSpan| match &token.token {
+    is_word(this, Keyword::ONLY) && before.is_some_and(reads) && after.is_some_and(names)
+}
+
+/// True for what may be a table's name.
+fn names(token: &TokenWithSpan) -> bool {
+    match &token.token {
         Token::Word(word) if word.quote_style.is_some() => true,
         Token::Word(word) => word.keyword != Keyword::AS && !RESERVED_FOR_TABLE_ALIAS.contains(&word.keyword),
         _ => false,
+    }
+}
+
+/// `TABLE name` where a query may begin: the first one.
+fn is_query(before: &[TokenWithSpan], this: &TokenWithSpan, after: Option<&TokenWithSpan>) -> bool {
+    const BEFORE_A_QUERY: [Keyword; 9] = [
+        Keyword::AS,
+        Keyword::UNION,
+        Keyword::ALL,
+        Keyword::DISTINCT,
+        Keyword::INTERSECT,
+        Keyword::EXCEPT,
+        Keyword::FOR,
+        Keyword::EXPLAIN,
+        Keyword::VERBOSE,
+    ];
+    let begins = match before.last() {
+        None => true,
+        Some(last) if matches!(last.token, Token::SemiColon | Token::LParen) => true,
+        Some(last) => BEFORE_A_QUERY.iter().any(|word| is_word(last, *word)) || names_a_target(before),
     };
-    is_word(this, Keyword::ONLY) && before.is_some_and(reads) && after.is_some_and(names)
+    is_word(this, Keyword::TABLE) && after.is_some_and(names) && begins
+}
+
+/// True for `INSERT INTO name`, with columns or without.
+fn names_a_target(tokens: &[TokenWithSpan]) -> bool {
+    let first = tokens.iter().rposition(|token| token.token == Token::SemiColon).map_or(0, |at| at + 1);
+    let of_insert = matches!(&tokens[first..], [insert, into, _, ..]
+        if is_word(insert, Keyword::INSERT) && is_word(into, Keyword::INTO));
+    of_insert && tokens.last().is_some_and(|last| last.token == Token::RParen || names(last))
 }
 
 /// `OPERATOR ( pg_catalog . op ) ANY`, or ALL: the operator, and what is behind it.
@@ -113,6 +150,14 @@ mod tests {
                 "INSERT OVERWRITE INTO t ( a ) VALUES ( 1 )",
             ),
             ("SELECT overriding FROM t", "SELECT overriding FROM t"),
+            ("TABLE t; TABLE ONLY s.t ORDER BY 1", "SELECT * FROM t ; SELECT * FROM s . t ORDER BY 1"),
+            ("CREATE TABLE a AS TABLE b", "CREATE TABLE a AS SELECT * FROM b"),
+            ("SELECT 1 UNION ALL (TABLE t)", "SELECT 1 UNION ALL ( SELECT * FROM t )"),
+            ("INSERT INTO a (x) TABLE \"B\"", "INSERT INTO a ( x ) SELECT * FROM \"B\""),
+            ("SELECT 1 AS table FROM t", "SELECT 1 AS table FROM t"),
+            ("ALTER TABLE t RENAME TO u", "ALTER TABLE t RENAME TO u"),
+            ("DROP TABLE IF EXISTS t", "DROP TABLE IF EXISTS t"),
+            ("SELECT 1 INTO TABLE t", "SELECT 1 INTO TABLE t"),
         ] {
             let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location();
             let said: Vec<String> = plain(tokens.expect("tokens"))

@@ -5,6 +5,7 @@ use crate::altering;
 use crate::bind::{Binder, Bound, Change, Insertion, folded, new_name, table_name};
 use crate::catalog::Catalog;
 use crate::constraining;
+use crate::constraints::define::{self, Declared};
 use crate::copy;
 use crate::cursors::CursorStatement;
 use crate::database::{self, DatabaseStatement};
@@ -204,11 +205,24 @@ fn work_of_own(catalog: &Catalog, said: &Said, given: &[Option<Ty>]) -> Result<(
             Work::CreateDatabase(Box::new(request))
         }
         Said::Cursor(statement) => return cursor(catalog, statement, given),
-        Said::Sequence(_) | Said::View(_) | Said::Procedure(_) | Said::AddIdentity(..)
+        Said::Sequence(_)
+        | Said::View(_)
+        | Said::Procedure(_)
+        | Said::AddIdentity(..)
+        | Said::TableAs(_)
+        | Said::TableLike(_)
             if !catalog.is_of_database() =>
         {
             let hint = "make it in a database (CREATE DATABASE)";
-            return Err(Failure::unsupported("a sequence, a view or a procedure outside of databases", hint));
+            return Err(Failure::unsupported("what lies together with others outside of databases", hint));
+        }
+        Said::TableAs(made) => {
+            let (create, params) = made.plan(catalog, given)?;
+            return Ok((Work::CreateAs(Box::new(create)), params));
+        }
+        Said::TableLike(made) => {
+            let (create, indexes) = made.expanded(catalog)?;
+            created(catalog, create, indexes)?
         }
         Said::Procedure(ProcedureStatement::Call { name, arguments }) => {
             let (call, params) = procedures::call(catalog, (name, arguments), given)?;
@@ -345,9 +359,7 @@ fn utility(catalog: &Catalog, statement: &Statement) -> Result<Work, Failure> {
     Ok(match statement {
         Statement::CreateTable(create) => {
             // What is wrong with it is said when it is planned.
-            may_be_made(catalog, create)?;
-            ddl::check(create, within && !(catalog.has_both() && ddl::is_apart(create)))?;
-            Work::CreateTable(Box::new(create.clone()))
+            created(catalog, create.clone(), Vec::new())?
         }
         Statement::Drop {
             object_type: ObjectType::Table,
@@ -409,6 +421,17 @@ fn utility(catalog: &Catalog, statement: &Statement) -> Result<Work, Failure> {
         }
         other => return Err(refused(other)),
     })
+}
+
+/// A table that is to be made, with indexes that its statement cannot name.
+fn created(catalog: &Catalog, create: CreateTable, indexes: Vec<Declared>) -> Result<Work, Failure> {
+    may_be_made(catalog, &create)?;
+    let apart = catalog.has_both() && ddl::is_apart(&create);
+    ddl::check(&create, catalog.is_of_database() && !apart)?;
+    if apart {
+        define::refuse_bare(&indexes)?;
+    }
+    Ok(Work::CreateTable(Box::new(create), indexes))
 }
 
 /// Refuses a table in a schema that there is not, or in one where it cannot be.

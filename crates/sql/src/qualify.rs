@@ -39,6 +39,15 @@ pub(crate) fn qualified(catalog: &Catalog, said: &Said) -> Result<Said, Failure>
             altering.table = names.found(&altering.table)?.unwrap_or_else(|| altering.table.clone());
             names.owner(counting)?;
         }
+        Said::TableAs(made) => {
+            names.made(&mut made.name)?;
+            names.visit(made.query.as_mut())?;
+        }
+        Said::TableLike(made) => {
+            names.create(&mut made.create)?;
+            names.visit(&mut made.create)?;
+            made.likes.iter_mut().try_for_each(|like| names.there(&mut like.name))?;
+        }
         // What is prepared is planned when it is executed; databases and procedures lie in no schema.
         Said::Cursor(_) | Said::Database(_) | Said::Procedure(_) => {}
     }

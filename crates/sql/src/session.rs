@@ -7,6 +7,7 @@ mod define;
 mod ending;
 mod procedures;
 mod schemas;
+mod table_as;
 mod utility;
 mod waiting;
 mod within;
@@ -352,6 +353,7 @@ impl SqlSession {
                 let columns = told_columns(&copy.bound);
                 Ok(Outcome::CopyOut(pg::CopyOut { format: copy.format.clone(), columns, rows }))
             }
+            Work::CreateAs(create) => self.create_as(plan, create, values).await,
             work if work.defines() => self.define(work).await,
             Work::Commit => {
                 let open = self.end();

@@ -4,6 +4,7 @@ use crate::alter::Rekey;
 use crate::altering::Altering;
 use crate::bind::{Bound, Change, Insertion, Rows};
 use crate::constraining::Constraining;
+use crate::constraints::define::Declared;
 use crate::copy::{CopyIn, CopyOut};
 use crate::cursors::Way;
 use crate::ddl;
@@ -13,6 +14,7 @@ use crate::moving::Move;
 use crate::numbering::{Counting, SequenceStatement};
 use crate::procedures::{self, ProcedureStatement};
 use crate::schemas::SchemaStatement;
+use crate::table_as::CreateAs;
 use crate::txn::Modes;
 use crate::upkeep::Upkeep;
 use crate::views::ViewStatement;
@@ -53,8 +55,10 @@ pub enum Work {
     Procedure(ProcedureStatement),
     /// Call a procedure.
     Call(procedures::Call),
-    /// Make a table.
-    CreateTable(Box<CreateTable>),
+    /// Make a table, with these indexes beside what it says itself.
+    CreateTable(Box<CreateTable>, Vec<Declared>),
+    /// Make a table with the rows of a query.
+    CreateAs(Box<CreateAs>),
     /// Drop tables.
     DropTables {
         /// Their names.
@@ -199,8 +203,8 @@ impl Work {
 
     /// True if it makes, alters or drops a table.
     pub fn defines(&self) -> bool {
-        let tables = matches!(self, Work::CreateTable(_) | Work::AlterTable(_) | Work::DropTables { .. });
-        let tables = tables || matches!(self, Work::Alter(_) | Work::Move(_));
+        let tables = matches!(self, Work::CreateTable(..) | Work::AlterTable(_) | Work::DropTables { .. });
+        let tables = tables || matches!(self, Work::Alter(_) | Work::Move(_) | Work::CreateAs(_));
         let tables = tables || matches!(self, Work::Truncate { .. } | Work::Rekey(_) | Work::Constrain(..));
         tables
             || matches!(self, Work::Sequence(_) | Work::View(_) | Work::Procedure(_) | Work::AddIdentity(..))
@@ -212,7 +216,8 @@ impl Work {
     /// True if what it makes lies in its database's one partition, which must be there.
     pub fn shares(&self) -> bool {
         match self {
-            Work::CreateTable(create) => !ddl::is_apart(create),
+            Work::CreateTable(create, _) => !ddl::is_apart(create),
+            Work::CreateAs(_) => true,
             Work::Sequence(statement) => matches!(statement, SequenceStatement::Create { .. }),
             Work::View(statement) => matches!(statement, ViewStatement::Create { .. }),
             Work::Schema(statement) => matches!(statement, SchemaStatement::Create { .. }),
@@ -235,7 +240,8 @@ impl Work {
             Work::Change(change) if change.removes => "DELETE",
             Work::Change(_) => "UPDATE",
             Work::CopyIn(_) => "COPY FROM",
-            Work::CreateTable(_) => "CREATE TABLE",
+            Work::CreateTable(..) => "CREATE TABLE",
+            Work::CreateAs(_) => "CREATE TABLE AS",
             Work::AlterTable(_) | Work::Alter(_) | Work::AddIdentity(..) | Work::Rekey(_) => "ALTER TABLE",
             Work::Move(_) => "ALTER TABLE",
             Work::Truncate { .. } => "TRUNCATE TABLE",

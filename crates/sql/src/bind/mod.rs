@@ -11,6 +11,7 @@ mod calls;
 mod expr;
 mod from;
 mod json;
+mod made;
 mod modify;
 mod objects;
 mod operators;
@@ -61,6 +62,7 @@ fn is_aggregate(name: &str) -> bool {
 pub use ::types::choice::Comparison;
 pub use calls::VERSION;
 pub use from::query_of;
+pub use made::columns_of;
 pub use modify::{Change, Returning};
 pub use operators::data_type;
 pub use query::{Bound, Locks, Output, Point, whole_key};

@@ -266,7 +266,7 @@ impl<'a> Binder<'a> {
         Ok(Locks { table, skips })
     }
 
-    fn with(&mut self, with: &With) -> Result<Vec<String>, Failure> {
+    pub(super) fn with(&mut self, with: &With) -> Result<Vec<String>, Failure> {
         let mut texts = Vec::new();
         for Cte { alias, query, from, .. } in &with.cte_tables {
             if from.is_some() {

@@ -112,8 +112,8 @@ impl SqlSession {
         self.defining(work)?;
         let apart = handle.place() == Where::Shared;
         match work {
-            Work::CreateTable(create) if !(apart && ddl::is_apart(create)) => {
-                let asked = ddl::in_database(create)?;
+            Work::CreateTable(create, indexes) if !(apart && ddl::is_apart(create)) => {
+                let asked = ddl::in_database(create, indexes)?;
                 let name = asked.0.clone();
                 match database::create_table(&handle, asked, create.if_not_exists).await? {
                     true => self.empty(&[name]).await?,
@@ -125,7 +125,7 @@ impl SqlSession {
                 self.empty(names).await?;
             }
             Work::Rekey(key) => self.rekey(key).await?,
-            Work::CreateTable(create) => {
+            Work::CreateTable(create, _) => {
                 ddl::create(&handle, ddl::request(create)?, create.if_not_exists).await?;
             }
             Work::Constrain(Some(change), _) => {
@@ -171,7 +171,7 @@ impl SqlSession {
     }
 
     /// The open transaction, if there is one, has made or emptied these tables, which was done at once.
-    async fn empty(&mut self, names: &[String]) -> Result<(), Failure> {
+    pub(super) async fn empty(&mut self, names: &[String]) -> Result<(), Failure> {
         let Some(open) = &mut self.open else { return Ok(()) };
         let catalog = self.evaluator.handle.current().await?;
         open.emptied.extend(names.iter().filter_map(|name| Some(catalog.table(name)?.id)));
@@ -197,12 +197,12 @@ impl SqlSession {
         let catalog = handle.current().await?;
         let apart = handle.place() == Where::Shared;
         match work {
-            Work::CreateTable(create) if apart && ddl::is_apart(create) => return Ok(false),
+            Work::CreateTable(create, _) if apart && ddl::is_apart(create) => return Ok(false),
             Work::DropTables { names, .. } if names.iter().any(|name| !catalog.is_within(name)) => {
                 return Ok(false);
             }
-            Work::CreateTable(create) => {
-                let (name, schema, declared, numbered) = ddl::in_database(create)?;
+            Work::CreateTable(create, indexes) => {
+                let (name, schema, declared, numbered) = ddl::in_database(create, indexes)?;
                 match (catalog.has_relation(&name), create.if_not_exists) {
                     (true, true) => self.note(format!("relation \"{name}\" already exists, skipping")),
                     (true, false) => return Err(database::taken(&name)),
@@ -227,6 +227,7 @@ impl SqlSession {
                 let ids = names.iter().filter_map(|name| now.table(name)).map(|table| table.id).collect();
                 // A table that the transaction has not made is altered by itself alone.
                 database::not_referred(&now, &database::referring(&now, &ids))?;
+                numbering::number_no_others(&now, &ids)?;
                 for name in names {
                     match self.catalog_now(&catalog).table(name).cloned() {
                         Some(table) => {
@@ -428,7 +429,7 @@ impl SqlSession {
     }
 
     /// Tables are made and dropped at once, whatever becomes of the transaction.
-    fn defining(&mut self, work: &Work) -> Result<(), Failure> {
+    pub(super) fn defining(&mut self, work: &Work) -> Result<(), Failure> {
         let Some(open) = &mut self.open else { return Ok(()) };
         if work.is_about_databases() {
             let message = format!("{} cannot run inside a transaction block", work.name());

@@ -1,0 +1,226 @@
+//! `CREATE TABLE ... AS` and `SELECT ... INTO`: the table is made in a transaction, and the rows that the
+//! query gives are written into it. COMMIT makes both, in one entry. Rows that are more than one write has
+//! are stored as they come, under an id that has no name before COMMIT (PR-123).
+
+use super::SqlSession;
+use crate::bind::{Arbiters, Conflict, Insertion, Rows as Source};
+use crate::database;
+use crate::edits::{self, Edits};
+use crate::evaluate::size;
+use crate::plan::StatementPlan;
+use crate::read::{self, Values};
+use crate::statements::{Statement, canceled};
+use crate::table_as::CreateAs;
+use crate::txn::{After, Edit, Limit, Modes};
+use crate::write;
+use client::Table;
+use pg::{Failure, Outcome, Reason, Row, Rows};
+use std::sync::Arc;
+use types::{CatalogTable, TableId, TableRecord};
+
+/// Rows that are made, and written, at once.
+const PIECE_ROWS: usize = 2_000;
+/// Bytes of rows behind which no more are.
+const PIECE_BYTES: usize = 4 << 20;
+
+impl SqlSession {
+    /// Makes a table with the rows of a query.
+    pub(super) async fn create_as(
+        &mut self,
+        plan: &Arc<StatementPlan>,
+        create: &CreateAs,
+        values: Values,
+    ) -> Result<Outcome, Failure> {
+        let handle = self.evaluator.handle.clone();
+        database::share(&handle).await?;
+        if handle.spread().is_some() {
+            return self.create_as_at_once(plan, create, values).await;
+        }
+        if self.open.is_some() {
+            return self.create_as_within(create, &values).await;
+        }
+        self.open = Some(self.begun(true, Modes::default()));
+        let made = self.create_as_within(create, &values).await;
+        let done = match (made, self.open.take()) {
+            (Ok(outcome), Some(open)) => self.commit(open).await.map(|_| outcome),
+            (Err(failure), Some(open)) => {
+                self.settings.end(Some(open.before));
+                Err(failure)
+            }
+            (made, None) => made,
+        };
+        self.see_own_tables();
+        done.map_err(|failure| match failure.reason {
+            Reason::NameTaken => database::taken(&create.name),
+            _ => failure,
+        })
+    }
+
+    /// The same as a part of the transaction that is open.
+    async fn create_as_within(&mut self, create: &CreateAs, values: &Values) -> Result<Outcome, Failure> {
+        self.see_own_tables();
+        let handle = self.evaluator.handle.clone();
+        let catalog = handle.look().await?;
+        if catalog.has_relation(&create.name) {
+            return self.is_there_already(create);
+        }
+        database::counted(&handle, &create.schema).await?;
+        let id = TableId(database::numbers(&handle, 1).await?);
+        let table = CatalogTable::new(id, &create.name, create.schema.clone(), client::wall_ms());
+        self.make(&catalog, table)?;
+        self.see_own_tables();
+        if !create.with_rows {
+            return Ok(made_without_rows());
+        }
+        let catalog = self.evaluator.handle.current().await?;
+        let record = catalog.table(&create.name).ok_or_else(|| database::missing(&create.name))?;
+        let count = self.fill(record, create, values).await?;
+        Ok(Outcome::Done(format!("SELECT {count}")))
+    }
+
+    /// The same where tables are made at once, whatever becomes of the transaction. Without one the table
+    /// goes again if its rows cannot be written.
+    async fn create_as_at_once(
+        &mut self,
+        plan: &Arc<StatementPlan>,
+        create: &CreateAs,
+        values: Values,
+    ) -> Result<Outcome, Failure> {
+        self.defining(&plan.work)?;
+        let handle = self.evaluator.handle.clone();
+        let asked = (create.name.clone(), create.schema.clone(), Vec::new(), Vec::new());
+        if !database::create_table(&handle, asked, create.if_not_exists).await? {
+            return self.is_there_already(create);
+        }
+        self.empty(std::slice::from_ref(&create.name)).await?;
+        if !create.with_rows {
+            return Ok(made_without_rows());
+        }
+        let catalog = handle.current().await?;
+        let record = catalog.table(&create.name).ok_or_else(|| database::missing(&create.name))?;
+        let insertion = insertion(record, create);
+        match self.write(Statement::Insert(&insertion), plan, values).await {
+            Ok(Outcome::Done(tag)) => Ok(Outcome::Done(tag.replacen("INSERT 0", "SELECT", 1))),
+            Err(failure) if self.open.is_none() => {
+                // The error that led here is told. A table that is left can be dropped.
+                drop(database::drop_tables(&handle, vec![create.name.clone()], (true, false)).await);
+                Err(failure)
+            }
+            done => done,
+        }
+    }
+
+    fn is_there_already(&mut self, create: &CreateAs) -> Result<Outcome, Failure> {
+        if !create.if_not_exists {
+            return Err(database::taken(&create.name));
+        }
+        self.note(format!("relation \"{}\" already exists, skipping", create.name));
+        Ok(made_without_rows())
+    }
+
+    /// Writes the rows of the query into the table that was made for them. How many they are.
+    async fn fill(
+        &mut self,
+        record: &Arc<TableRecord>,
+        create: &CreateAs,
+        values: &Values,
+    ) -> Result<u64, Failure> {
+        self.check_secured(record)?;
+        let (table, insertion) = (Table::new(record.clone()), insertion(record, create));
+        let view = self.view().await?;
+        tokio::select! {
+            pinned = read::pin(
+                &self.evaluator.handle, read::partitions(&create.query.sources, values), &view
+            ) => pinned?,
+            () = self.evaluator.cancel.wait() => return Err(canceled()),
+        }
+        let mut rows = self.evaluator.start(create.query.clone(), values.clone(), view)?;
+        let (mut count, mut waiting) = (0, Vec::new());
+        loop {
+            let piece = self.piece(&mut rows).await?;
+            let last = piece.is_empty();
+            count += piece.len() as u64;
+            for row in edits::filled(&self.evaluator, (&table, &insertion), piece, values).await? {
+                let (key, stored) = write::encoded(&table, &row)?;
+                waiting.push(Edit { key, existed: false, after: After::Row(stored), since: None });
+            }
+            self.take_made(record, &mut waiting, last).await?;
+            if last {
+                return Ok(count);
+            }
+        }
+    }
+
+    /// Some of the rows. None: there are no more.
+    async fn piece(&self, rows: &mut Rows) -> Result<Vec<Row>, Failure> {
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        while found.len() < PIECE_ROWS && bytes < PIECE_BYTES {
+            let next = tokio::select! {
+                next = rows.next() => next,
+                () = self.evaluator.cancel.wait() => return Err(canceled()),
+            };
+            let Some(row) = next.transpose()? else { break };
+            bytes += row.iter().map(size).sum::<usize>();
+            found.push(row);
+        }
+        Ok(found)
+    }
+
+    /// Takes rows of the new table in: all together with the last one, if COMMIT can write them with what
+    /// else the transaction has written, or else piece by piece under its id.
+    async fn take_made(
+        &mut self,
+        record: &Arc<TableRecord>,
+        waiting: &mut Vec<Edit>,
+        last: bool,
+    ) -> Result<(), Failure> {
+        let handle = self.evaluator.handle.clone();
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let loaded = open.definitions().has_loaded(record.id);
+        let fits = !loaded && open.buffer().admit(record.id, waiting, (Limit::WRITE, None)).is_ok();
+        if waiting.is_empty() || fits && !last {
+            return Ok(());
+        }
+        let table = Table::new(record.clone());
+        let all = std::mem::take(waiting);
+        if fits {
+            return open.take(&mut edits_of(&table, all)?).await;
+        }
+        open.load(&handle, record).await?;
+        let (mut piece, mut bytes) = (Vec::new(), 0);
+        for edit in all {
+            bytes += edit.bytes();
+            piece.push(edit);
+            if piece.len() >= PIECE_ROWS || bytes >= PIECE_BYTES {
+                let mut edits = edits_of(&table, std::mem::take(&mut piece))?;
+                open.write_loaded(&handle, &mut edits).await?;
+                bytes = 0;
+            }
+        }
+        open.write_loaded(&handle, &mut edits_of(&table, piece)?).await
+    }
+}
+
+/// Rows of a table that nobody else writes.
+fn edits_of(table: &Table, edits: Vec<Edit>) -> Result<Edits, Failure> {
+    let partition = write::place(table, &edits)?;
+    let count = edits.len() as u64;
+    Ok(Edits { table: table.clone(), partition, edits, count, told: None, replaced: Vec::new() })
+}
+
+/// The INSERT of what the query gives.
+fn insertion(record: &Arc<TableRecord>, create: &CreateAs) -> Insertion {
+    Insertion {
+        table: record.clone(),
+        columns: record.schema.visible().collect(),
+        rows: Source::Query(create.query.clone()),
+        conflict: Conflict::Fail,
+        arbiters: Arbiters { key: true, unique: Vec::new() },
+        returning: None,
+    }
+}
+
+/// What the client is told of a table without the query's rows.
+fn made_without_rows() -> Outcome {
+    Outcome::Done("CREATE TABLE AS".into())
+}
