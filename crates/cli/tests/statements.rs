@@ -74,3 +74,43 @@ fn tables_are_made_from_queries_and_like_others() {
     good(&cluster, "shop", "CREATE TABLE more (LIKE stock INCLUDING INDEXES)");
     bad(&cluster, "shop", "CREATE TABLE other AS SELECT * FROM stock", "partition key");
 }
+
+#[test]
+fn statements_with_several_parts_that_write_are_one() {
+    let cluster = Cluster::start();
+    for database in databases(&cluster) {
+        let good = |statement: &str| good(&cluster, database, statement);
+        let bad = |statement: &str, why: &str| bad(&cluster, database, statement, why);
+        let counts = "SELECT (SELECT count(*) FROM todo) AS todo, (SELECT count(*) FROM done) AS done";
+        good("CREATE TABLE todo (id int PRIMARY KEY, name text)");
+        good("CREATE TABLE done (id int PRIMARY KEY, name text)");
+        good("INSERT INTO todo SELECT n, 'task ' || n FROM generate_series(1, 20) AS n");
+        let moving =
+            "WITH moved AS (DELETE FROM todo WHERE id <= 5 RETURNING *) INSERT INTO done SELECT * FROM moved";
+        good(moving);
+        assert_eq!(rows(&cluster, database, counts), [json!({"todo": 15, "done": 5})]);
+        // What one part does is not done if another one cannot be.
+        bad("WITH d AS (DELETE FROM todo RETURNING id) INSERT INTO done SELECT 1, 'x' FROM d", "done_pkey");
+        assert_eq!(rows(&cluster, database, counts), [json!({"todo": 15, "done": 5})]);
+        let told = "WITH i AS (INSERT INTO done VALUES (9, 'nine') RETURNING id), \
+            u AS (UPDATE todo SET name = 'none' WHERE id = 9 RETURNING name) SELECT id, name FROM i, u";
+        assert_eq!(rows(&cluster, database, told), [json!({"id": 9, "name": "none"})]);
+        let back = "WITH d AS (DELETE FROM todo WHERE id = 9 RETURNING *) \
+            INSERT INTO todo SELECT id, name || '!' FROM d";
+        good(back);
+        let found = rows(&cluster, database, "SELECT name FROM todo WHERE id = 9");
+        assert_eq!(found, [json!({"name": "none!"})]);
+        good("BEGIN; WITH d AS (DELETE FROM todo RETURNING id) UPDATE done SET name = 'all'; ROLLBACK");
+        assert_eq!(rows(&cluster, database, counts), [json!({"todo": 15, "done": 6})]);
+    }
+    good(&cluster, "understudy", "CREATE TABLE apart (id int PRIMARY KEY) WITH (partitions = 2)");
+    let beside = "WITH d AS (DELETE FROM todo RETURNING id) INSERT INTO apart SELECT id FROM d";
+    bad(&cluster, "understudy", beside, "partitions for itself");
+    good(&cluster, "understudy", "CREATE DATABASE shop WITH (partitions = 3, partition_by = '(w)')");
+    good(&cluster, "shop", "CREATE TABLE stock (w int, item int, PRIMARY KEY (w, item))");
+    good(&cluster, "shop", "CREATE TABLE sold (w int, item int, PRIMARY KEY (w, item))");
+    good(&cluster, "shop", "INSERT INTO stock VALUES (1, 1), (1, 2)");
+    let sell = "WITH s AS (DELETE FROM stock WHERE w = 1 RETURNING *) INSERT INTO sold SELECT * FROM s";
+    good(&cluster, "shop", sell);
+    assert_eq!(rows(&cluster, "shop", "SELECT count(*) FROM sold"), [json!({"count": 2})]);
+}

@@ -43,6 +43,16 @@ impl Edits {
     }
 }
 
+/// What a statement does to rows, and what it says of them.
+pub struct Effects {
+    /// What it does, in order.
+    pub edits: Vec<Edits>,
+    /// How many rows it counts.
+    pub count: u64,
+    /// What the client is told, if it asked.
+    pub told: Option<Vec<PgRow>>,
+}
+
 /// What an UPDATE or DELETE does.
 pub async fn of_change(
     evaluator: &Evaluator,
@@ -50,11 +60,21 @@ pub async fn of_change(
     values: &Values,
     view: &View,
 ) -> Result<Edits, Failure> {
+    of_change_beside(evaluator, change, values, (view, None)).await
+}
+
+/// The same of a part of a statement: rows that others have written, as `ahead` sees them, are left alone.
+pub async fn of_change_beside(
+    evaluator: &Evaluator,
+    change: &Change,
+    values: &Values,
+    (view, ahead): (&View, Option<&View>),
+) -> Result<Edits, Failure> {
     let table = Table::new(change.table.clone());
     let (follows, told_of) = (follows_from(evaluator, change), change.returning.is_some());
     // What is told of rows, and what follows from them, is kept of all.
     let limit = if follows || told_of { Limit::WRITE } else { view.limit(table.record()) };
-    let (found, _room) = match &change.point {
+    let (mut found, _room) = match &change.point {
         Some(key) => {
             let key: Vec<Value> = key.iter().map(|slot| values.of(slot)).collect();
             (of_point(evaluator, &table, change, values, &key, view).await?, None)
@@ -66,6 +86,8 @@ pub async fn of_change(
             (rows.into_iter().map(split).collect::<Result<Vec<_>, _>>()?, Some(room))
         }
     };
+    let is_written = |key: &Bytes| ahead.is_some_and(|ahead| ahead.buffer.is_written_ahead(table.id(), key));
+    found.retain(|(key, ..)| !is_written(key));
     let (mut edits, mut seen, mut replaced) = (Vec::with_capacity(found.len()), Vec::new(), Vec::new());
     let checks = !change.removes && check::has_any(table.schema());
     for (key, stored, new) in found {
@@ -253,17 +275,18 @@ pub async fn filled(
     rows.into_iter().map(|row| write::whole(table, &filler.columns, row)).collect()
 }
 
-/// What an INSERT does, with the rows that are there looked at first.
+/// What an INSERT does, with the rows that are there looked at first: as `there_view` sees them, which is the
+/// view by which it reads with what other parts of the statement have written.
 pub async fn of_insertion(
     evaluator: &Evaluator,
     insertion: &Insertion,
     values: &Values,
-    view: &View,
+    (view, there_view): (&View, &View),
 ) -> Result<Edits, Failure> {
     let table = Table::new(insertion.table.clone());
     let plain = insertion.returning.is_none() && matches!(insertion.conflict, Conflict::Fail);
     if plain && view.limit(table.record()) != Limit::WRITE {
-        return of_plain_insertion(evaluator, insertion, values, view).await;
+        return of_plain_insertion(evaluator, insertion, values, (view, there_view)).await;
     }
     let rows = new_rows(evaluator, insertion, values, view).await?;
     let keys: Vec<Bytes> = rows.iter().map(|(_, key, _)| key.clone()).collect();
@@ -272,9 +295,9 @@ pub async fn of_insertion(
     let Some(partition) = write::place(&table, &planned.collect::<Vec<_>>())? else {
         return Edits::new(table, Vec::new(), 0, insertion.returning.as_ref().map(|_| Vec::new()));
     };
-    let there = read::get_all(&evaluator.handle, &table, partition, &keys, view).await?;
+    let there = read::get_all(&evaluator.handle, &table, partition, &keys, there_view).await?;
     let by_key = keys.iter().zip(there).map(|(key, there)| there.map(|stored| (key.clone(), stored)));
-    let there = met(evaluator, insertion, (&table, partition), &rows, by_key.collect(), view).await?;
+    let there = met(evaluator, insertion, (&table, partition), &rows, by_key.collect(), there_view).await?;
     let mut upsert = match &insertion.conflict {
         Conflict::Update(upsert) => updated(evaluator, &table, upsert, values, &rows, &there).await?,
         _ => BTreeMap::new(),
@@ -286,7 +309,8 @@ pub async fn of_insertion(
         let Some(there) = there else { continue };
         let existed = there.is_some();
         let key = there.as_ref().map_or(own, |(key, _)| key.clone());
-        let twice = written.contains_key(&key);
+        let by_others = existed && there_view.buffer.is_written_ahead(table.id(), &key);
+        let twice = by_others || written.contains_key(&key);
         let row = match &insertion.conflict {
             Conflict::Fail if existed || twice => return Err(duplicate(&table, Some(&key))),
             Conflict::Keep if existed || twice => continue,
@@ -317,7 +341,7 @@ async fn of_plain_insertion(
     evaluator: &Evaluator,
     insertion: &Insertion,
     values: &Values,
-    view: &View,
+    (view, there_view): (&View, &View),
 ) -> Result<Edits, Failure> {
     let table = Table::new(insertion.table.clone());
     let limit = view.limit(table.record());
@@ -330,7 +354,7 @@ async fn of_plain_insertion(
         let keys: Vec<Bytes> = piece.iter().map(|(_, key, _)| key.clone()).collect();
         let Some(first) = keys.first() else { break };
         let partition = table.partition_of(first).map_err(fault::of_client)?;
-        let there = read::get_all(&evaluator.handle, &table, partition, &keys, view).await?;
+        let there = read::get_all(&evaluator.handle, &table, partition, &keys, there_view).await?;
         for ((_, key, stored), there) in piece.into_iter().zip(there) {
             if there.is_some() || !seen.insert(key.clone()) {
                 return Err(duplicate(&table, Some(&key)));

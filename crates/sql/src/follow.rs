@@ -27,20 +27,23 @@ use types::data::constraint::{Action, Reference};
 use types::data::{Row, Value};
 use types::{Position, TableId, TableRecord};
 
-/// What a statement does with all that follows from it, in order.
+/// What a statement does, part by part, with all that follows from it, in order.
 pub async fn with_all(
     evaluator: &Evaluator,
-    first: Edits,
+    parts: Vec<Edits>,
     values: &Values,
     view: &View,
 ) -> Result<Vec<Edits>, Failure> {
     let catalog = evaluator.handle.catalog().ok_or_else(fault::not_ready)?;
-    if first.replaced.is_empty() || !follows(&catalog, first.table.id()) {
-        return Ok(vec![first]);
+    let followed = |part: &Edits| !part.replaced.is_empty() && follows(&catalog, part.table.id());
+    if !parts.iter().any(followed) {
+        return Ok(parts);
     }
     let mut view = view.clone();
-    see(&mut view, &first)?;
-    let mut all = vec![first];
+    for part in &parts {
+        see(&mut view, part)?;
+    }
+    let mut all = parts;
     let mut at = 0;
     while at < all.len() {
         let (id, replaced) = (all[at].table.id(), std::mem::take(&mut all[at].replaced));
@@ -145,7 +148,7 @@ pub fn gathered(
             buffer.spread();
         }
         if !buffer.is_empty() && !buffer.holds(partition) {
-            let how = "what follows from a change lies in another partition; a row is one";
+            let how = "what another part does, or follows from it, lies in another partition; a row is one";
             return Err(write::elsewhere(&edits.table, how, "a statement that writes in several partitions"));
         }
         edits.edits.iter_mut().for_each(|edit| edit.since = since);

@@ -97,6 +97,7 @@ fn is_plain(statement: Statement<'_>) -> bool {
             computed && insertion.returning.is_none() && matches!(insertion.conflict, Conflict::Fail)
         }
         Statement::Change(change) => change.returning.is_none(),
+        Statement::Parts(_) => false,
     }
 }
 
@@ -139,6 +140,7 @@ fn may(
             Statement::Change(change) => {
                 !change.removes && !reference.parent_columns.iter().any(|at| change.set.contains(at))
             }
+            Statement::Parts(_) => false,
         };
         if !stays {
             let hint =

@@ -19,7 +19,7 @@
 //! | tables from queries, and like others | [`table_as`], [`table_like`] |
 //! | reads of one row, counts, scans; tables; databases, of several partitions, too | [`read`], [`ddl`], [`database`], [`several`] |
 //! | transactions | [`txn`] |
-//! | statements that write, what they do to rows, and its sending | [`statements`], [`edits`], [`write`] |
+//! | statements that write, by several parts too, what they do to rows, and its sending | [`statements`], [`parts`], [`edits`], [`write`] |
 //! | statements and transactions of more rows than one write has | [`large`] |
 //! | where each part of a query runs | [`explain`] |
 //! | system tables: the cluster's views and PostgreSQL's catalogs | [`system`] |
@@ -55,6 +55,7 @@ pub mod late;
 pub mod moving;
 pub mod numbering;
 mod parse;
+pub mod parts;
 mod plain;
 pub mod plan;
 pub mod procedures;

@@ -2,7 +2,7 @@
 
 use crate::alter;
 use crate::altering;
-use crate::bind::{Binder, Bound, Change, Insertion, folded, new_name, table_name};
+use crate::bind::{self, Binder, Bound, Change, Insertion, Planned, Writing, folded, new_name, table_name};
 use crate::catalog::Catalog;
 use crate::constraining;
 use crate::constraints::define::{self, Declared};
@@ -147,6 +147,7 @@ pub fn plan(
         Work::Insert(Insertion { returning, .. }) | Work::Change(Change { returning, .. }) => {
             returning.as_ref().map(|returning| told_columns(&returning.bound))
         }
+        Work::Parts(parts) => parts.told().map(told_columns),
         Work::Call(call) => procedures::told_columns(&call.procedure),
         Work::Show(name) => Some(vec![Column::new(name.clone(), Kind::Text)]),
         Work::Explain(_) => Some(vec![Column::new("QUERY PLAN", Kind::Text)]),
@@ -258,6 +259,15 @@ fn work_of_sql(
     }
     let binder = || Binder::new(catalog, given);
     Ok(match statement {
+        Statement::Query(query) if bind::writes(query) => {
+            let (planned, params) = bind::of_parts(catalog, given, query)?;
+            let work = match planned {
+                Planned::Parts(parts) => Work::Parts(Box::new(parts)),
+                Planned::Alone(Writing::Insert(insertion)) => Work::Insert(insertion),
+                Planned::Alone(Writing::Change(change)) => Work::Change(change),
+            };
+            (work, params)
+        }
         Statement::Query(query) => {
             let (bound, params) = binder().whole(query)?;
             (Work::Query(Arc::new(bound)), params)

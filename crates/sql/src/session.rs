@@ -17,7 +17,7 @@ use crate::calls::{Procedures, Programs};
 use crate::copy::{self, CopyInput};
 use crate::database;
 use crate::driver::{Driver, Handle, Place};
-use crate::edits;
+use crate::edits::{self, Effects};
 use crate::evaluate::{Engines, Evaluator};
 use crate::fault;
 use crate::large;
@@ -343,6 +343,7 @@ impl SqlSession {
             Work::Call(call) => self.call(call, values).await,
             Work::Insert(insertion) => self.write(Statement::Insert(insertion), plan, values).await,
             Work::Change(change) => self.write(Statement::Change(change), plan, values).await,
+            Work::Parts(parts) => self.write(Statement::Parts(parts), plan, values).await,
             Work::CopyIn(copy) => self.copy_in(copy, &values).await,
             Work::Declare { name, hold, bound } => self.declare((name, *hold), bound, values).await,
             Work::Upkeep(upkeep) => self.upkeep(upkeep),
@@ -420,28 +421,27 @@ impl SqlSession {
         }
         let until = turns::deadline();
         self.first_in_turn(&statement, &values, until).await?;
-        let mut all = loop {
+        let Effects { edits: mut all, count, told } = loop {
             let view = self.view().await?;
-            let all = tokio::select! {
-                all = statement.edits(&self.evaluator, &values, &view) => all,
+            let effects = tokio::select! {
+                effects = statement.edits(&self.evaluator, &values, &view) => effects,
                 () = self.evaluator.cancel.wait() => return Err(canceled()),
             };
-            let all = match all {
-                Ok(all) => all,
+            let effects = match effects {
+                Ok(effects) => effects,
                 Err(failure) => return Err(self.unless_overtaken(failure).await),
             };
             let mut waited = false;
-            for edits in &all {
+            for edits in &effects.edits {
                 waited |= self.all_in_turn(edits, until).await?;
             }
             if !waited {
-                if let Err(failure) = self.keeps_constraints(&all, &view).await {
+                if let Err(failure) = self.keeps_constraints(&effects.edits, &view).await {
                     return Err(self.unless_overtaken(failure).await);
                 }
-                break all;
+                break effects;
             }
         };
-        let (count, told) = (all[0].count, all[0].told.take());
         let handle = self.evaluator.handle.clone();
         if let Some(open) = &mut self.open {
             for edits in &mut all {

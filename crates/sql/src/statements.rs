@@ -1,14 +1,15 @@
 //! Statements that write, inside and outside of transactions.
 
-use crate::bind::{Change, Conflict, Insertion};
+use crate::bind::{Change, Conflict, Insertion, Last, Parts, Writing};
 use crate::constraints::check;
 use crate::constraints::violation::{self, Refused};
 use crate::driver::Handle;
 use crate::early;
-use crate::edits::{self, Edits};
+use crate::edits::{self, Edits, Effects};
 use crate::evaluate::{BEGINNINGS, Evaluator};
 use crate::fault::{self, Decided};
 use crate::follow;
+use crate::parts;
 use crate::read::{self, Values};
 use crate::txn::{TurnGuard, View, global};
 use crate::write::{self, Batch, affected, duplicate};
@@ -36,14 +37,25 @@ pub enum Statement<'a> {
     Insert(&'a Insertion),
     /// UPDATE or DELETE.
     Change(&'a Change),
+    /// Several, and perhaps a query, in one statement.
+    Parts(&'a Parts),
 }
 
-impl Statement<'_> {
-    /// The table whose rows it writes.
+impl<'a> Statement<'a> {
+    /// One that writes.
+    fn of(writing: &'a Writing) -> Statement<'a> {
+        match writing {
+            Writing::Insert(insertion) => Statement::Insert(insertion),
+            Writing::Change(change) => Statement::Change(change),
+        }
+    }
+
+    /// The table whose rows it writes; the first of those.
     pub fn table(&self) -> &TableRecord {
         match self {
             Statement::Insert(insertion) => &insertion.table,
             Statement::Change(change) => &change.table,
+            Statement::Parts(parts) => parts.writing[0].table(),
         }
     }
 
@@ -52,6 +64,8 @@ impl Statement<'_> {
             Statement::Insert(_) => "INSERT 0",
             Statement::Change(change) if change.removes => "DELETE",
             Statement::Change(_) => "UPDATE",
+            Statement::Parts(Parts { last: Last::Rows(_), .. }) => "SELECT",
+            Statement::Parts(Parts { last: Last::Writes(last), .. }) => Statement::of(last).tag(),
         }
     }
 
@@ -63,24 +77,32 @@ impl Statement<'_> {
         }
     }
 
-    /// What it does, with all that follows from it, if rows are as the view has them. The first is of its own
-    /// table.
+    /// What it does, with all that follows from it, if rows are as the view has them.
     pub async fn edits(
         &self,
         evaluator: &Evaluator,
         values: &Values,
         view: &View,
-    ) -> Result<Vec<Edits>, Failure> {
-        let first = match self {
-            Statement::Insert(insertion) => edits::of_insertion(evaluator, insertion, values, view).await?,
+    ) -> Result<Effects, Failure> {
+        let mut first = match self {
+            Statement::Insert(insertion) => {
+                edits::of_insertion(evaluator, insertion, values, (view, view)).await?
+            }
             Statement::Change(change) => edits::of_change(evaluator, change, values, view).await?,
+            Statement::Parts(parts) => return parts::effects(evaluator, parts, values, view).await,
         };
-        follow::with_all(evaluator, first, values, view).await
+        let (count, told) = (first.count, first.told.take());
+        let edits = follow::with_all(evaluator, vec![first], values, view).await?;
+        Ok(Effects { edits, count, told })
     }
 
     /// True if it may be done although a row meets another one.
     fn meets(&self) -> bool {
-        matches!(self, Statement::Insert(insertion) if !matches!(insertion.conflict, Conflict::Fail))
+        match self {
+            Statement::Insert(insertion) => !matches!(insertion.conflict, Conflict::Fail),
+            Statement::Change(_) => false,
+            Statement::Parts(parts) => parts.all().any(|one| Statement::of(one).meets()),
+        }
     }
 }
 
@@ -98,6 +120,7 @@ pub async fn alone(
         _ if global => None,
         Statement::Insert(insertion) => insert_at_once(evaluator, insertion, values).await?,
         Statement::Change(change) => change_at_once(evaluator, change, values).await?,
+        Statement::Parts(_) => None,
     };
     if let Some((count, told)) = at_once {
         return Ok(statement.outcome(count, told));
@@ -112,19 +135,20 @@ pub async fn alone(
             true => View::lasting(),
             false => View::default(),
         };
-        let edits = tokio::select! {
-            edits = statement.edits(evaluator, values, &view) => edits,
+        let effects = tokio::select! {
+            effects = statement.edits(evaluator, values, &view) => effects,
             () = evaluator.cancel.wait() => return Err(canceled()),
         };
         // A failover has lost what it was reading; nothing was written.
         let lost = |failure: &Failure| failure.code == fault::SERIALIZATION && !fault::is_stale(failure);
-        if edits.as_ref().is_err_and(lost) && beginnings < BEGINNINGS {
+        if effects.as_ref().is_err_and(lost) && beginnings < BEGINNINGS {
             beginnings += 1;
             continue;
         }
-        let mut edits = edits?;
-        let (count, told) = (edits[0].count, edits[0].told.take());
-        let Some(partition) = edits[0].partition else { return Ok(statement.outcome(count, told)) };
+        let Effects { edits, count, told } = effects?;
+        let Some(partition) = edits.iter().find_map(|edits| edits.partition) else {
+            return Ok(statement.outcome(count, told));
+        };
         let since = view.position(partition);
         let waits = retry.may();
         let securing = evaluator.securing(global && evaluator.asker.settings.waits_until_secured());

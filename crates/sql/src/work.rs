@@ -2,7 +2,7 @@
 
 use crate::alter::Rekey;
 use crate::altering::Altering;
-use crate::bind::{Bound, Change, Insertion, Rows};
+use crate::bind::{Bound, Change, Insertion, Parts, Rows};
 use crate::constraining::Constraining;
 use crate::constraints::define::Declared;
 use crate::copy::{CopyIn, CopyOut};
@@ -31,6 +31,8 @@ pub enum Work {
     Insert(Insertion),
     /// Change or remove rows.
     Change(Change),
+    /// Write rows by several parts of one statement.
+    Parts(Box<Parts>),
     /// Take rows from the client.
     CopyIn(CopyIn),
     /// Send the client rows.
@@ -154,7 +156,7 @@ pub enum Work {
 impl Work {
     /// True if it changes something in the cluster.
     pub fn writes(&self) -> bool {
-        let rows = matches!(self, Work::Insert(_) | Work::Change(_) | Work::CopyIn(_));
+        let rows = matches!(self, Work::Insert(_) | Work::Change(_) | Work::Parts(_) | Work::CopyIn(_));
         rows || self.calls_what_writes() || self.defines() || self.locks()
     }
 
@@ -239,6 +241,7 @@ impl Work {
             Work::Insert(_) => "INSERT",
             Work::Change(change) if change.removes => "DELETE",
             Work::Change(_) => "UPDATE",
+            Work::Parts(_) => "WITH",
             Work::CopyIn(_) => "COPY FROM",
             Work::CreateTable(..) => "CREATE TABLE",
             Work::CreateAs(_) => "CREATE TABLE AS",

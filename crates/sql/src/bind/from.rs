@@ -245,6 +245,9 @@ impl Binder<'_> {
                 if let [name] = plain.as_slice()
                     && let Some(common) = self.commons.iter().rev().find_map(|level| level.get(name)).cloned()
                 {
+                    if common.alias.is_empty() {
+                        return Err(super::with_parts::gives_no_rows(name));
+                    }
                     let text = self.derived(name, alias.as_ref(), &common.columns)?;
                     return Ok(format!("{} AS {text}", common.alias));
                 }

@@ -8,6 +8,7 @@
 mod aggregate;
 mod arrays;
 mod calls;
+mod conflict;
 mod expr;
 mod from;
 mod json;
@@ -23,6 +24,7 @@ mod select;
 mod sets;
 mod tuples;
 mod window;
+mod with_parts;
 mod write;
 
 use crate::catalog::Catalog;
@@ -67,6 +69,7 @@ pub use modify::{Change, Returning};
 pub use operators::data_type;
 pub use query::{Bound, Locks, Output, Point, whole_key};
 pub use quick::Quick;
+pub use with_parts::{Last, Parts, Planned, Writing, of_parts, writes};
 pub use write::{Arbiters, Conflict, Insertion, Rows, Upsert, constant, writable};
 
 /// A value that is known when a statement is executed.
@@ -267,6 +270,7 @@ struct Scope {
 /// A common table expression.
 #[derive(Clone, Debug)]
 struct Common {
+    /// The engine's name; empty: it gives no rows.
     alias: String,
     columns: Vec<(String, Ty)>,
 }
@@ -286,6 +290,10 @@ pub struct Binder<'a> {
     names: Vec<(String, String)>,
     scopes: Vec<Scope>,
     commons: Vec<BTreeMap<String, Common>>,
+    /// What stands in WITH before the part of a statement that this is, if it is one.
+    around: Option<Arc<with_parts::Around>>,
+    /// The engine's texts of that.
+    outer: Vec<String>,
     aliases: usize,
     /// Relations in all FROMs.
     relations: usize,
@@ -313,6 +321,8 @@ impl<'a> Binder<'a> {
             names: Vec::new(),
             scopes: Vec::new(),
             commons: Vec::new(),
+            around: None,
+            outer: Vec::new(),
             aliases: 0,
             relations: 0,
             inside: 0,
@@ -363,14 +373,19 @@ impl<'a> Binder<'a> {
     /// The types of all parameters. Those that nothing decided are text, as PostgreSQL has it for those that
     /// are used.
     pub fn parameter_types(&self) -> Result<Vec<Ty>, Failure> {
-        let each = self.params.iter().enumerate().map(|(at, ty)| {
-            ty.ok_or_else(|| {
-                let message = format!("could not determine data type of parameter ${}", at + 1);
-                Failure::new("42P18", message)
-            })
-        });
-        each.collect()
+        all_decided(&self.params)
     }
+}
+
+/// The types of parameters. The error: one is not decided.
+fn all_decided(params: &[Option<Ty>]) -> Result<Vec<Ty>, Failure> {
+    let each = params.iter().enumerate().map(|(at, ty)| {
+        ty.ok_or_else(|| {
+            let message = format!("could not determine data type of parameter ${}", at + 1);
+            Failure::new("42P18", message)
+        })
+    });
+    each.collect()
 }
 
 /// Values that look the same are the same: -0 is not 0 here, and 1 is not 1.0.
@@ -435,6 +450,15 @@ pub fn table_name(name: &ObjectName) -> Result<String, Failure> {
         [schema, table] => Ok(format!("{schema}.{table}")),
         _ => Err(Failure::unsupported(format!("the name {name}"), "name a table, or its schema and it")),
     }
+}
+
+/// A column that is to be written.
+fn target_column(table: &TableRecord, name: &str) -> Result<usize, Failure> {
+    let seen = |at: &usize| !table.schema.columns()[*at].rules.hidden;
+    table.schema.column_index(name).filter(seen).ok_or_else(|| {
+        let message = format!("column \"{name}\" of relation \"{}\" does not exist", table.name);
+        Failure::new("42703", message)
+    })
 }
 
 /// The error of a schema that there is not.

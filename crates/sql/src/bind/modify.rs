@@ -1,8 +1,8 @@
 //! UPDATE, DELETE and RETURNING: which rows, what becomes of them, and what the client is told of them.
 
-use super::write::{is_default, target_column, writable};
+use super::write::{is_default, writable};
 use super::{Binder, Bound, Condition, KEY, Output, Quick, STORED, Scope, Slot, Typed, Visible, What};
-use super::{parts, table_name, whole_key};
+use super::{all_decided, parts, table_name, target_column, whole_key};
 use crate::columns::default_slot;
 use crate::ty::Ty;
 use pg::{Failure, code};
@@ -47,7 +47,13 @@ const AS_SELECT: &str = "choose the rows by a subquery: WHERE key IN (SELECT ...
 
 impl Binder<'_> {
     /// An UPDATE, and the types of its parameters.
-    pub fn update(mut self, update: &Update) -> Result<(Change, Vec<Ty>), Failure> {
+    pub fn update(self, update: &Update) -> Result<(Change, Vec<Ty>), Failure> {
+        let (change, params) = self.update_part(update)?;
+        Ok((change, all_decided(&params)?))
+    }
+
+    /// The same of a part of a statement: the types of parameters as far as it decides them.
+    pub(super) fn update_part(mut self, update: &Update) -> Result<(Change, Vec<Option<Ty>>), Failure> {
         let found = [
             (matches!(update.from, Some(UpdateTableFromKind::BeforeSet(_))), "this form of UPDATE"),
             (update.or.is_some() || update.limit.is_some(), "this form of UPDATE"),
@@ -57,6 +63,7 @@ impl Binder<'_> {
             return Err(Failure::unsupported(*what, AS_SELECT));
         }
         let table = self.target(&update.table)?;
+        self.see_around()?;
         let others = match &update.from {
             Some(UpdateTableFromKind::AfterSet(others)) => self.beside(others)?,
             _ => String::new(),
@@ -68,7 +75,13 @@ impl Binder<'_> {
     }
 
     /// A DELETE, and the types of its parameters.
-    pub fn delete(mut self, delete: &Delete) -> Result<(Change, Vec<Ty>), Failure> {
+    pub fn delete(self, delete: &Delete) -> Result<(Change, Vec<Ty>), Failure> {
+        let (change, params) = self.delete_part(delete)?;
+        Ok((change, all_decided(&params)?))
+    }
+
+    /// The same of a part of a statement: the types of parameters as far as it decides them.
+    pub(super) fn delete_part(mut self, delete: &Delete) -> Result<(Change, Vec<Option<Ty>>), Failure> {
         let found = [
             (!delete.order_by.is_empty() || delete.limit.is_some(), "this form of DELETE"),
             (!delete.tables.is_empty() || delete.output.is_some(), "this form of DELETE"),
@@ -81,6 +94,7 @@ impl Binder<'_> {
             return Err(Failure::unsupported("DELETE from several tables", AS_SELECT));
         };
         let table = self.target(from)?;
+        self.see_around()?;
         let others = match &delete.using {
             Some(others) => self.beside(others)?,
             None => String::new(),
@@ -178,7 +192,7 @@ impl Binder<'_> {
         point: Option<Vec<Slot>>,
         written: &TableWithJoins,
         returning: Option<&[SelectItem]>,
-    ) -> Result<(Change, Vec<Ty>), Failure> {
+    ) -> Result<(Change, Vec<Option<Ty>>), Failure> {
         let quick = values.iter().map(Typed::quick).collect();
         let mut items = vec![("key", self.hidden(KEY)?), ("row", self.hidden(STORED)?)];
         items.extend(values.into_iter().map(|typed| ("new", typed)));
@@ -197,14 +211,14 @@ impl Binder<'_> {
         Ok((Change { table, removes, read, point, set, quick, returning }, params))
     }
 
-    /// RETURNING, and the types of the statement's parameters. `target` makes the table visible that is
-    /// written.
+    /// RETURNING, and the types of the statement's parameters as far as they are decided. `target` makes the
+    /// table visible that is written.
     pub(super) fn returning(
         mut self,
         items: Option<&[SelectItem]>,
         target: impl FnOnce(&mut Self) -> Result<(), Failure>,
-    ) -> Result<(Option<Returning>, Vec<Ty>), Failure> {
-        let Some(items) = items else { return Ok((None, self.parameter_types()?)) };
+    ) -> Result<(Option<Returning>, Vec<Option<Ty>>), Failure> {
+        let Some(items) = items else { return Ok((None, self.params)) };
         target(&mut self)?;
         self.scope().no_aggregates = Some("RETURNING");
         let mut items = self.items(items)?;
@@ -214,7 +228,7 @@ impl Binder<'_> {
         for (_, typed) in &mut items {
             *typed = self.decided(typed.clone())?;
         }
-        let params = self.parameter_types()?;
+        let params = self.params.clone();
         let quick = items.iter().map(|(_, typed)| typed.quick()).collect();
         let (texts, columns) =
             self.list(items.iter().map(|(name, typed)| (name.as_str(), typed.clone())).collect());

@@ -80,6 +80,7 @@ impl<'a> Binder<'a> {
     /// A whole statement that gives rows.
     pub fn whole(mut self, query: &Query) -> Result<(Bound, Vec<Ty>), Failure> {
         self.may_lock = true;
+        self.see_around()?;
         let (commons, text, columns, special) = self.query(query, &[])?;
         self.finish(commons, text, columns, special)
     }
@@ -90,6 +91,7 @@ impl<'a> Binder<'a> {
         query: &Query,
         wanted: &[(String, Ty)],
     ) -> Result<(Bound, Vec<Option<Ty>>), Failure> {
+        self.see_around()?;
         let (commons, text, columns, _) = self.query(query, wanted)?;
         let params = self.params.clone();
         Ok((self.assembled(commons, text, columns, Special::default()), params))
@@ -123,6 +125,7 @@ impl<'a> Binder<'a> {
             }
         }
         let mut all = Vec::new();
+        let commons = [std::mem::take(&mut self.outer), commons].concat();
         let (mut body, mut with) = (text, commons.join(", "));
         for (at, source) in self.sources.iter().enumerate() {
             let scan = scan(at, source);
@@ -308,6 +311,7 @@ impl<'a> Binder<'a> {
             SetExpr::SetOperation { left, op, set_quantifier, right } => {
                 self.set_operation(left, *op, *set_quantifier, right)
             }
+            other if super::with_parts::is_writing(other) => Err(super::with_parts::not_at_the_top()),
             other => {
                 let text: String = other.to_string().chars().take(40).collect();
                 Err(Failure::unsupported(format!("{text} in a query"), "write SELECT or VALUES"))

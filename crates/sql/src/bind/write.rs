@@ -1,8 +1,9 @@
 //! INSERT: which rows, and what is done with those that are there.
 
+use super::conflict::conflict;
 use super::{
     Binder, Bound, Form, NUMBER, Quick, Relation, Returning, Scope, Slot, Source, Typed, Use, Visible, What,
-    folded, no_table, parts, table_name,
+    all_decided, folded, no_table, parts, table_name, target_column,
 };
 use crate::catalog::Catalog;
 use crate::columns::{default_slot, is_numbered, numbering};
@@ -10,8 +11,7 @@ use crate::system::relations;
 use crate::ty::Ty;
 use pg::Failure;
 use sqlparser::ast::{
-    Assignment, AssignmentTarget, ConflictTarget, DoUpdate, Expr, Ident, Insert, OnConflictAction, OnInsert,
-    Parens, Query, SelectItem, SetExpr, TableObject, visit_expressions,
+    DoUpdate, Expr, Ident, Insert, Parens, Query, SelectItem, SetExpr, TableObject, visit_expressions,
 };
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use types::TableId;
 use types::TableRecord;
 use types::data::kind::Kind;
-use types::data::{Constraint, Identity, Value};
+use types::data::{Identity, Value};
 
 /// What becomes of a row whose key is there already.
 pub enum Conflict {
@@ -99,6 +99,12 @@ pub fn writable(catalog: &Catalog, name: &str) -> Result<Arc<TableRecord>, Failu
 impl Binder<'_> {
     /// An INSERT, and the types of its parameters.
     pub fn insert(self, insert: &Insert) -> Result<(Insertion, Vec<Ty>), Failure> {
+        let (insertion, params) = self.insert_part(insert)?;
+        Ok((insertion, all_decided(&params)?))
+    }
+
+    /// The same of a part of a statement: the types of parameters as far as it decides them.
+    pub(super) fn insert_part(self, insert: &Insert) -> Result<(Insertion, Vec<Option<Ty>>), Failure> {
         refuse_rest(insert)?;
         let TableObject::TableName(name) = &insert.table else {
             return Err(Failure::unsupported("INSERT into something else than a table", "name a table"));
@@ -139,11 +145,13 @@ impl Binder<'_> {
         wanted: &[(String, Ty)],
         defaults: &[Meaning],
     ) -> Result<(Rows, Vec<Option<Ty>>), Failure> {
+        self.see_around()?;
         if let Some(slots) = self.plain_rows(query, wanted, defaults)? {
             return Ok((Rows::Slots(slots), self.params));
         }
         let query = without_defaults(query, defaults)?;
-        let (bound, params) = Binder::new(self.catalog, &self.params).whole_as(&query, wanted)?;
+        let again = Binder::new(self.catalog, &self.params).beside(self.around);
+        let (bound, params) = again.whole_as(&query, wanted)?;
         Ok((Rows::Query(Arc::new(bound)), params))
     }
 
@@ -178,7 +186,7 @@ impl Binder<'_> {
     }
 
     /// ON CONFLICT DO UPDATE, and the types of parameters as far as they are decided.
-    fn upsert(
+    pub(super) fn upsert(
         mut self,
         table: &Arc<TableRecord>,
         name: &str,
@@ -438,15 +446,6 @@ pub(super) fn is_default(expr: &Expr) -> bool {
     matches!(expr, Expr::Identifier(Ident { value, quote_style: None, .. }) if value.eq_ignore_ascii_case("default"))
 }
 
-/// A column that is to be written.
-pub(super) fn target_column(table: &TableRecord, name: &str) -> Result<usize, Failure> {
-    let seen = |at: &usize| !table.schema.columns()[*at].rules.hidden;
-    table.schema.column_index(name).filter(seen).ok_or_else(|| {
-        let message = format!("column \"{name}\" of relation \"{}\" does not exist", table.name);
-        Failure::new("42703", message)
-    })
-}
-
 /// How many columns a query gives, where that is written down.
 fn width(body: &SetExpr) -> Option<usize> {
     let counted =
@@ -477,103 +476,6 @@ fn target_columns(table: &TableRecord, insert: &Insert) -> Result<Vec<usize>, Fa
         found.push(at);
     }
     Ok(found)
-}
-
-/// What ON CONFLICT asks for, by what, and the types of parameters as far as they are decided.
-fn conflict(
-    catalog: &Catalog,
-    table: &Arc<TableRecord>,
-    name: &str,
-    given: &[usize],
-    on: Option<&OnInsert>,
-    params: Vec<Option<Ty>>,
-) -> Result<(Conflict, Arbiters, Vec<Option<Ty>>), Failure> {
-    let on = match on {
-        None => return Ok((Conflict::Fail, Arbiters { key: true, unique: Vec::new() }, params)),
-        Some(OnInsert::OnConflict(on)) => on,
-        Some(_) => return Err(Failure::unsupported("ON DUPLICATE KEY", "use ON CONFLICT")),
-    };
-    let arbiters = arbiters(catalog, table, on.conflict_target.as_ref())?;
-    let update = match &on.action {
-        OnConflictAction::DoNothing => return Ok((Conflict::Keep, arbiters, params)),
-        OnConflictAction::DoUpdate(update) => update,
-    };
-    if on.conflict_target.is_none() {
-        let message = "ON CONFLICT DO UPDATE requires inference specification or constraint name";
-        return Err(Failure::new(pg::code::SYNTAX, message));
-    }
-    let set: Option<Vec<usize>> = update.assignments.iter().map(|one| replaced(table, one)).collect();
-    if let Some(mut set) = set.filter(|_| arbiters.unique.is_empty()) {
-        set.sort_unstable();
-        let all = set == table.schema.values() && set.iter().all(|column| given.contains(column));
-        if all && update.selection.is_none() && !table.schema.is_open() {
-            return Ok((Conflict::Replace, arbiters, params));
-        }
-    }
-    let (upsert, params) = Binder::new(catalog, &params).upsert(table, name, update)?;
-    Ok((Conflict::Update(Box::new(upsert)), arbiters, params))
-}
-
-/// What is unique by itself: the key, and what a constraint makes so.
-fn arbiters(
-    catalog: &Catalog,
-    table: &TableRecord,
-    target: Option<&ConflictTarget>,
-) -> Result<Arbiters, Failure> {
-    let valid = |one: &&Constraint| one.unique().is_some() && one.is_kept();
-    let unique = || table.schema.constraints().iter().filter(valid);
-    let of_key = || Arbiters { key: true, unique: Vec::new() };
-    let named = match target {
-        None => return Ok(Arbiters { key: true, unique: unique().map(|one| one.number).collect() }),
-        Some(ConflictTarget::OnConstraint(name)) => {
-            let name = parts(name)?.concat();
-            if name == format!("{}_pkey", catalog.placed(&table.name).1) && !table.schema.has_hidden_key() {
-                return Ok(of_key());
-            }
-            let found = unique().find(|one| one.name == name);
-            let missing = || {
-                let message = format!("constraint \"{name}\" for table \"{}\" does not exist", table.name);
-                Failure::new("42704", message).hint("name that of the key, or a unique one")
-            };
-            let number = found.ok_or_else(missing)?.number;
-            return Ok(Arbiters { key: false, unique: vec![number] });
-        }
-        Some(ConflictTarget::Columns(columns)) => {
-            columns.iter().map(|name| target_column(table, &folded(name)))
-        }
-    };
-    let mut named = named.collect::<Result<Vec<_>, _>>()?;
-    named.sort_unstable();
-    let is_named = |columns: &[usize]| {
-        let mut columns = columns.to_vec();
-        columns.sort_unstable();
-        columns == named
-    };
-    if is_named(table.schema.key()) {
-        return Ok(of_key());
-    }
-    match unique().find(|one| one.unique().is_some_and(is_named)) {
-        Some(one) => Ok(Arbiters { key: false, unique: vec![one.number] }),
-        None => {
-            let message = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
-            Err(Failure::new("42P10", message).hint("name all columns of the key, or of a unique constraint"))
-        }
-    }
-}
-
-/// The column of `column = EXCLUDED.column`, if it is that.
-fn replaced(table: &TableRecord, assignment: &Assignment) -> Option<usize> {
-    let AssignmentTarget::ColumnName(name) = &assignment.target else { return None };
-    let name = parts(name).ok()?.concat();
-    match &assignment.value {
-        Expr::CompoundIdentifier(path) => match path.as_slice() {
-            [row, value] if folded(row) == "excluded" && folded(value) == name => {
-                table.schema.column_index(&name)
-            }
-            _ => None,
-        },
-        _ => None,
-    }
 }
 
 fn refuse_rest(insert: &Insert) -> Result<(), Failure> {

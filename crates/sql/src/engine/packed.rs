@@ -2,8 +2,9 @@
 //! with these rows. The engine knows no subquery in FROM that sees what stands beside it; the argument of a
 //! table is an expression, and expressions do.
 
+use super::encode::encode;
 use super::{FLAGS, failed};
-use pg::{Failure, code};
+use pg::{Failure, Row, code};
 use rusqlite::functions::{Aggregate, Context as Arguments};
 use rusqlite::types::{Value as Kept, ValueRef};
 use rusqlite::vtab::{
@@ -48,23 +49,7 @@ impl Aggregate<Vec<u8>, Option<Vec<u8>>> for Pack {
     fn step(&self, context: &mut Arguments<'_>, rows: &mut Vec<u8>) -> Result<()> {
         rows.extend((context.len() as u32).to_le_bytes());
         for at in 0..context.len() {
-            let number: [u8; 8];
-            let (kind, bytes): (u8, &[u8]) = match context.get_raw(at) {
-                ValueRef::Null => (0, &[]),
-                ValueRef::Integer(value) => {
-                    number = value.to_le_bytes();
-                    (1, &number)
-                }
-                ValueRef::Real(value) => {
-                    number = value.to_le_bytes();
-                    (2, &number)
-                }
-                ValueRef::Text(bytes) => (3, bytes),
-                ValueRef::Blob(bytes) => (4, bytes),
-            };
-            rows.push(kind);
-            rows.extend((bytes.len() as u32).to_le_bytes());
-            rows.extend(bytes);
+            add(rows, context.get_raw(at));
         }
         if rows.len() > MOST_BYTES {
             let message = format!("a LATERAL subquery gives more than {MOST_BYTES} bytes for one row");
@@ -76,6 +61,43 @@ impl Aggregate<Vec<u8>, Option<Vec<u8>>> for Pack {
     fn finalize(&self, _: &mut Arguments<'_>, rows: Option<Vec<u8>>) -> Result<Option<Vec<u8>>> {
         Ok(rows)
     }
+}
+
+/// Puts a value behind others.
+fn add(rows: &mut Vec<u8>, value: ValueRef<'_>) {
+    let number: [u8; 8];
+    let (kind, bytes): (u8, &[u8]) = match value {
+        ValueRef::Null => (0, &[]),
+        ValueRef::Integer(value) => {
+            number = value.to_le_bytes();
+            (1, &number)
+        }
+        ValueRef::Real(value) => {
+            number = value.to_le_bytes();
+            (2, &number)
+        }
+        ValueRef::Text(bytes) => (3, bytes),
+        ValueRef::Blob(bytes) => (4, bytes),
+    };
+    rows.push(kind);
+    rows.extend((bytes.len() as u32).to_le_bytes());
+    rows.extend(bytes);
+}
+
+/// Rows that are there, as such a table reads them.
+pub fn pack(rows: &[Row]) -> std::result::Result<Vec<u8>, Failure> {
+    let mut packed = Vec::new();
+    for row in rows {
+        packed.extend((row.len() as u32).to_le_bytes());
+        for value in row {
+            add(&mut packed, ValueRef::from(&encode(value)));
+        }
+        if packed.len() > MOST_BYTES {
+            let message = format!("a part of WITH gives more than {MOST_BYTES} bytes of rows");
+            return Err(Failure::new(code::LIMIT, message).hint("name the columns that are used"));
+        }
+    }
+    Ok(packed)
 }
 
 /// The rows that were packed. None: these bytes are none.

@@ -241,6 +241,11 @@ impl Buffer {
         self.below.is_some()
     }
 
+    /// True if a row is among what this buffer has over another one.
+    pub fn is_written_ahead(&self, table: TableId, key: &[u8]) -> bool {
+        self.is_ahead() && self.tables.get(&table).is_some_and(|rows| rows.contains_key(key))
+    }
+
     /// How much may be written of this table.
     pub fn limit(&self, table: &TableRecord) -> Limit {
         if self.large { Limit::of(table) } else { Limit::WRITE }
