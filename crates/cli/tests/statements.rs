@@ -114,3 +114,24 @@ fn statements_with_several_parts_that_write_are_one() {
     good(&cluster, "shop", sell);
     assert_eq!(rows(&cluster, "shop", "SELECT count(*) FROM sold"), [json!({"count": 2})]);
 }
+
+#[test]
+fn rows_are_numbered_in_new_columns() {
+    let cluster = Cluster::start();
+    for database in databases(&cluster) {
+        good(&cluster, database, "CREATE TABLE pets (id int PRIMARY KEY, name text)");
+        good(&cluster, database, "INSERT INTO pets SELECT n * 2, 'pet' FROM generate_series(1, 3000) AS n");
+        let add = "ALTER TABLE pets ADD COLUMN number serial";
+        if database == "ledger" {
+            bad(&cluster, database, add, "in several partitions");
+            bad(&cluster, database, "SELECT nextval('pets_number_seq')", "does not exist");
+            continue;
+        }
+        good(&cluster, database, add);
+        good(&cluster, database, "INSERT INTO pets VALUES (7000, 'new')");
+        let query = "SELECT count(*), sum(number - id / 2) AS off, max(number) FROM pets WHERE id < 7000";
+        assert_eq!(rows(&cluster, database, query), [json!({"count": 3000, "off": 0, "max": 3000})]);
+        let found = rows(&cluster, database, "SELECT number FROM pets WHERE id = 7000");
+        assert_eq!(found, [json!({"number": 3001})]);
+    }
+}

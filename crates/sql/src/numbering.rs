@@ -151,7 +151,7 @@ pub fn in_order(tokens: &[TokenWithSpan]) -> Option<Vec<TokenWithSpan>> {
     let blank = |at: &usize| !matches!(tokens[*at].token, Token::Whitespace(_));
     let (mut found, mut last) = (Vec::new(), 0);
     for at in (0..tokens.len()).filter(|at| is(*at, Keyword::IDENTITY)) {
-        let open = (at + 1..tokens.len()).find(blank)?;
+        let Some(open) = (at + 1..tokens.len()).find(blank) else { break };
         if tokens[open].token != Token::LParen {
             continue;
         }
@@ -160,12 +160,9 @@ pub fn in_order(tokens: &[TokenWithSpan]) -> Option<Vec<TokenWithSpan>> {
         let text: String = inner.iter().map(|token| token.token.to_string()).collect();
         // What names its sequence is read elsewhere.
         let Ok(counting) = Counting::of_column(&text) else { continue };
-        if counting.name.is_some()
-            || tokens[..at]
-                .iter()
-                .rev()
-                .any(|one| matches!(&one.token, Token::Word(word) if word.keyword == Keyword::ADD))
-        {
+        let added = (0..at).rev().find(|at| is(*at, Keyword::ADD));
+        let added = added.and_then(|at| (at + 1..tokens.len()).find(blank));
+        if counting.name.is_some() || added.is_some_and(|at| is(at, Keyword::GENERATED)) {
             continue;
         }
         found.extend_from_slice(&tokens[last..=open]);

@@ -355,6 +355,7 @@ impl SqlSession {
                 Ok(Outcome::CopyOut(pg::CopyOut { format: copy.format.clone(), columns, rows }))
             }
             Work::CreateAs(create) => self.create_as(plan, create, values).await,
+            Work::Alter(altering) if altering.numbers() => self.add_numbered(&plan.work, altering).await,
             work if work.defines() => self.define(work).await,
             Work::Commit => {
                 let open = self.end();

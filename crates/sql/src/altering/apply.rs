@@ -14,9 +14,9 @@ use pg::{Failure, code};
 use sqlparser::ast::{Expr, visit_expressions_mut};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use types::TableRecord;
 use types::data::constraint::Demand;
 use types::data::{Column, ColumnType, Fallback, Rules, Schema, SchemaParts, Value};
+use types::{TableId, TableRecord};
 
 /// A table as it is to be.
 pub struct Applied {
@@ -43,6 +43,8 @@ pub enum RowValue {
     Computed(Box<Expr>, Ty, bool),
     /// Something random.
     Random,
+    /// The next number of this sequence, in the order of keys.
+    Next(TableId),
 }
 
 impl Applied {
@@ -185,7 +187,7 @@ impl Bench<'_> {
     }
 
     fn add(&mut self, added: &Added) -> Result<(), Failure> {
-        let Added { column, declared, if_not_exists } = added;
+        let Added { column, declared, if_not_exists, .. } = added;
         if self.parts.columns.iter().any(|known| known.name == column.name) {
             if !if_not_exists {
                 return Err(self.taken(&column.name));
@@ -195,8 +197,11 @@ impl Bench<'_> {
             return Ok(());
         }
         let mut column = column.clone();
+        if let Some(sequence) = columns::numbering(&column) {
+            self.values.insert(self.parts.columns.len(), RowValue::Next(sequence));
+        }
         column.rules.missing = match (&column.rules.default, column.column_type) {
-            (None, _) => None,
+            (None | Some(Fallback::Next(_)), _) => None,
             (Some(Fallback::Value(text)), _) => Some(text.clone()),
             (Some(Fallback::Now), ColumnType::Date) => {
                 Some(Value::Date(self.now.div_euclid(86_400_000_000) as i32).to_string())
@@ -205,10 +210,6 @@ impl Bench<'_> {
             (Some(Fallback::Random), _) => {
                 self.values.insert(self.parts.columns.len(), RowValue::Random);
                 None
-            }
-            (Some(Fallback::Next(_)), _) => {
-                let what = format!("numbering of the new column \"{}\"", column.name);
-                return Err(Failure::unsupported(what, "add it without, UPDATE it, and then SET DEFAULT"));
             }
         };
         // Rows that are there are looked at before it is never null.

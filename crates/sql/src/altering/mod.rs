@@ -19,15 +19,18 @@ pub mod rewrite;
 
 use crate::bind::{folded, parts, table_name};
 use crate::catalog::Catalog;
-use crate::columns;
+use crate::columns::{self, Numbered};
 use crate::constraints::define::{self, Declared};
+use crate::ddl;
+use crate::numbering;
 use crate::ty::Ty;
 use pg::{Failure, code};
 use sqlparser::ast::{
     AlterColumnOperation, AlterSchema, AlterSchemaOperation, AlterTable, AlterTableOperation, ColumnDef,
     DropBehavior, Expr, Ident, Owner, RenameTableNameKind,
 };
-use types::data::{Column, Identity, Rules};
+use types::data::{Column, Identity, Rules, Schema};
+use types::{CatalogTable, TableRecord};
 
 /// A change of a table.
 #[derive(Clone, PartialEq, Debug)]
@@ -92,6 +95,43 @@ pub struct Added {
     pub declared: Vec<Declared>,
     /// One of this name may be there.
     pub if_not_exists: bool,
+    /// How its rows are numbered, those that are there among them.
+    pub numbered: Option<Numbered>,
+}
+
+impl Altering {
+    /// True if rows are numbered in a new column.
+    pub fn numbers(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::Add(added) if added.numbered.is_some()))
+    }
+}
+
+/// The same with new columns that are numbered by sequences, and those of them that are to be made: they have
+/// ids from `first` on, of which each step may need one.
+pub fn numbered(
+    catalog: &Catalog,
+    table: &TableRecord,
+    altering: &Altering,
+    first: u32,
+) -> Result<(Altering, Vec<CatalogTable>), Failure> {
+    let mut altering = altering.clone();
+    let is_there =
+        |added: &Added| added.if_not_exists && table.schema.column_index(&added.column.name).is_some();
+    let new = altering.steps.iter_mut().filter_map(|step| match step {
+        Step::Add(added) => Some(added.as_mut()),
+        _ => None,
+    });
+    let new: Vec<&mut Added> = new.filter(|added| added.numbered.is_some() && !is_there(added)).collect();
+    let mut columns: Vec<Column> = new.iter().map(|added| added.column.clone()).collect();
+    columns.push(ddl::hidden_key());
+    let how = new.iter().enumerate().filter_map(|(at, added)| Some((at, added.numbered.clone()?)));
+    let how: Vec<(usize, Numbered)> = how.collect();
+    let schema = Schema::new(columns, &[columns::HIDDEN], 1, false).map_err(define::invalid)?;
+    let (schema, made) = numbering::columns(catalog, (&table.name, &schema), &how, first)?;
+    for (added, column) in new.into_iter().zip(schema.columns()) {
+        added.column = column.clone();
+    }
+    Ok((altering, made))
 }
 
 /// When PostgreSQL does a step: what goes, then types, then new columns, and then the rest.
@@ -212,10 +252,8 @@ fn added(definition: &ColumnDef, if_not_exists: bool) -> Result<Added, Failure> 
     if !key.is_empty() {
         return refuse("a primary key", "add the column, and then ADD PRIMARY KEY");
     }
-    if column.rules.identity.is_some() {
-        return refuse("numbering", "make another table, and INSERT ... SELECT what is there");
-    }
-    Ok(Added { column, declared: define::of_column(definition)?, if_not_exists })
+    let (declared, numbered) = (define::of_column(definition)?, columns::numbered(definition)?);
+    Ok(Added { column, declared, if_not_exists, numbered })
 }
 
 fn of_column(name: String, operation: &AlterColumnOperation) -> Result<Step, Failure> {
@@ -249,5 +287,39 @@ fn is_plain(using: &Expr, name: &str, (ty, rules): (Ty, &Rules)) -> bool {
             whole && column && columns::bounded(data_type).is_ok_and(|to| same(&to))
         }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::example;
+    use sqlparser::ast::Statement;
+    use sqlparser::dialect::PostgreSqlDialect;
+    use sqlparser::parser::Parser;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use types::data::{ColumnType, Fallback};
+
+    #[test]
+    fn new_columns_are_numbered_by_sequences_of_their_own() {
+        let table = Arc::new(example(vec![Column::new("id", ColumnType::Int).not_null()]));
+        let catalog = Catalog::from_map(1, BTreeMap::from([("t".to_string(), table.clone())]));
+        let text = "ALTER TABLE t ADD COLUMN a serial, ADD COLUMN n int, \
+            ADD COLUMN b bigint GENERATED ALWAYS AS IDENTITY, ADD COLUMN IF NOT EXISTS id bigserial";
+        let parsed = Parser::parse_sql(&PostgreSqlDialect {}, text).expect("syntax");
+        let [Statement::AlterTable(alter)] = parsed.as_slice() else { panic!("{parsed:?}") };
+        let read = read(alter).expect("good");
+        assert!(read.numbers());
+        let (altering, made) = numbered(&catalog, &table, &read, 7).expect("good");
+        let made: Vec<(u32, &str)> = made.iter().map(|one| (one.id.0, one.name.as_str())).collect();
+        assert_eq!(made, [(7, "t_a_seq"), (8, "t_b_seq")]);
+        let of = |step: &Step| match step {
+            Step::Add(added) => (added.column.rules.default.clone(), added.column.rules.sequence),
+            other => panic!("{other:?}"),
+        };
+        let columns: Vec<_> = altering.steps.iter().map(of).collect();
+        assert_eq!(columns[..3], [(Some(Fallback::Next(7)), Some(7)), (None, None), (None, Some(8))]);
+        assert_eq!(columns[3], (None, None), "what is there is numbered by nothing else");
     }
 }

@@ -45,6 +45,8 @@ enum Origin {
     Random,
     /// The row's number, in the order of keys.
     Numbered,
+    /// The next number of this sequence, in the order of keys.
+    Next(TableId),
 }
 
 /// The columns that a table gets, with their places in it as it was, and where their values come from.
@@ -75,6 +77,7 @@ impl Rewrite {
             let from = match applied.values.get(&at) {
                 _ if column.rules.hidden && !after.key().contains(&at) => continue,
                 Some(RowValue::Random) => Origin::Random,
+                Some(RowValue::Next(sequence)) => Origin::Next(*sequence),
                 Some(RowValue::Computed(..)) => Origin::Computed(count.next().unwrap_or_default()),
                 None if at < before.columns().len() => Origin::Kept(at),
                 None => Origin::Fixed(of_older(&column)),
@@ -283,24 +286,55 @@ impl Converting {
         }
     }
 
+    /// Sequences that come with new columns begin with their first number, also where rows are copied again.
+    async fn begun(&self) -> Result<(), Failure> {
+        let handle = &self.evaluator.handle;
+        let catalog = handle.current().await?;
+        for (column, from) in self.to.schema().columns().iter().zip(&self.rewrite.columns) {
+            let Origin::Next(sequence) = from else { continue };
+            if let (Some(own), Some((_, how))) = (column.rules.sequence, catalog.sequence_by_id(*sequence))
+                && own == sequence.0
+            {
+                self.evaluator.sequences.set(handle, *sequence, how.start).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Numbers for so many rows, for each column that takes them from a sequence.
+    async fn numbers(&self, rows: usize) -> Result<Vec<Vec<i64>>, Failure> {
+        let (sequences, told) = self.evaluator.numbers();
+        let mut found = Vec::new();
+        for from in &self.rewrite.columns {
+            found.push(match from {
+                Origin::Next(sequence) => {
+                    sequences.next(&self.evaluator.handle, told, *sequence, rows).await?
+                }
+                _ => Vec::new(),
+            });
+        }
+        Ok(found)
+    }
+
     async fn converted(&mut self, rows: Vec<Row>) -> Result<Vec<Row>, Failure> {
         if self.evaluator.cancel.asked() {
             return Err(canceled());
         }
-        let computed = self.computed(&rows).await?;
+        let (computed, numbers) = (self.computed(&rows).await?, self.numbers(rows.len()).await?);
         let mut found = Vec::with_capacity(rows.len());
-        for (row, computed) in rows.iter().zip(&computed) {
+        for (place, (row, computed)) in rows.iter().zip(&computed).enumerate() {
             let number = FIRST_NUMBER + self.count;
             self.count += 1;
-            let value = |from: &Origin| match from {
+            let value = |from: &Origin, numbers: &[i64]| match from {
                 Origin::Kept(at) => row.values[*at].clone(),
                 Origin::Computed(at) => computed[*at].clone(),
                 Origin::Fixed(value) => value.clone(),
                 Origin::Random => eval::random_uuid(),
                 Origin::Numbered => Value::Int(number),
+                Origin::Next(_) => numbers.get(place).copied().map_or(Value::Null, Value::Int),
             };
-            let columns = self.to.schema().columns().iter().zip(&self.rewrite.columns);
-            let values = columns.map(|(column, from)| fitted(column, value(from)));
+            let columns = self.to.schema().columns().iter().zip(&self.rewrite.columns).zip(&numbers);
+            let values = columns.map(|((column, from), numbers)| fitted(column, value(from, numbers)));
             found.push(Row::new(values.collect::<Result<_, _>>()?));
         }
         match check::first_against(&self.evaluator, &self.to, &found, &self.values()).await? {
@@ -311,6 +345,11 @@ impl Converting {
 }
 
 impl Convert for Converting {
+    fn begin(&mut self) -> Result<(), Failure> {
+        let runtime = self.runtime.clone();
+        runtime.block_on(self.begun())
+    }
+
     fn rows(&mut self, found: Vec<FoundRow>) -> Result<Vec<Row>, Failure> {
         let runtime = self.runtime.clone();
         runtime.block_on(self.converted(found.into_iter().map(|one| one.row).collect()))

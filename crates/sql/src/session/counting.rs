@@ -1,13 +1,14 @@
 //! Sequences and views: made, changed and dropped, at once or with the transaction.
 
 use super::SqlSession;
-use crate::altering::{Altering, Step, carry};
+use crate::altering::{self, Altering, Step, carry};
 use crate::bind::{folded, new_name, table_name};
 use crate::catalog::{Catalog, as_of};
 use crate::constraints::violation;
 use crate::database;
 use crate::fault;
 use crate::numbering::{self, Counting, SequenceStatement, defined};
+use crate::plan::Work;
 use crate::read::Values;
 use crate::views::{self, ViewStatement};
 use pg::{Failure, Outcome};
@@ -280,6 +281,76 @@ impl SqlSession {
             return Err(failure);
         }
         Ok(Outcome::Done("ALTER TABLE".into()))
+    }
+
+    /// New columns in which rows are numbered, those that are there in the order of their keys; with the
+    /// sequences that number them.
+    pub(super) async fn add_numbered(
+        &mut self,
+        work: &Work,
+        altering: &Altering,
+    ) -> Result<Outcome, Failure> {
+        let done = || Ok(Outcome::Done(work.name().into()));
+        let catalog = self.tables().await?;
+        let Some(table) = catalog.table(&altering.table) else {
+            let message = format!("relation \"{}\" does not exist", altering.table);
+            if !altering.if_exists {
+                return Err(Failure::new("42P01", message));
+            }
+            self.note(format!("{message}, skipping"));
+            return done();
+        };
+        let what = "numbering of rows that are there";
+        fault::together(table, what)?;
+        let handle = self.evaluator.handle.clone();
+        if handle.spread().is_some() {
+            let hint = "make another table, and INSERT ... SELECT what is there";
+            return Err(Failure::unsupported(format!("{what} in several partitions"), hint));
+        }
+        let own = self.open.as_ref().is_some_and(|open| open.definitions().has_made(table.id));
+        if !own {
+            self.defining(work)?;
+        }
+        database::counters(&handle).await?;
+        let first = database::numbers(&handle, altering.steps.len() as u32).await?;
+        let (altering, made) = altering::numbered(&catalog, table, altering, first)?;
+        if !own {
+            self.alter_with(&altering, &made).await?;
+            return done();
+        }
+        for sequence in made {
+            self.make(&catalog, sequence)?;
+        }
+        self.see_own_tables();
+        let catalog = self.evaluator.handle.current().await?;
+        match self.alter_later(&catalog, &altering).await? {
+            true => done(),
+            false => Err(Failure::unsupported(format!("{what}, and stored already"), "COMMIT first")),
+        }
+    }
+
+    /// Alters a table, for which these sequences are made. They go again if that cannot be done.
+    async fn alter_with(&mut self, altering: &Altering, made: &[CatalogTable]) -> Result<(), Failure> {
+        let handle = self.evaluator.handle.clone();
+        let make = |catalog: &Catalog| match made.iter().find(|one| catalog.has_relation(&one.name)) {
+            Some(one) => Err(database::taken(&one.name)),
+            None => Ok(made.iter().map(client::created).collect()),
+        };
+        database::change(&handle, make).await?;
+        let values = Values { parameters: Vec::new(), now: super::now() };
+        let altered = carry::carry_out(&self.evaluator, altering, &values).await;
+        if altered.is_err() {
+            let unmake = |catalog: &Catalog| {
+                let own = catalog.others().filter(|other| made.iter().any(|one| one.id == other.id));
+                let drop =
+                    own.map(|other| TableChange::Drop { table: other.id, schema: other.schema.version() });
+                Ok(drop.collect())
+            };
+            // The error that led here is told. A sequence that is left can be dropped.
+            drop(database::change(&handle, unmake).await);
+        }
+        altered?.into_iter().for_each(|note| self.note(note));
+        Ok(())
     }
 
     /// Makes or drops views.
