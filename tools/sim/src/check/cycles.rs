@@ -15,16 +15,16 @@ use types::Position;
 /// Timestamps and moments are not looked at.
 const NO_TIME: At = At { term: 0, lsn: 0 };
 
-/// A version of a row, where it was committed, and its value; none: the row went.
-type Left = (Position, Option<u64>, Version);
+/// A version of a row, where it was committed, and whether the row is there behind that.
+type Left = (Position, bool, Version);
 
 /// The versions of every row, oldest first.
 #[derive(Debug, Default)]
 struct Chains<'a> {
     /// By name, with a number for each.
     rows: BTreeMap<&'a str, (u32, Vec<Left>)>,
-    /// Which commit has written a value: its place among all.
-    writers: BTreeMap<u64, usize>,
+    /// By values, each of which is written once: the commit's place among all, and the version.
+    written: BTreeMap<u64, (usize, Version)>,
 }
 
 impl<'a> Chains<'a> {
@@ -40,10 +40,10 @@ impl<'a> Chains<'a> {
                 tag += 1;
                 let prev = chain.last().map_or(0, |(.., version)| version.tag);
                 let version = Version { key: *key, tag, prev, amount: 0 };
-                chain.push((*at, *value, version));
+                chain.push((*at, value.is_some(), version));
                 own.push(version);
                 if let Some(value) = value {
-                    chains.writers.insert(*value, place);
+                    chains.written.insert(*value, (place, version));
                 }
             }
             written.push(own);
@@ -54,12 +54,12 @@ impl<'a> Chains<'a> {
     /// The version that was read. None: there is no such one, and others say so (PR-252).
     fn read(&self, name: &str, value: Option<u64>, at: Position) -> Option<Version> {
         let (key, chain) = self.rows.get(name)?;
-        if value.is_some() {
-            return chain.iter().find(|(_, other, _)| *other == value).map(|(.., version)| *version);
+        if let Some(value) = value {
+            return self.written.get(&value).map(|(_, version)| *version).filter(|found| found.key == *key);
         }
-        match chain.iter().rev().find(|(since, ..)| *since <= at) {
+        match chain[..chain.partition_point(|(since, ..)| *since <= at)].last() {
             None => Some(Version { key: *key, tag: 0, prev: 0, amount: 0 }),
-            Some((_, None, version)) => Some(*version),
+            Some((_, false, version)) => Some(*version),
             Some(_) => None,
         }
     }
@@ -69,7 +69,7 @@ impl<'a> Chains<'a> {
         if let TxnEnd::Committed(at) = operation.told {
             return places.get(&at).copied();
         }
-        operation.writes.iter().find_map(|(_, value)| self.writers.get(&(*value)?).copied())
+        operation.writes.iter().find_map(|(_, value)| Some(self.written.get(&(*value)?)?.0))
     }
 }
 

@@ -127,7 +127,7 @@ impl Lineage {
         let tables = if self.has_tables(header.partition) { tables(entry)? } else { Vec::new() };
         let (commits, places) = match self.transactional.manager == Some(header.partition) {
             true => commits(entry)?,
-            false => (Commit::new(), Places::new()),
+            false => (Commit::new(), Located::new()),
         };
         self.places.extend(places);
         let same = self.entries.entry((header.partition, header.at.lsn)).or_default();
@@ -249,11 +249,11 @@ fn tables(entry: &Entry) -> Result<Vec<CatalogChange>, String> {
 }
 
 /// Keys, and where they lie.
-type Places = Vec<(String, PartitionId)>;
+type Located = Vec<(String, PartitionId)>;
 
 /// What the commit of a global transaction writes, and where. The error is a sentence.
-fn commits(entry: &Entry) -> Result<(Commit, Places), String> {
-    let (mut commit, mut places) = (Commit::new(), Places::new());
+fn commits(entry: &Entry) -> Result<(Commit, Located), String> {
+    let (mut commit, mut places) = (Commit::new(), Located::new());
     let Some(effects) = effects(entry, false) else { return Ok((commit, places)) };
     for (key, value) in effects.mutations.iter().filter_map(|one| Some((&one.key, one.value.as_ref()?))) {
         if !KeySpace::Bare.has(key) {

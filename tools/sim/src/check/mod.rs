@@ -353,7 +353,12 @@ impl Checks {
         let mut line: Vec<_> = self.lineage.line(manager, tip).collect();
         line.reverse();
         let history = commits::History::of(line.into_iter());
-        let broken = history.without(told.given_up, self.lineage.places()).check(told.transactions);
+        let history = history.without(told.given_up, self.lineage.places());
+        let mut broken = history.check(told.transactions);
+        // What is given up is seen before, and not behind.
+        if told.given_up.is_empty() {
+            broken.extend(cycles::check(history.commits(), told.transactions).err());
+        }
         for (id, sentence) in broken.into_iter().take(most) {
             self.fault(id, now, sentence);
         }
