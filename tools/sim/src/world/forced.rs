@@ -51,6 +51,7 @@ impl World {
             ForceStep::Behind(partition, node) if self.stage.phase() == Phase::Faults => {
                 self.go_on_without(partition, node)
             }
+            ForceStep::Behind(..) => self.faults.forced.give_up(),
             ForceStep::Cut(partition, node) if self.stage.phase() == Phase::Faults => {
                 self.cut_alone(partition, node)
             }
@@ -114,7 +115,9 @@ impl World {
                 && others.all(|member| self.runs(member.node.0))
         };
         let Some(record) = self.checks.epochs.newest(partition).filter(is_behind).cloned() else {
-            return self.faults.forced.give_up();
+            // Another fault came between.
+            self.faults.forced.give_up();
+            return self.after(OPERATOR_POLL_US, Event::Force(ForceStep::Begin));
         };
         self.goes_on_alone(&record, Some(behind));
     }
