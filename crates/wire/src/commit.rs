@@ -133,8 +133,8 @@ pub struct ParentRow {
     pub value: bytes::Bytes,
     /// The table that is referred to.
     pub table: TableId,
-    /// The encoded key of its row that has these values. One that no row can have: a row that is written as it
-    /// was refers to nothing, since before there was the foreign key.
+    /// The encoded key of its row that has these values. One that no row can have: a row that is written as
+    /// it was refers to nothing, since before there was the foreign key.
     pub key: bytes::Bytes,
 }
 
