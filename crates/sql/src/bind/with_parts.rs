@@ -174,7 +174,7 @@ struct Binding<'a> {
 
 impl<'a> Binding<'a> {
     fn binder(&self) -> Binder<'a> {
-        Binder::new(self.catalog, &self.params).beside(Some(Arc::new(self.around.clone())))
+        Binder::new(self.catalog, &self.params).around(Some(Arc::new(self.around.clone())))
     }
 
     fn part(&mut self, with: &With, part: &Cte) -> Result<(), Failure> {
@@ -245,7 +245,7 @@ fn bound(binder: Binder<'_>, body: &SetExpr) -> Result<(Writing, Vec<Option<Ty>>
 
 impl Binder<'_> {
     /// The same for a part of a statement, with what stands in WITH before it.
-    pub(super) fn beside(self, around: Option<Arc<Around>>) -> Self {
+    pub(super) fn around(self, around: Option<Arc<Around>>) -> Self {
         Binder { around, ..self }
     }
 

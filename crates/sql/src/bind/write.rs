@@ -150,7 +150,7 @@ impl Binder<'_> {
             return Ok((Rows::Slots(slots), self.params));
         }
         let query = without_defaults(query, defaults)?;
-        let again = Binder::new(self.catalog, &self.params).beside(self.around);
+        let again = Binder::new(self.catalog, &self.params).around(self.around);
         let (bound, params) = again.whole_as(&query, wanted)?;
         Ok((Rows::Query(Arc::new(bound)), params))
     }

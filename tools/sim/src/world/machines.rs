@@ -128,7 +128,8 @@ impl World {
         (fresh_store, keep): (u64, bool),
         options: wal::Options,
     ) -> Result<(types::Member, Log, wal::Recovered), String> {
-        let open = if self.replicas_of(node, true).is_empty() { Log::open } else { Log::reopen };
+        let begun = !self.machine(node).made.is_empty() || !self.with_files(node).is_empty();
+        let open = if begun { Log::reopen } else { Log::open };
         let machine = self.machine_mut(node);
         let member = machine.next_member(fresh_store, keep).map_err(|error| error.to_string())?;
         let opened = open(machine.disk.directory("log"), options);

@@ -252,17 +252,17 @@ fn what_a_commit_claims_counts_as_memory_of_it_once_however_many_rows_claim_it()
         let mut world = world_of(&[PEOPLE, NOTES]);
         let parent = ParentRow { key: Bytes::from(vec![7; long]), ..found("ada", 1) };
         let notes: Vec<(TableId, RowOp)> = (0..notes).map(|key| note(key, "ada")).collect();
-        let before = world.known.books(&world.engine, TERM).expect("no error").kept_bytes;
+        let before = world.known.books(&world.engine, TERM).expect("no error").kept.bytes();
         assert_eq!(commit_found(&mut world, Some(1), &notes, &[parent]), Became::Committed);
         // What one partition has not secured has it, too (PR-367).
         let places: Vec<PartitionId> = (64..68).map(PartitionId).collect();
         assert!(world.full(4 * long, &places).is_some());
         let books = world.known.books(&world.engine, TERM).expect("no error");
         let newest = |(partition, head): (&PartitionId, &Head)| (*partition, head.newest.lsn.0);
-        let (bytes, all) = (books.kept_bytes - before, books.heads.iter().map(newest).collect::<Vec<_>>());
+        let (bytes, all) = (books.kept.bytes() - before, books.heads.iter().map(newest).collect::<Vec<_>>());
         assert_eq!(world.secure(1_000_000, &all), 2, "the tables, and the notes");
         let books = world.known.books(&world.engine, TERM).expect("no error");
-        assert_eq!((books.kept_bytes, books.claims.len()), (0, 0), "what is gone is given back");
+        assert_eq!((books.kept.bytes(), books.claims.len()), (0, 0), "what is gone is given back");
         bytes
     };
     let (one, many) = (kept_by(1), kept_by(100));
