@@ -7,7 +7,7 @@ use crate::constraints::{children, lacking, violation};
 use crate::ddl::{self, on_a_client};
 use crate::driver::Handle;
 use crate::fault;
-use crate::moving;
+use crate::moved;
 use crate::numbering;
 use crate::several;
 use crate::views;
@@ -248,7 +248,7 @@ fn abandoned(catalog: &Catalog) -> Vec<TableChange> {
 
 /// Lets tables be written again that somebody has held and not spoken of for long.
 pub async fn lift_abandoned(handle: &Handle) -> Result<(), Failure> {
-    let catalog = moving::settled(handle).await?;
+    let catalog = moved::settled(handle).await?;
     let over = |since: &u64| client::wall_ms().saturating_sub(*since) > STALE_HOLD_MS;
     let over: Vec<TableId> =
         catalog.under_way.held.iter().filter(|(_, since)| over(since)).map(|(id, _)| *id).collect();
@@ -270,7 +270,7 @@ pub async fn lift_abandoned(handle: &Handle) -> Result<(), Failure> {
         }
     }
     if lifted {
-        moving::settled(handle).await?;
+        moved::settled(handle).await?;
     }
     Ok(())
 }
@@ -316,7 +316,7 @@ pub async fn create_table(
     if_not_exists: bool,
 ) -> Result<bool, Failure> {
     let exists = |catalog: &Catalog| catalog.has_relation(&name);
-    if exists(&*moving::settled(handle).await?) {
+    if exists(&*moved::settled(handle).await?) {
         return if if_not_exists { Ok(false) } else { Err(taken(&name)) };
     }
     let schema = several::placed(handle, schema)?;
@@ -364,7 +364,7 @@ pub async fn drop_tables(
     names: Vec<String>,
     (if_exists, cascade): (bool, bool),
 ) -> Result<Vec<String>, Failure> {
-    let before = moving::settled(handle).await?;
+    let before = moved::settled(handle).await?;
     let (names, apart) = names.into_iter().partition::<Vec<_>, _>(|name| before.is_within(name));
     let within = before.all().filter(|table| table.database().is_some()).count();
     let versions = match cascade {

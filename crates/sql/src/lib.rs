@@ -14,7 +14,7 @@
 //! | columns with bounds and defaults, rows that fit them, numbers for rows | [`columns`], [`rows`], [`sequences`] |
 //! | constraints of a database's tables: changed, kept, what follows from them | [`constraints`], [`constraining`], [`follow`], [`early`] |
 //! | ALTER TABLE, outside of databases and in them; a table's rows under another key | [`alter`], [`altering`], [`refill`] |
-//! | ALTER TABLE ... SET (partitions): a table moves into partitions of its own | [`moving`] |
+//! | ALTER TABLE ... SET (partitions): a table moves into partitions of its own | [`moving`], [`moved`] |
 //! | VACUUM, ANALYZE, LOCK TABLE | [`upkeep`] |
 //! | tables from queries, and like others | [`table_as`], [`table_like`] |
 //! | reads of one row, counts, scans; tables; databases, of several partitions, too | [`read`], [`ddl`], [`database`], [`several`] |
@@ -52,6 +52,7 @@ pub mod follow;
 pub mod indexes;
 pub mod large;
 pub mod late;
+pub mod moved;
 pub mod moving;
 pub mod numbering;
 mod parse;

@@ -2,36 +2,32 @@
 //!
 //! Its rows are copied into a table that the cluster keeps for that, while nobody writes them (PR-124), and
 //! one entry of the partition's log decides ([`filling`]): it drops the table there, and leaves what says
-//! where the rows are ([`Moved`]). Only behind that the other table gets the name. So there is one table of
-//! the name or none for a moment, never two, and whoever looks for it finishes what another one has begun
-//! (PR-378).
+//! where the rows are ([`crate::catalog::Moved`]). Only behind that the other table gets the name. So there
+//! is one table of the name or none for a moment, never two, and whoever looks for it finishes what another
+//! one has begun ([`crate::moved`], PR-378).
 
 pub mod filling;
 
 use crate::alter;
 use crate::altering::rewrite;
 use crate::bind::{folded, table_name};
-use crate::catalog::{Catalog, Moved};
+use crate::catalog::Catalog;
 use crate::constraints::children;
 use crate::constraints::define::invalid;
 use crate::database;
 use crate::ddl::{self, on_a_client};
-use crate::driver::{Handle, Place};
 use crate::evaluate::Evaluator;
 use crate::fault;
-use client::{Client, Database, Table, wall_ms};
+use crate::moved;
+use client::{Client, Table};
 use pg::Failure;
 use sqlparser::ast::{AlterTable, AlterTableOperation, SqlOption};
-use std::sync::Arc;
-use std::time::Duration;
 use types::data::constraint::{Constraint, Demand, Standing};
 use types::data::{Fallback, Schema};
 use types::policy::Below;
-use types::{Policy, TableId, TableRecord, system};
-use wire::control::{AddIndex, AdminCommand, CreateTable as Request};
+use types::{Policy, TableRecord};
+use wire::control::{AddIndex, CreateTable as Request};
 
-/// How long this node may take to hear that a table has got its name. What is done is done.
-const HEARD: Duration = Duration::from_secs(5);
 /// How often rows are copied again because somebody has changed the table meanwhile.
 const MAX_CHANGES: usize = 16;
 
@@ -46,7 +42,7 @@ pub struct Move {
 
 /// What becomes of the table.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Plan {
+pub struct MovePlan {
     /// The table that gets the rows, but for its name.
     pub request: Request,
     /// Which columns of the table it has, in order.
@@ -65,7 +61,7 @@ pub fn read(catalog: &Catalog, alter: &AlterTable) -> Result<Option<Move>, Failu
         catalog.table(&table).filter(|known| known.database().is_some() && says(options, "partitions"));
     let Some(known) = known else { return Ok(None) };
     refuse(catalog, known)?;
-    Plan::of(known, options)?;
+    MovePlan::of(known, options)?;
     Ok(Some(Move { table, options: options.clone() }))
 }
 
@@ -125,9 +121,9 @@ fn refuse(catalog: &Catalog, table: &TableRecord) -> Result<(), Failure> {
     Ok(())
 }
 
-impl Plan {
+impl MovePlan {
     /// For a table, and how it is to be kept. What is not said is as it is in its database.
-    pub fn of(table: &TableRecord, options: &[SqlOption]) -> Result<Plan, Failure> {
+    pub fn of(table: &TableRecord, options: &[SqlOption]) -> Result<MovePlan, Failure> {
         let (schema, columns) = spread(&table.schema)?;
         let policy = &table.policy;
         let as_before = !says(options, "policy") && !says(options, "factor");
@@ -159,7 +155,7 @@ impl Plan {
             _ => None,
         };
         let indexes = table.schema.constraints().iter().filter_map(index).collect();
-        Ok(Plan { request, columns, indexes })
+        Ok(MovePlan { request, columns, indexes })
     }
 }
 
@@ -190,7 +186,7 @@ pub async fn carry_out(evaluator: &Evaluator, asked: &Move) -> Result<String, Fa
             return Err(alter::fixed("partitions"));
         }
         refuse(&catalog, &table)?;
-        let plan = Plan::of(&table, &asked.options)?;
+        let plan = MovePlan::of(&table, &asked.options)?;
         if !rewrite::under_way(&catalog, table.id) {
             let (database, cancel) = (handle.database_record()?, evaluator.cancel.clone());
             let work = move |client: &mut Client| {
@@ -200,7 +196,7 @@ pub async fn carry_out(evaluator: &Evaluator, asked: &Move) -> Result<String, Fa
                 Err(failure) if fault::is_stale(&failure) && changes < MAX_CHANGES => changes += 1,
                 Err(failure) => return Err(failure),
                 Ok(filling::Filled { rows, took }) => {
-                    heard(handle, &asked.table).await;
+                    moved::heard(handle, &asked.table).await;
                     let seconds = took.as_secs_f64();
                     return Ok(format!("{rows} rows were copied; writes waited {seconds:.1} s for it"));
                 }
@@ -208,65 +204,6 @@ pub async fn carry_out(evaluator: &Evaluator, asked: &Move) -> Result<String, Fa
         }
         rewrite::pause(evaluator).await?;
     }
-}
-
-/// Waits until this node knows a table with partitions of its own by this name.
-async fn heard(handle: &Handle, name: &str) {
-    let bare = handle.bare();
-    let known = bare.wait_catalog(|catalog| catalog.table(name).is_some());
-    // Whoever dropped it meanwhile was faster.
-    let _ = tokio::time::timeout(HEARD, known).await;
-    handle.look_again().await;
-}
-
-/// The tables that there are now, once those that have moved out have got their names, and what nobody fills
-/// any more is gone. What cannot be done about that now is left to the next one.
-pub async fn settled(handle: &Handle) -> Result<Arc<Catalog>, Failure> {
-    // Seen before the catalog is: what says that a table is needed is there before the table (PR-379).
-    let filled = filled(handle);
-    let catalog = handle.look().await?;
-    if handle.place() != Place::Shared || handle.is_overlaid() || handle.database().is_none() {
-        return Ok(catalog);
-    }
-    for name in unneeded(&catalog, filled) {
-        let gone = move |client: &mut Client| client.admin(AdminCommand::DropTable(name)).map(drop);
-        drop(on_a_client(handle, gone).await);
-    }
-    let moved = catalog.under_way.moved.clone();
-    for one in &moved {
-        let (database, own) = (handle.database_record()?, one.clone());
-        let named = move |client: &mut Client| Ok(settle(client, &database, &own));
-        if matches!(on_a_client(handle, named).await, Ok(Ok(true))) {
-            heard(handle, &one.name).await;
-        }
-    }
-    if moved.is_empty() { Ok(catalog) } else { handle.look().await }
-}
-
-/// Gives a table that has moved its name, and drops what says so if it has done that for long. False:
-/// somebody has dropped the table.
-fn settle(client: &mut Client, database: &Database, moved: &Moved) -> Result<bool, Failure> {
-    let is_there = filling::name(client, moved)?;
-    let age = Duration::from_millis(wall_ms().saturating_sub(moved.since_ms));
-    if !is_there || age > filling::LINGER {
-        filling::forget(client, database, moved)?;
-    }
-    Ok(is_there)
-}
-
-/// Tables that get rows of others, as the cluster map has them, by the numbers of the moves.
-fn filled(handle: &Handle) -> Vec<(TableId, String)> {
-    let map = handle.map();
-    let of = |table: &Arc<TableRecord>| Some((system::moves(&table.name)?, table.name.clone()));
-    map.tables().filter_map(of).collect()
-}
-
-/// Those of them that nothing speaks of in a catalog that was read later: their moves were given up.
-fn unneeded(catalog: &Catalog, filled: Vec<(TableId, String)>) -> impl Iterator<Item = String> {
-    let under_way = &catalog.under_way;
-    let fills = under_way.fills.iter().map(|fill| fill.id);
-    let needed: Vec<TableId> = fills.chain(under_way.moved.iter().map(|moved: &Moved| moved.id)).collect();
-    filled.into_iter().filter(move |(number, _)| !needed.contains(number)).map(|(_, name)| name)
 }
 
 #[cfg(test)]

@@ -129,7 +129,8 @@ impl CatalogTable {
 
     /// A field among those that older versions do not know, of a table that is filled: the table that it was
     /// made for is dropped, and has all rows in partitions of its own, under the name of
-    /// [`crate::system::moving`]. What is left to do is to give these the name, and to drop this one (PR-378).
+    /// [`crate::system::moving`]. What is left to do is to give these the name, and to drop this one
+    /// (PR-378).
     pub const MOVED: &str = "moved";
 
     /// True if it stands for a table that has moved out.

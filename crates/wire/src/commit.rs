@@ -326,6 +326,12 @@ impl ManagerOp {
         )
     }
 
+    /// True if it looks at the books, and nothing of it is counted, logged or kept.
+    pub fn only_looks(&self) -> bool {
+        let of_chains = matches!(self, ManagerOp::Snapshot { .. } | ManagerOp::Chain { .. });
+        of_chains || matches!(self, ManagerOp::Thresholds | ManagerOp::Tables { .. })
+    }
+
     /// The transaction that is to be committed, if one is.
     pub fn commit(&self) -> Option<&CommitRequest> {
         match self {

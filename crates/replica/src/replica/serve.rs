@@ -4,7 +4,6 @@
 use crate::answer::{Answer, When};
 use crate::context::Ctx;
 use crate::features::aggregate::AggregateScan;
-use crate::features::commits::Definitions;
 use crate::features::procedure::Waits;
 use crate::features::{catalog, scrub};
 use crate::output::{ClientRef, Output};
@@ -18,7 +17,7 @@ use crate::serve::write::Writing;
 use crate::unfit::Unfit;
 use types::{EngineError, LoadId, Lsn, Micros};
 use wire::request::Hint;
-use wire::{ManagerOp, Op, ReadLevel, Reply, Request, Status};
+use wire::{Op, ReadLevel, Reply, Request, Status};
 
 impl Replica {
     /// A client's request. Every path ends in exactly one reply, now or later.
@@ -86,26 +85,8 @@ impl Replica {
                 let Some(mut writing) = self.writing(ctx) else { return Ok(None) };
                 return writing.call(to, request, call);
             }
-            Op::Manager(asked) if asked.commit().is_some() || matches!(asked, ManagerOp::Outcome { .. }) => {
-                return self.writing(ctx).map(|mut writing| writing.commit(request, asked)).transpose();
-            }
-            Op::Manager(ManagerOp::Secured { partitions }) => {
-                return self.writing(ctx).map(|mut writing| writing.secured(request, partitions)).transpose();
-            }
-            Op::Manager(ManagerOp::Forget { partitions }) => {
-                let forget = |mut writing: Writing| writing.forget_dropped(request, partitions);
-                return self.writing(ctx).map(forget).transpose();
-            }
-            Op::Manager(asked @ (ManagerOp::Kept { .. } | ManagerOp::Executing { .. })) => {
-                return self.writing(ctx).map(|mut writing| writing.count(asked)).transpose();
-            }
-            Op::Manager(ManagerOp::Mend { partition, has, upto }) => {
-                let mended = (*partition, *has, *upto);
-                return self.writing(ctx).map(|mut writing| writing.mend(request, mended)).transpose();
-            }
-            Op::Manager(ManagerOp::Define { partitions, tables, gone }) => {
-                let asked = Definitions::read(partitions, tables, gone);
-                return self.writing(ctx).map(|mut writing| writing.define(request, asked)).transpose();
+            Op::Manager(asked) if !asked.only_looks() => {
+                return self.writing(ctx).map(|mut writing| writing.manage(request, asked)).transpose();
             }
             Op::Flush(flush) => {
                 return self.writing(ctx).map(|mut writing| writing.flush(request, flush)).transpose();

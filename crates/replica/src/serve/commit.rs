@@ -23,6 +23,20 @@ use wire::{Body, Effects, Flush, ManagerOp, Outcome, Request, Status};
 const MARKERS: usize = 4;
 
 impl Writing<'_> {
+    /// [`wire::Op::Manager`], unless it only looks at the books.
+    pub fn manage(&mut self, request: &Request, asked: &ManagerOp) -> Result<Answer, EngineError> {
+        match asked {
+            ManagerOp::Secured { partitions } => self.secured(request, partitions),
+            ManagerOp::Forget { partitions } => self.forget_dropped(request, partitions),
+            ManagerOp::Kept { .. } | ManagerOp::Executing { .. } => self.count(asked),
+            ManagerOp::Mend { partition, has, upto } => self.mend(request, (*partition, *has, *upto)),
+            ManagerOp::Define { partitions, tables, gone } => {
+                self.define(request, Definitions::read(partitions, tables, gone))
+            }
+            _ => self.commit(request, asked),
+        }
+    }
+
     /// [`wire::ManagerOp::Commit`]; with the snapshot at which its constraints were looked at,
     /// [`wire::ManagerOp::CommitChecked`]; with what its rows refer to by values, too,
     /// [`wire::ManagerOp::CommitLooked`]. Or [`wire::ManagerOp::Outcome`].

@@ -13,13 +13,14 @@
 //! The fourth step names the versions under which the table is held and filled, so it is refused if anybody
 //! has lifted the hold.
 
-use super::Plan;
+use super::MovePlan;
 use crate::catalog::{Moved, as_of};
 use crate::fault;
 use crate::indexes;
+use crate::moved;
 use crate::statements::canceled;
 use bytes::Bytes;
-use client::{Client, ClientError, Database, Fate, Table, created, wall_ms};
+use client::{Client, Database, Fate, Table, created, wall_ms};
 use pg::{Cancel, Failure, code};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -35,10 +36,6 @@ const ROWS: u32 = 2_000;
 const BYTES: usize = 4 << 20;
 /// How often a hold is renewed.
 const RENEW: Duration = Duration::from_secs(10);
-
-/// What stands for a table that has moved stays for so long once the table has its name: other nodes hear of
-/// the name meanwhile.
-pub const LINGER: Duration = Duration::from_secs(1);
 
 /// What was done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,7 +65,7 @@ struct Filling<'a> {
 pub fn fill(
     client: &mut Client,
     database: &Database,
-    (table, plan): (&Table, &Plan),
+    (table, plan): (&Table, &MovePlan),
     cancel: &Cancel,
 ) -> Result<Filled, Failure> {
     let began = Instant::now();
@@ -79,11 +76,11 @@ pub fn fill(
     };
     match decided {
         Ok((rows, moved)) => {
-            name(filling.client, &moved)?;
+            moved::name(filling.client, &moved)?;
             let took = began.elapsed();
             // Whoever has not heard of the name yet finds this one here.
-            std::thread::sleep(LINGER);
-            forget(filling.client, database, &moved)?;
+            std::thread::sleep(moved::LINGER);
+            moved::forget(filling.client, database, &moved)?;
             Ok(Filled { rows, took })
         }
         Err(why) => {
@@ -93,35 +90,13 @@ pub fn fill(
     }
 }
 
-/// Gives the rows of a table that has moved its name. It may be done by several at once, and again. False:
-/// somebody has dropped the table since it got it.
-pub fn name(client: &mut Client, moved: &Moved) -> Result<bool, Failure> {
-    let (name, rename) = (system::moving(moved.id), Some(moved.name.clone()));
-    let request = AlterTable { name, rename, ..AlterTable::default() };
-    match client.admin(AdminCommand::AlterTable(RecordText::new(&request))) {
-        Ok(_) => Ok(true),
-        Err(ClientError::Admin { status: 3, .. }) => Ok(false),
-        Err(error) => Err(fault::of_client(error)),
-    }
-}
-
-/// Drops what says in the catalog that a table has moved, once it has its name.
-pub fn forget(client: &mut Client, database: &Database, moved: &Moved) -> Result<(), Failure> {
-    let gone = TableChange::Drop { table: moved.id, schema: moved.version };
-    match client.call(database.transact(vec![gone], Vec::new(), None)).map_err(fault::of_client) {
-        // Another one was faster.
-        Err(failure) if !fault::is_stale(&failure) => Err(failure),
-        _ => Ok(()),
-    }
-}
-
 impl<'a> Filling<'a> {
     /// The first step.
     fn begin(
         client: &'a mut Client,
         database: &Database,
         table: &Table,
-        plan: &Plan,
+        plan: &MovePlan,
     ) -> Result<Filling<'a>, Failure> {
         let first = client.numbers(2).map_err(fault::of_client)?;
         let held = CatalogTable { held_ms: Some(wall_ms()), ..as_of(table.record(), first + 1) };
@@ -136,7 +111,7 @@ impl<'a> Filling<'a> {
     }
 
     /// The second and the third step. How many rows there are.
-    fn copy_all(&mut self, plan: &Plan, cancel: &Cancel) -> Result<u64, Failure> {
+    fn copy_all(&mut self, plan: &MovePlan, cancel: &Cancel) -> Result<u64, Failure> {
         let to = self.make(plan)?;
         let (mut next, mut count) = (Some(Bytes::new()), 0);
         while let Some(first) = next {
@@ -175,7 +150,7 @@ impl<'a> Filling<'a> {
     }
 
     /// Makes the table that gets the rows, with its indexes.
-    fn make(&mut self, plan: &Plan) -> Result<Table, Failure> {
+    fn make(&mut self, plan: &MovePlan) -> Result<Table, Failure> {
         let name = system::moving(self.marker.id());
         let request = CreateTable { name: name.clone(), ..plan.request.clone() };
         let to = self.client.create_table(&request).map_err(fault::of_client)?;

@@ -1,14 +1,16 @@
 //! What may move and how, without a cluster.
 
 use super::*;
-use crate::catalog::{Fill, UnderWay};
+use crate::catalog::{Fill, Moved, UnderWay};
+use crate::moved::unneeded;
 use sqlparser::ast::Statement;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use types::data::constraint::{Action, Reference};
 use types::data::{Column, ColumnType, Identity, Rules};
-use types::{Holds, LogKind};
+use types::{Holds, LogKind, TableId, system};
 
 /// A table `t` that lies together with others.
 fn table(constraints: Vec<Constraint>) -> TableRecord {
@@ -41,7 +43,7 @@ fn a_table_is_planned_with_what_is_seen_of_it_and_with_its_indexes() {
     let known = table(vec![index]);
     let catalog = catalog(crate::DATABASE, vec![known.clone()]);
     let moved = asked(&catalog, "t SET (partitions = 4)").expect("good").expect("a move");
-    let plan = Plan::of(&known, &moved.options).expect("good");
+    let plan = MovePlan::of(&known, &moved.options).expect("good");
     let names: Vec<&str> = plan.request.schema.columns().iter().map(|one| one.name.as_str()).collect();
     assert_eq!((names, plan.columns), (vec!["id", "v"], vec![0, 2]));
     assert_eq!(plan.request.schema.columns()[1].rules.missing, None, "rows have it themselves by then");
@@ -49,7 +51,7 @@ fn a_table_is_planned_with_what_is_seen_of_it_and_with_its_indexes() {
     assert_eq!((kept, plan.request.min_in_sync), ((4, "durable", Some(3)), Some(2)));
     assert_eq!(plan.indexes, [AddIndex { name: "by_v".into(), columns: vec!["v".into()] }]);
     let other = asked(&catalog, "t SET (partitions = 2, policy = sync, factor = 1)").expect("good");
-    let plan = Plan::of(&known, &other.expect("a move").options).expect("good");
+    let plan = MovePlan::of(&known, &other.expect("a move").options).expect("good");
     assert_eq!((plan.request.factor, plan.request.min_in_sync), (Some(1), None));
     for text in ["t SET (policy = sync)", "u SET (partitions = 2)", "t DROP COLUMN v"] {
         assert_eq!(asked(&catalog, text).expect("another one's concern"), None, "{text}");

@@ -13,6 +13,7 @@ use crate::ddl;
 use crate::driver::Place as Where;
 use crate::fault;
 use crate::indexes;
+use crate::moved;
 use crate::moving::{self, Move};
 use crate::numbering;
 use crate::plan::{Parsed, StatementPlan, Work, plan};
@@ -59,7 +60,7 @@ impl SqlSession {
             return planned;
         }
         // What has moved out meanwhile gets its name.
-        let newer: Arc<Catalog> = moving::settled(handle).await?;
+        let newer: Arc<Catalog> = moved::settled(handle).await?;
         if newer.revision == catalog.revision { planned } else { plan(&newer, &path, parsed, given) }
     }
 
@@ -80,7 +81,7 @@ impl SqlSession {
         let moved = || handle.catalog().is_some_and(|catalog| !catalog.under_way.moved.is_empty());
         match self.fresh(known.clone()) {
             Err(failure) if failure.code == "42P01" && moved() => {
-                moving::settled(handle).await?;
+                moved::settled(handle).await?;
                 self.fresh(known)
             }
             planned => planned,

@@ -1,0 +1,102 @@
+//! Tables that have moved into partitions of their own: whoever needs one gives it its name, if that is not
+//! done yet, and drops what nobody fills any more ([`crate::moving`], PR-378, PR-379).
+
+use crate::catalog::{Catalog, Moved};
+use crate::ddl::on_a_client;
+use crate::driver::{Handle, Place};
+use crate::fault;
+use client::{Client, ClientError, Database, wall_ms};
+use pg::Failure;
+use std::sync::Arc;
+use std::time::Duration;
+use types::{TableId, TableRecord, system};
+use wire::control::{AdminCommand, AlterTable};
+use wire::{RecordText, TableChange};
+
+/// How long this node may take to hear that a table has got its name. What is done is done.
+const HEARD: Duration = Duration::from_secs(5);
+
+/// What stands for a table that has moved stays for so long once the table has its name: other nodes hear of
+/// the name meanwhile.
+pub const LINGER: Duration = Duration::from_secs(1);
+
+/// Waits until this node knows a table with partitions of its own by this name.
+pub async fn heard(handle: &Handle, name: &str) {
+    let bare = handle.bare();
+    let known = bare.wait_catalog(|catalog| catalog.table(name).is_some());
+    // Whoever dropped it meanwhile was faster.
+    let _ = tokio::time::timeout(HEARD, known).await;
+    handle.look_again().await;
+}
+
+/// The tables that there are now, once those that have moved out have got their names, and what nobody fills
+/// any more is gone. What cannot be done about that now is left to the next one.
+pub async fn settled(handle: &Handle) -> Result<Arc<Catalog>, Failure> {
+    // Seen before the catalog is: what says that a table is needed is there before the table (PR-379).
+    let filled = filled(handle);
+    let catalog = handle.look().await?;
+    if handle.place() != Place::Shared || handle.is_overlaid() || handle.database().is_none() {
+        return Ok(catalog);
+    }
+    for name in unneeded(&catalog, filled) {
+        let gone = move |client: &mut Client| client.admin(AdminCommand::DropTable(name)).map(drop);
+        drop(on_a_client(handle, gone).await);
+    }
+    let moved = catalog.under_way.moved.clone();
+    for one in &moved {
+        let (database, own) = (handle.database_record()?, one.clone());
+        let named = move |client: &mut Client| Ok(settle(client, &database, &own));
+        if matches!(on_a_client(handle, named).await, Ok(Ok(true))) {
+            heard(handle, &one.name).await;
+        }
+    }
+    if moved.is_empty() { Ok(catalog) } else { handle.look().await }
+}
+
+/// Gives a table that has moved its name, and drops what says so if it has done that for long. False:
+/// somebody has dropped the table.
+fn settle(client: &mut Client, database: &Database, moved: &Moved) -> Result<bool, Failure> {
+    let is_there = name(client, moved)?;
+    let age = Duration::from_millis(wall_ms().saturating_sub(moved.since_ms));
+    if !is_there || age > LINGER {
+        forget(client, database, moved)?;
+    }
+    Ok(is_there)
+}
+
+/// Tables that get rows of others, as the cluster map has them, by the numbers of the moves.
+fn filled(handle: &Handle) -> Vec<(TableId, String)> {
+    let map = handle.map();
+    let of = |table: &Arc<TableRecord>| Some((system::moves(&table.name)?, table.name.clone()));
+    map.tables().filter_map(of).collect()
+}
+
+/// Those of them that nothing speaks of in a catalog that was read later: their moves were given up.
+pub fn unneeded(catalog: &Catalog, filled: Vec<(TableId, String)>) -> impl Iterator<Item = String> {
+    let under_way = &catalog.under_way;
+    let fills = under_way.fills.iter().map(|fill| fill.id);
+    let needed: Vec<TableId> = fills.chain(under_way.moved.iter().map(|moved: &Moved| moved.id)).collect();
+    filled.into_iter().filter(move |(number, _)| !needed.contains(number)).map(|(_, name)| name)
+}
+
+/// Gives the rows of a table that has moved its name. It may be done by several at once, and again. False:
+/// somebody has dropped the table since it got it.
+pub fn name(client: &mut Client, moved: &Moved) -> Result<bool, Failure> {
+    let (name, rename) = (system::moving(moved.id), Some(moved.name.clone()));
+    let request = AlterTable { name, rename, ..AlterTable::default() };
+    match client.admin(AdminCommand::AlterTable(RecordText::new(&request))) {
+        Ok(_) => Ok(true),
+        Err(ClientError::Admin { status: 3, .. }) => Ok(false),
+        Err(error) => Err(fault::of_client(error)),
+    }
+}
+
+/// Drops what says in the catalog that a table has moved, once it has its name.
+pub fn forget(client: &mut Client, database: &Database, moved: &Moved) -> Result<(), Failure> {
+    let gone = TableChange::Drop { table: moved.id, schema: moved.version };
+    match client.call(database.transact(vec![gone], Vec::new(), None)).map_err(fault::of_client) {
+        // Another one was faster.
+        Err(failure) if !fault::is_stale(&failure) => Err(failure),
+        _ => Ok(()),
+    }
+}
