@@ -116,11 +116,10 @@ pub async fn alone(
 ) -> Result<Outcome, Failure> {
     let global = evaluator.handle.is_global();
     let at_once = match statement {
+        Statement::Insert(insertion) if !global => insert_at_once(evaluator, insertion, values).await?,
+        Statement::Change(change) if !global => change_at_once(evaluator, change, values).await?,
         // What is written at once is not looked at before.
-        _ if global => None,
-        Statement::Insert(insertion) => insert_at_once(evaluator, insertion, values).await?,
-        Statement::Change(change) => change_at_once(evaluator, change, values).await?,
-        Statement::Parts(_) => None,
+        _ => None,
     };
     if let Some((count, told)) = at_once {
         return Ok(statement.outcome(count, told));
