@@ -102,14 +102,23 @@ pub fn skip(context: &mut Context, partition: PartitionId, accept_loss: bool) ->
 /// Where the partition's commits go on behind those that are not kept; none: nothing is missing that is not
 /// kept.
 fn gap(client: &mut Client, partition: PartitionId, looked: &Looked) -> Result<Option<Position>, Failure> {
-    if looked.has >= looked.threshold.newest || looked.has >= looked.truncated {
+    if looked.has >= looked.threshold.newest {
         return Ok(None);
     }
     let manager = client.transaction_manager()?;
-    let mut from = looked.truncated;
+    let mut from = looked.has;
     loop {
         let chain = ManagerOp::Chain { partition, after: looked.has, from };
-        let (flushes, next) = match client.call(manager.call(chain))?.body {
+        let body = match client.call(manager.call(chain)) {
+            // The next one is gone, which may be newer than some that are kept (PR-394). So none is kept just
+            // behind what the partition has.
+            Err(ClientError::Failed { kind: FailKind::TooOld, .. }) if from == looked.has => {
+                from = Position::new(from.term, from.lsn.next()).max(looked.truncated);
+                continue;
+            }
+            answer => answer?.body,
+        };
+        let (flushes, next) = match body {
             Body::Commit(CommitAnswer::Chain { flushes, next }) => (flushes, next),
             other => {
                 let why = format!("the transaction manager answered with {other:?}");
