@@ -485,8 +485,16 @@ fn pr380_that_there_is_no_table_is_found_out_in_the_metastore() {
     world.with_table(3, table("t", "durable", LogKind::Disk, None, 1));
     world.cut_off.insert(1);
     let made = filled(&mut world, "sys_moving_71");
-    let id = world.admin_at(1, asked(&named("sys_moving_71", "wide")));
-    let answer = world.answered(id).expect("answered").clone().expect("it found the table");
-    let record: types::TableRecord = wire::RecordText(answer).read().expect("a record");
-    assert_eq!((record.id, record.name.as_str()), (made.id, "wide"));
+    let found = |world: &mut World, request: &AlterTable| {
+        let id = world.admin_at(1, asked(request));
+        let answer = world.answered(id).expect("answered").clone().expect("it found the table");
+        let record: types::TableRecord = wire::RecordText(answer).read().expect("a record");
+        (record.id, record.name)
+    };
+    assert_eq!(found(&mut world, &named("sys_moving_71", "wide")), (made.id, "wide".into()));
+    // It has got its name already, as another controller knows.
+    let made = filled(&mut world, "sys_moving_72");
+    let broad = named("sys_moving_72", "broad");
+    told(&mut world, asked(&broad)).expect("named");
+    assert_eq!(found(&mut world, &broad), (made.id, "broad".into()));
 }

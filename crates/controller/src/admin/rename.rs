@@ -12,9 +12,9 @@ use wire::RecordText;
 use wire::control::AlterTable;
 
 impl Controller {
-    /// Gives a table the name that the request says, unless something has it. That there is no such table is
-    /// said by a transaction, and not by what this controller remembers: whoever is told so drops what keeps
-    /// the rows from being forgotten (PR-380).
+    /// Gives a table the name that the request says, unless something has it. That there is a table neither
+    /// of the one name nor of the other is said by a transaction, and not by what this controller remembers:
+    /// whoever is told so drops what keeps the rows from being forgotten (PR-380).
     pub(super) fn rename_table(
         &mut self,
         conn: ConnId,
@@ -25,20 +25,22 @@ impl Controller {
             Ok(to) => to,
             Err(refusal) => return Some(Err(refusal)),
         };
-        let from = name_key(holds, &request.name);
+        let (from, wanted) = (name_key(holds, &request.name), name_key(holds, &to));
+        let there = self.records.compare_with(&wanted);
         let Some(table) = self.records.named(&request.name, holds).cloned() else {
-            let known = self.records.holder(&request.name).map(Key::Table);
-            if known.as_ref().is_some_and(|key| self.records.compare_with(key) > 0) {
+            if self.is_unreadable(holds, &request.name) {
                 let why = format!("the record of {} cannot be read here", called(holds, &request.name));
                 return Some(Err((FAILED, why)));
             }
-            let mut txn = Txn::default().compare(&from, 0);
-            txn.also_read.extend(known.map(|key| key.to_string()));
+            let mut txn = Txn::default().compare(&from, 0).compare(&wanted, there);
+            for name in [&request.name, &to] {
+                txn.also_read.extend(self.records.holder(name).map(|table| Key::Table(table).to_string()));
+            }
             self.submit(Purpose::Admin(conn, id, Job::Rename(holds, request)), txn);
             return None;
         };
-        let (key, wanted) = (Key::Table(table.id), name_key(holds, &to));
-        if self.records.compare_with(&wanted) > 0 {
+        let key = Key::Table(table.id);
+        if there > 0 {
             return Some(Err((FAILED, format!("{} exists already", called(holds, &to)))));
         }
         let record = TableRecord { name: to, ..table };
@@ -55,8 +57,21 @@ impl Controller {
 
     /// There is no table of the old name any more: the one of the new name, if there is one.
     pub(super) fn renamed(&self, holds: Holds, request: &AlterTable) -> Answer {
-        let found = request.rename.as_ref().and_then(|to| self.records.named(to, holds));
-        found.map(|table| RecordText::new(table).0).ok_or_else(|| none(holds, &request.name))
+        let to = request.rename.as_deref().unwrap_or_default();
+        match self.records.named(to, holds) {
+            Some(table) => Ok(RecordText::new(table).0),
+            None if self.records.holder(to).is_some() => {
+                Err((FAILED, format!("the record of {} cannot be read here", called(holds, to))))
+            }
+            None => Err(none(holds, &request.name)),
+        }
+    }
+
+    /// True if the table of this name has a record, which this version cannot read.
+    fn is_unreadable(&self, holds: Holds, name: &str) -> bool {
+        let known = self.records.holder(name).map(Key::Table);
+        let there = known.is_some_and(|key| self.records.compare_with(&key) > 0);
+        there && self.records.named(name, holds).is_none()
     }
 }
 
