@@ -18,12 +18,15 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 use types::system::SEQUENCES;
 use types::{ClusterId, PartitionId, Position, TableId, TableRecord};
 
 /// How often it is begun anew when a failover has taken the states away.
 const ATTEMPTS: u32 = 5;
+/// Before it is begun again. All these times together are longer than a table that has moved has no name.
+const REST: Duration = Duration::from_millis(400);
 
 /// A backup to be made.
 #[derive(Clone, Debug)]
@@ -143,7 +146,7 @@ pub fn create(
     watcher: &mut dyn Watcher,
 ) -> Result<BackupReport, Failure> {
     let begun = Instant::now();
-    let meant = Meant::find(client, plan)?;
+    let mut meant = Meant::find(client, plan)?;
     let made = prepare(&plan.dir)?;
     let mut tried = 0;
     let mut void_cluster_snapshots = 0;
@@ -157,6 +160,12 @@ pub fn create(
                 tried += 1;
                 watcher.say(&format!("begins anew: {why}"));
                 clear(&plan.dir)?;
+                thread::sleep(REST);
+                // A table may have got partitions of its own since the last time (PR-381).
+                match Meant::find(client, plan) {
+                    Ok(found) => meant = found,
+                    Err(failure) => break Err(failure),
+                }
             }
             Err(Stop::Gone(why)) => {
                 let what = format!("the states could not be kept in {} attempts: {why}", ATTEMPTS + 1);
@@ -236,8 +245,7 @@ fn attempt(
     let databases = found.into_iter().map(entry).collect();
     let _ = client.poll(Duration::ZERO)?;
     if let Some(name) = named_meanwhile(&meant.moving, client.cluster_map().tables()) {
-        let what = format!("table `{name}` has got partitions of its own meanwhile: make the backup again");
-        return Err(Failure::failed(what).into());
+        return Err(Stop::Gone(format!("table `{name}` has got partitions of its own meanwhile")));
     }
     let cluster = client.cluster_map().cluster().map(|record| record.id).unwrap_or_default();
     let version = env!("CARGO_PKG_VERSION").to_string();
