@@ -3,7 +3,7 @@
 
 use crate::check::commits::GivenUp;
 use ::client::txn::{Manager, Owner};
-use ::client::{Call, Map, Outcome};
+use ::client::{Call, FailKind, Map, Outcome};
 use std::collections::VecDeque;
 use types::{Position, TableId};
 use wire::commit::Threshold;
@@ -61,6 +61,11 @@ impl Operator {
     pub fn next(&mut self, now: u64, outcome: Outcome, (manager, map): (Manager, &Map)) -> Option<Call> {
         let call = match (self.asked.take(), outcome) {
             (Some(asked), Outcome::Ok(answer)) => self.go_on(now, (asked, answer.body), (manager, map)),
+            // The next commit is gone. Whoever asks from further on is told where they go on.
+            (Some(Asked::Chain(looked)), Outcome::Failed(FailKind::TooOld, _)) => {
+                let behind = Position::new(looked.has.term, looked.has.lsn.next());
+                Some(self.ask_chain(manager, looked, behind))
+            }
             _ => None,
         };
         let call = call.or_else(|| self.look());
@@ -102,7 +107,9 @@ impl Operator {
             }
             (Asked::State(looked), Body::Commit(CommitAnswer::State(state))) => {
                 let looked = Looked { has: state.newest, ..looked };
-                let lacks = looked.has < looked.threshold.newest && looked.has < looked.truncated;
+                // What it was said to have secured may be gone (PR-394).
+                let gone = looked.truncated.max(looked.threshold.secured);
+                let lacks = looked.has < looked.threshold.newest && looked.has < gone;
                 lacks.then(|| self.ask_chain(manager, looked, looked.truncated))
             }
             (Asked::Chain(looked), Body::Commit(CommitAnswer::Chain { flushes, next })) => {

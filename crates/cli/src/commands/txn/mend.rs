@@ -102,7 +102,9 @@ pub fn skip(context: &mut Context, partition: PartitionId, accept_loss: bool) ->
 /// Where the partition's commits go on behind those that are not kept; none: nothing is missing that is not
 /// kept.
 fn gap(client: &mut Client, partition: PartitionId, looked: &Looked) -> Result<Option<Position>, Failure> {
-    if looked.has >= looked.threshold.newest {
+    // What it has not secured is kept, and may just be on its way there.
+    let gone = looked.truncated.max(looked.threshold.secured);
+    if looked.has >= looked.threshold.newest || looked.has >= gone {
         return Ok(None);
     }
     let manager = client.transaction_manager()?;

@@ -217,6 +217,9 @@ fn pr394_what_one_partition_has_not_secured_keeps_no_commits_of_others() {
         assert_eq!(world.full(5 * bytes, &[PartitionId(90)]), None);
         assert_eq!((world.chain(ONE, 0), world.chain(OTHER, 3)), (Ok(vec![1]), Ok(vec![4])));
         assert!(world.chain(OTHER, 2).is_err_and(|why| why.contains("not kept any more")));
+        let further = chain(&world.engine, (OTHER, at(2), at(3)), ReadAt::Applied).expect("no error");
+        let Ok(CommitAnswer::Chain { flushes, .. }) = further else { panic!("{further:?}") };
+        assert_eq!(flushes.first().map(|flush| flush.previous), Some(at(3)), "who asks from there on");
         assert_eq!(world.commit(2, &[(OTHER, "z")]), None, "nobody knows who wrote what before 3");
         world.known = KnownCommits::default();
     }
