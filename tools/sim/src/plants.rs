@@ -54,7 +54,7 @@ pub const FOUND: [(Finding, u64); 96] = [
     (Finding::Pr81, 0),
     (Finding::Pr82, 19),
     (Finding::Pr85, 0),
-    (Finding::Pr106, 279),
+    (Finding::Pr106, 350),
     (Finding::Pr107, 0),
     (Finding::Pr110, 366),
     (Finding::Pr111, 0),
