@@ -102,10 +102,12 @@ pub async fn look(handle: &Handle, all: &[Edits], view: &View) -> Result<(), Fai
         Looking { handle, catalog: &catalog, view: &view, before: None, since: None, is_last: false };
     for edits in all.iter().filter(constrained) {
         let Some(partition) = edits.partition else { continue };
+        // What becomes of a row behind that is looked at there.
+        let last = |key: &Bytes| view.buffer.row((edits.table.id(), partition), key);
         let done = edits.edits.iter().filter_map(|edit| match &edit.after {
-            After::Row(row) => Some((&edit.key, Some(row))),
-            After::Gone => Some((&edit.key, None)),
-            After::Same => None,
+            After::Row(row) if last(&edit.key) == Some(Some(row)) => Some((&edit.key, Some(row))),
+            After::Gone if last(&edit.key) == Some(None) => Some((&edit.key, None)),
+            After::Row(_) | After::Gone | After::Same => None,
         });
         looking.at(&Part::of(&edits.table, partition, done)?).await?;
     }

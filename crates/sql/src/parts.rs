@@ -1,8 +1,9 @@
 //! Statements with parts in WITH that write. All parts see rows as they were when the statement began; one
 //! knows of another what its RETURNING tells. Each is computed once, whether it is named or not, and what all
-//! of them do is sent as one write.
+//! of them do is sent as one write. A query beside them that gives other rows each time is computed once, as
+//! they are.
 
-use crate::bind::{Last, Parts, Writing};
+use crate::bind::{Bound, Last, Part, Parts, Writing};
 use crate::edits::{self, Edits, Effects};
 use crate::engine;
 use crate::evaluate::Evaluator;
@@ -10,8 +11,9 @@ use crate::follow;
 use crate::read::{self, Values};
 use crate::txn::{Limit, View};
 use bytes::Bytes;
-use pg::Failure;
+use pg::{Failure, Row};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use types::TableId;
 use types::data::Value;
 
@@ -24,19 +26,25 @@ pub async fn effects(
 ) -> Result<Effects, Failure> {
     let mut values = values.clone();
     values.parameters.resize(parts.first, Value::Null);
-    let (mut ahead, mut all) = (view.clone(), Vec::new());
-    for part in &parts.writing {
-        let mut edits = of_part(evaluator, part, &values, (view, &ahead)).await?;
-        let rows = edits.told.take().unwrap_or_default();
-        values.parameters.push(Value::Bytes(engine::pack(&rows)?));
-        follow::see(&mut ahead, &edits)?;
-        all.push(edits);
+    let (mut ahead, mut all, mut bytes) = (view.clone(), Vec::new(), 0);
+    for part in &parts.once {
+        let rows = match part {
+            Part::Reads(bound) => of_query(evaluator, bound, &values, view).await?,
+            Part::Writes(writing) => {
+                let mut edits = of_part(evaluator, writing, &values, (view, &ahead)).await?;
+                let rows = edits.told.take().unwrap_or_default();
+                follow::see(&mut ahead, &edits)?;
+                all.push(edits);
+                rows
+            }
+        };
+        let packed = engine::pack(&rows, bytes)?;
+        bytes += packed.len();
+        values.parameters.push(Value::Bytes(packed));
     }
     let (count, told) = match &parts.last {
         Last::Rows(bound) => {
-            read::pin(&evaluator.handle, read::partitions(&bound.sources, &values), view).await?;
-            let (rows, _room) =
-                evaluator.all(bound.clone(), values.clone(), view.clone(), Limit::WRITE).await?;
+            let rows = of_query(evaluator, bound, &values, view).await?;
             (rows.len() as u64, Some(rows))
         }
         Last::Writes(part) => {
@@ -49,6 +57,18 @@ pub async fn effects(
     once_each(&mut all);
     let edits = follow::with_all(evaluator, all, &values, view).await?;
     Ok(Effects { edits, count, told })
+}
+
+/// The rows that a query among them gives, of what there was.
+async fn of_query(
+    evaluator: &Evaluator,
+    bound: &Arc<Bound>,
+    values: &Values,
+    view: &View,
+) -> Result<Vec<Row>, Failure> {
+    read::pin(&evaluator.handle, read::partitions(&bound.sources, values), view).await?;
+    let (rows, _room) = evaluator.all(bound.clone(), values.clone(), view.clone(), Limit::WRITE).await?;
+    Ok(rows)
 }
 
 /// What one of them does. It reads by the view; `ahead` has what those before it have written.

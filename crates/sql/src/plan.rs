@@ -286,7 +286,7 @@ fn work_of_sql(
         }
         other => match explain::asked(other)? {
             None => (utility(catalog, other)?, Vec::new()),
-            Some((Statement::Query(query), json)) => {
+            Some((Statement::Query(query), json)) if !bind::writes(query) => {
                 let (bound, params) = binder().whole(query)?;
                 (Work::Explain(Explained { bound: Arc::new(bound), json }), params)
             }

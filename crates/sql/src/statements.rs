@@ -55,7 +55,7 @@ impl<'a> Statement<'a> {
         match self {
             Statement::Insert(insertion) => &insertion.table,
             Statement::Change(change) => &change.table,
-            Statement::Parts(parts) => parts.writing[0].table(),
+            Statement::Parts(parts) => parts.table(),
         }
     }
 

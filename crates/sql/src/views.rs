@@ -137,6 +137,12 @@ pub fn names(view: &TableRecord) -> BTreeSet<String> {
     text(view).and_then(|text| query_of(text).ok()).map(|query| named(&query)).unwrap_or_default()
 }
 
+/// The queries of the views that a query reads from.
+pub fn queries(catalog: &Catalog, query: &Query) -> Vec<Query> {
+    let read = named(query).into_iter();
+    read.filter_map(|name| query_of(text(catalog.other(&name)?)?).ok()).collect()
+}
+
 /// The views that show this relation.
 pub fn showing<'a>(catalog: &'a Catalog, name: &str) -> Vec<&'a Arc<TableRecord>> {
     catalog.others().filter(|other| names(other).contains(name)).collect()

@@ -241,7 +241,7 @@ impl Work {
             Work::Insert(_) => "INSERT",
             Work::Change(change) if change.removes => "DELETE",
             Work::Change(_) => "UPDATE",
-            Work::Parts(_) => "WITH",
+            Work::Parts(parts) => parts.name(),
             Work::CopyIn(_) => "COPY FROM",
             Work::CreateTable(..) => "CREATE TABLE",
             Work::CreateAs(_) => "CREATE TABLE AS",

@@ -69,7 +69,7 @@ pub use modify::{Change, Returning};
 pub use operators::data_type;
 pub use query::{Bound, Locks, Output, Point, whole_key};
 pub use quick::Quick;
-pub use with_parts::{Last, Parts, Planned, Writing, of_parts, writes};
+pub use with_parts::{Last, Part, Parts, Planned, Writing, of_parts, writes};
 pub use write::{Arbiters, Conflict, Insertion, Rows, Upsert, constant, writable};
 
 /// A value that is known when a statement is executed.

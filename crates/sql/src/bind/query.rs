@@ -79,8 +79,8 @@ enum Body {
 impl<'a> Binder<'a> {
     /// A whole statement that gives rows.
     pub fn whole(mut self, query: &Query) -> Result<(Bound, Vec<Ty>), Failure> {
-        self.may_lock = true;
         self.see_around()?;
+        self.may_lock = true;
         let (commons, text, columns, special) = self.query(query, &[])?;
         self.finish(commons, text, columns, special)
     }
@@ -282,9 +282,7 @@ impl<'a> Binder<'a> {
                 continue;
             }
             let (text, mut columns) = self.subquery(query)?;
-            for (column, name) in columns.iter_mut().zip(&alias.columns) {
-                column.0 = folded(&name.name);
-            }
+            super::with_parts::renamed(&mut columns, alias)?;
             let name = folded(&alias.name);
             let engine = self.alias();
             texts.push(format!("{engine} AS ({text})"));

@@ -2,7 +2,7 @@
 
 use super::{Binder, Common, folded};
 use pg::{Failure, code};
-use sqlparser::ast::{Query, SetExpr, SetOperator, SetQuantifier, TableAlias, visit_relations};
+use sqlparser::ast::{Query, SetExpr, SetOperator, SetQuantifier, TableAlias, Visit, visit_relations};
 use std::ops::ControlFlow;
 
 /// A part of a query as a query by itself.
@@ -10,7 +10,8 @@ fn alone(query: &Query, body: &SetExpr) -> Query {
     Query { body: Box::new(body.clone()), with: None, order_by: None, limit_clause: None, ..query.clone() }
 }
 
-fn names(body: &SetExpr, name: &str) -> bool {
+/// True if a query, or a part of one, reads from what is called so.
+pub(super) fn names(body: &impl Visit, name: &str) -> bool {
     let named = |of: &sqlparser::ast::ObjectName| {
         of.0.len() == 1 && of.0[0].as_ident().is_some_and(|ident| folded(ident) == name)
     };
@@ -40,9 +41,7 @@ impl Binder<'_> {
             return Err(Failure::new("42P19", message));
         }
         let (first, mut columns) = self.subquery(&alone(query, left))?;
-        for (column, name) in columns.iter_mut().zip(&alias.columns) {
-            column.0 = folded(&name.name);
-        }
+        super::with_parts::renamed(&mut columns, alias)?;
         let engine = self.alias();
         let level = self.commons.last_mut().expect("just pushed");
         let common = Common { alias: engine.clone(), columns: columns.clone() };

@@ -1,28 +1,46 @@
 //! Statements with WITH that write: `WITH moved AS (DELETE ... RETURNING *) INSERT ... SELECT ...`.
 //!
 //! Each part is bound by itself. What stands before it in WITH it can name: queries are written into its
-//! text, and the rows that another part has written are a parameter of it, behind those of the client.
+//! text, and the rows that another part has written are a parameter of it, behind those of the client. So are
+//! the rows of a query that gives others each time, which is computed once for all that name it.
 
-use super::{Binder, Bound, Change, Common, Insertion, Output, Returning, Slot, Typed, all_decided, folded};
+use super::recursive::names;
+use super::{Binder, Bound, Change, Common, Insertion, Output, Returning, Slot, Typed};
+use super::{all_decided, folded, query_of};
 use crate::catalog::Catalog;
 use crate::engine::{MOST_COLUMNS, packed_width};
 use crate::ty::Ty;
+use crate::views;
 use pg::Failure;
-use sqlparser::ast::{Cte, Expr, Query, SetExpr, Statement, Value as Literal, With, visit_expressions};
+use sqlparser::ast::{
+    Cte, Expr, Query, SetExpr, Statement, TableAlias, Value as Literal, With, visit_expressions,
+};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use types::TableRecord;
 
+/// Calls that give something else each time.
+const CHANGING_CALLS: [&str; 7] =
+    ["nextval(", "setval(", "currval(", "lastval(", "random(", "gen_random_uuid(", "uuid_generate_v4("];
+
 /// A statement whose WITH has parts that write.
 pub struct Parts {
-    /// These parts, in order: there is one.
-    pub writing: Vec<Writing>,
+    /// What is computed once, in order. One of these parts writes.
+    pub once: Vec<Part>,
     /// What stands behind WITH.
     pub last: Last,
     /// The number of the parameter that has the rows of the first of the parts, packed; those of the others
     /// follow it.
     pub first: usize,
+}
+
+/// A part of WITH that is computed by itself.
+pub enum Part {
+    /// It writes.
+    Writes(Writing),
+    /// A query that gives other rows each time.
+    Reads(Arc<Bound>),
 }
 
 /// A statement that writes.
@@ -64,9 +82,30 @@ impl Writing {
             Writing::Change(change) => change.returning.as_ref(),
         }
     }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Writing::Insert(_) => "INSERT",
+            Writing::Change(change) if change.removes => "DELETE",
+            Writing::Change(_) => "UPDATE",
+        }
+    }
 }
 
 impl Parts {
+    /// What PostgreSQL calls it where it is not allowed.
+    pub fn name(&self) -> &'static str {
+        match &self.last {
+            Last::Rows(_) => "SELECT",
+            Last::Writes(writing) => writing.name(),
+        }
+    }
+
+    /// The first table whose rows it writes.
+    pub fn table(&self) -> &Arc<TableRecord> {
+        self.all().next().expect("one of the parts writes").table()
+    }
+
     /// What gives the rows that the client is told; `None`: there are none.
     pub fn told(&self) -> Option<&Bound> {
         match &self.last {
@@ -81,7 +120,11 @@ impl Parts {
             Last::Rows(_) => None,
             Last::Writes(writing) => Some(writing),
         };
-        self.writing.iter().chain(last)
+        let once = self.once.iter().filter_map(|part| match part {
+            Part::Writes(writing) => Some(writing),
+            Part::Reads(_) => None,
+        });
+        once.chain(last)
     }
 }
 
@@ -93,7 +136,9 @@ pub(super) struct Around(Vec<Prior>);
 enum Prior {
     /// A query.
     Query(With),
-    /// Rows that a part has written, as a parameter, by its number from 0.
+    /// The queries in the WITH of the part itself, which hide others of their names.
+    Inner(With),
+    /// Rows of a part that is computed once, as a parameter, by its number from 0.
     Rows(String, Output, usize),
     /// A part that tells nothing of its rows.
     Nothing(String),
@@ -128,23 +173,59 @@ pub fn of_parts(
 ) -> Result<(Planned, Vec<Ty>), Failure> {
     let first = parameters(query).max(given.len());
     let mut binding =
-        Binding { catalog, params: given.to_vec(), around: Around::default(), writing: Vec::new(), first };
+        Binding { catalog, params: given.to_vec(), around: Around::default(), once: Vec::new(), first };
     if let Some(with) = &query.with {
-        for part in &with.cte_tables {
-            binding.part(with, part)?;
+        let several = with.cte_tables.iter().any(|part| is_writing(&part.query.body));
+        let body = Query { with: None, ..query.clone() };
+        for (at, part) in with.cte_tables.iter().enumerate() {
+            let name = folded(&part.alias.name);
+            let behind = || with.cte_tables[at + 1..].iter().map(|part| &*part.query).chain([&body]);
+            if is_writing(&part.query.body) {
+                binding.writes(part)?;
+            } else if several && changes(catalog, &part.query) && behind().any(|one| names(one, &name)) {
+                binding.reads(with, part)?;
+            } else {
+                binding.around.0.push(Prior::Query(alone(with, part)));
+            }
         }
     }
     let (last, params) = binding.last(query)?;
-    let Binding { writing, .. } = binding;
-    let parts = match (last, writing.is_empty()) {
+    let Binding { once, .. } = binding;
+    let parts = match (last, once.is_empty()) {
         (Last::Writes(alone), true) => return Ok((Planned::Alone(alone), params)),
-        (last, _) => Parts { writing, last, first },
+        (last, _) => Parts { once, last, first },
     };
     if let Some(bare) = parts.all().map(Writing::table).find(|table| table.database().is_none()) {
         let what = format!("a WITH that writes beside \"{}\", which has partitions for itself", bare.name);
         return Err(Failure::unsupported(what, "write each table by a statement of its own"));
     }
     Ok((Planned::Parts(parts), params))
+}
+
+/// Gives columns of a part of WITH the names that stand behind its own.
+pub(super) fn renamed(columns: &mut [(String, Ty)], alias: &TableAlias) -> Result<(), Failure> {
+    if alias.columns.len() > columns.len() {
+        let (name, given, there) = (folded(&alias.name), alias.columns.len(), columns.len());
+        let message =
+            format!("WITH query \"{name}\" has {there} columns available but {given} columns specified");
+        return Err(Failure::new("42P10", message));
+    }
+    for (column, name) in columns.iter_mut().zip(&alias.columns) {
+        column.0 = folded(&name.name);
+    }
+    Ok(())
+}
+
+/// A WITH of one of its parts.
+fn alone(with: &With, part: &Cte) -> With {
+    With { cte_tables: vec![part.clone()], ..with.clone() }
+}
+
+/// True for a query that may give other rows whenever it is computed, though tables are as they were.
+fn changes(catalog: &Catalog, query: &Query) -> bool {
+    let text = query.to_string().to_ascii_lowercase();
+    let calls = CHANGING_CALLS.iter().any(|call| text.contains(call));
+    calls || views::queries(catalog, query).iter().any(|view| changes(catalog, view))
 }
 
 /// The largest number of a parameter.
@@ -168,7 +249,7 @@ struct Binding<'a> {
     /// The types of parameters, as far as they are decided.
     params: Vec<Option<Ty>>,
     around: Around,
-    writing: Vec<Writing>,
+    once: Vec<Part>,
     first: usize,
 }
 
@@ -177,36 +258,47 @@ impl<'a> Binding<'a> {
         Binder::new(self.catalog, &self.params).around(Some(Arc::new(self.around.clone())))
     }
 
-    fn part(&mut self, with: &With, part: &Cte) -> Result<(), Failure> {
-        if !is_writing(&part.query.body) {
-            let alone = With { cte_tables: vec![part.clone()], ..with.clone() };
-            self.around.0.push(Prior::Query(alone));
-            return Ok(());
-        }
-        if part.query.with.is_some() {
-            return Err(not_at_the_top());
-        }
-        let (writing, params) = bound(self.binder(), &part.query.body)?;
-        let name = folded(&part.alias.name);
-        let prior = match writing.returning() {
-            None => Prior::Nothing(name),
-            Some(returning) => {
-                let mut columns = returning.bound.columns.clone();
-                if columns.len() > MOST_COLUMNS || columns.iter().any(|(_, ty)| ty.is_reg()) {
-                    let what =
-                        format!("RETURNING of \"{name}\" with so many columns, or with an oid as a name");
-                    return Err(Failure::unsupported(what, "name the columns that are used"));
-                }
-                for (column, alias) in columns.iter_mut().zip(&part.alias.columns) {
-                    column.0 = folded(&alias.name);
-                }
-                Prior::Rows(name, columns, self.first + self.writing.len())
+    /// A part that writes.
+    fn writes(&mut self, part: &Cte) -> Result<(), Failure> {
+        let mut around = self.around.clone();
+        if let Some(inner) = &part.query.with {
+            if inner.cte_tables.iter().any(|one| is_writing(&one.query.body)) {
+                return Err(not_at_the_top());
             }
+            around.0.push(Prior::Inner(inner.clone()));
+        }
+        let binder = Binder::new(self.catalog, &self.params).around(Some(Arc::new(around)));
+        let (writing, params) = bound(binder, &part.query.body)?;
+        let prior = match writing.returning() {
+            None => Prior::Nothing(folded(&part.alias.name)),
+            Some(returning) => self.given(part, returning.bound.columns.clone())?,
         };
         self.around.0.push(prior);
-        self.writing.push(writing);
+        self.once.push(Part::Writes(writing));
         self.params = params;
         Ok(())
+    }
+
+    /// A query whose rows are computed once.
+    fn reads(&mut self, with: &With, part: &Cte) -> Result<(), Failure> {
+        let query = query_of(&format!("{} SELECT * FROM {}", alone(with, part), part.alias.name))?;
+        let (bound, params) = self.binder().whole_as(&query, &[])?;
+        let prior = self.given(part, bound.columns.clone())?;
+        self.around.0.push(prior);
+        self.once.push(Part::Reads(Arc::new(bound)));
+        self.params = params;
+        Ok(())
+    }
+
+    /// The rows of the next part that is computed once, as those behind it see them.
+    fn given(&self, part: &Cte, mut columns: Output) -> Result<Prior, Failure> {
+        let name = folded(&part.alias.name);
+        if columns.len() > MOST_COLUMNS || columns.iter().any(|(_, ty)| ty.is_reg()) {
+            let what = format!("the part \"{name}\" of WITH with so many columns, or with an oid as a name");
+            return Err(Failure::unsupported(what, "name the columns that are used"));
+        }
+        renamed(&mut columns, &part.alias)?;
+        Ok(Prior::Rows(name, columns, self.first + self.once.len()))
     }
 
     /// What stands behind WITH, and the types of all parameters.
@@ -258,6 +350,10 @@ impl Binder<'_> {
         for prior in &around.0 {
             let texts = match prior {
                 Prior::Query(with) => self.with(with)?,
+                Prior::Inner(with) => {
+                    self.commons.push(BTreeMap::new());
+                    self.with(with)?
+                }
                 Prior::Rows(name, columns, slot) => vec![self.given_rows(name, columns, *slot)?],
                 Prior::Nothing(name) => {
                     self.name_part(name, Common { alias: String::new(), columns: Vec::new() })?;
@@ -270,7 +366,7 @@ impl Binder<'_> {
         Ok(())
     }
 
-    /// Rows that another part has written: the engine's text.
+    /// Rows of a part that was computed before: the engine's text.
     fn given_rows(&mut self, name: &str, columns: &Output, slot: usize) -> Result<String, Failure> {
         let engine = self.alias();
         let packed = self.text(&Typed::slot(Slot::Param(slot), Some(Ty::Bytea)));
@@ -301,14 +397,20 @@ mod tests {
     use sqlparser::parser::Parser;
     use types::data::{Column, ColumnType};
 
-    fn planned(text: &str) -> Result<(Planned, Vec<Ty>), &'static str> {
-        let columns =
-            vec![Column::new("id", ColumnType::Int).not_null(), Column::new("name", ColumnType::Text)];
-        let tables = BTreeMap::from([("t".to_string(), Arc::new(example(columns)))]);
+    fn planned_for(table: TableRecord, text: &str) -> Result<(Planned, Vec<Ty>), &'static str> {
+        let tables = BTreeMap::from([("t".to_string(), Arc::new(table))]);
         let parsed = Parser::parse_sql(&PostgreSqlDialect {}, text).expect(text);
         let [Statement::Query(query)] = parsed.as_slice() else { panic!("{text}") };
         assert!(writes(query), "{text}");
         of_parts(&Catalog::from_map(1, tables), &[], query).map_err(|failure| failure.code)
+    }
+
+    fn table() -> TableRecord {
+        example(vec![Column::new("id", ColumnType::Int).not_null(), Column::new("name", ColumnType::Text)])
+    }
+
+    fn planned(text: &str) -> Result<(Planned, Vec<Ty>), &'static str> {
+        planned_for(table(), text)
     }
 
     #[test]
@@ -338,6 +440,12 @@ mod tests {
             ("WITH d AS (DELETE FROM t RETURNING id) SELECT name FROM d", "42703"),
             ("WITH d AS (DELETE FROM nothing) SELECT 1", "42P01"),
             ("WITH d AS (WITH e AS (DELETE FROM t) DELETE FROM t) SELECT 1", "0A000"),
+            (
+                "WITH d AS (WITH e AS (SELECT 1) DELETE FROM t WHERE id IN (SELECT y FROM e)) SELECT 1",
+                "42703",
+            ),
+            ("WITH d (x, y) AS (DELETE FROM t RETURNING id) SELECT 1", "42P10"),
+            ("WITH n (x, y) AS (SELECT 1), d AS (DELETE FROM t) SELECT 1", "42P10"),
             ("WITH d AS (DELETE FROM t RETURNING id) SELECT id FROM t FOR UPDATE", "0A000"),
             ("WITH d AS (DELETE FROM t WHERE id = $1 RETURNING id) SELECT $2 FROM d", "0A000"),
             // Its partitions are no others'.
@@ -345,5 +453,34 @@ mod tests {
         ] {
             assert_eq!(planned(text).map(drop), Err(code), "{text}");
         }
+    }
+
+    /// What differs whenever it is computed must be the same for all that name it.
+    #[test]
+    fn queries_that_give_other_rows_each_time_are_computed_once() {
+        let within = || TableRecord { holds: types::Holds::TableOf(types::TableId(9)), ..table() };
+        for (text, expected) in [
+            ("WITH n AS (SELECT random() AS r), d AS (DELETE FROM t) SELECT r FROM n", "reads, writes"),
+            ("WITH n AS (SELECT 1 AS r), d AS (DELETE FROM t) SELECT r FROM n", "writes"),
+            ("WITH n AS (SELECT random() AS r), d AS (DELETE FROM t) SELECT 1", "writes"),
+            (
+                "WITH RECURSIVE n (i, r) AS (SELECT 1, random() UNION ALL SELECT i + 1, r FROM n), \
+                 d AS (DELETE FROM t WHERE id IN (SELECT i FROM n) RETURNING id) \
+                 INSERT INTO t SELECT i, r::text FROM n WHERE i NOT IN (SELECT id FROM d)",
+                "reads, writes",
+            ),
+            (
+                "WITH b AS (WITH n AS (SELECT gen_random_uuid() AS u) INSERT INTO t SELECT 1, u::text FROM n \
+                 RETURNING id) DELETE FROM t USING b WHERE t.id = b.id",
+                "writes",
+            ),
+        ] {
+            let Ok((Planned::Parts(parts), _)) = planned_for(within(), text) else { panic!("{text}") };
+            let kind = |part: &Part| if matches!(part, Part::Reads(_)) { "reads" } else { "writes" };
+            let found: Vec<&str> = parts.once.iter().map(kind).collect();
+            assert_eq!(found.join(", "), expected, "{text}");
+        }
+        let locks = "WITH d AS (DELETE FROM t), n AS (SELECT id FROM t FOR UPDATE) SELECT id FROM n";
+        assert_eq!(planned_for(within(), locks).map(drop), Err("0A000"));
     }
 }

@@ -84,16 +84,16 @@ fn add(rows: &mut Vec<u8>, value: ValueRef<'_>) {
     rows.extend(bytes);
 }
 
-/// Rows that are there, as such a table reads them.
-pub fn pack(rows: &[Row]) -> std::result::Result<Vec<u8>, Failure> {
+/// Rows that are there, as such a table reads them. Others of the statement have so many bytes already.
+pub fn pack(rows: &[Row], others: usize) -> std::result::Result<Vec<u8>, Failure> {
     let mut packed = Vec::new();
     for row in rows {
         packed.extend((row.len() as u32).to_le_bytes());
         for value in row {
             add(&mut packed, ValueRef::from(&encode(value)));
         }
-        if packed.len() > MOST_BYTES {
-            let message = format!("a part of WITH gives more than {MOST_BYTES} bytes of rows");
+        if others + packed.len() > MOST_BYTES {
+            let message = format!("parts of WITH give more than {MOST_BYTES} bytes of rows");
             return Err(Failure::new(code::LIMIT, message).hint("name the columns that are used"));
         }
     }

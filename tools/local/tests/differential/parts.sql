@@ -64,6 +64,20 @@ SELECT (SELECT count(*) FROM parent), (SELECT count(*) FROM child);
 WITH c AS (INSERT INTO child VALUES (5, 9)) INSERT INTO parent VALUES (9, 'nine');
 WITH c AS (INSERT INTO child VALUES (6, 8)) SELECT 1;
 SELECT * FROM child;
+-- What differs each time is computed once, and what follows is looked at as it is in the end.
+CREATE SEQUENCE keys;
+WITH new AS (SELECT nextval('keys')::int + 100 AS id), p AS (INSERT INTO parent SELECT id, 'new' FROM new), c AS (INSERT INTO child SELECT id, id FROM new) SELECT id FROM new;
+WITH new AS (SELECT random() AS r), p AS (INSERT INTO parent SELECT 200, r::text FROM new RETURNING name) SELECT p.name = new.r::text FROM p, new;
+WITH new AS (SELECT nextval('keys')), d AS (DELETE FROM parent WHERE id = 200) SELECT 1;
+SELECT nextval('keys');
+WITH p AS (WITH new AS (SELECT 300 AS id) INSERT INTO parent SELECT id, 'inner' FROM new RETURNING *) SELECT * FROM p;
+WITH new AS (SELECT 1 AS id), p AS (WITH new AS (SELECT 300 AS id) DELETE FROM parent USING new WHERE parent.id = new.id RETURNING parent.id) SELECT p.id, new.id FROM p, new;
+BEGIN;
+WITH d AS (DELETE FROM parent WHERE id = 101 RETURNING id), u AS (UPDATE child SET parent = parent WHERE parent = 101 RETURNING id) SELECT d.id, u.id FROM d, u;
+SELECT count(*) FROM child WHERE parent = 101;
+ROLLBACK;
+WITH d AS (DELETE FROM parent WHERE id = 101 RETURNING id), u AS (UPDATE child SET parent = parent WHERE parent = 101 RETURNING id) SELECT d.id, u.id FROM d, u;
+SELECT count(*) FROM child WHERE parent = 101;
 -- In blocks.
 BEGIN;
 WITH m AS (DELETE FROM parent RETURNING *) INSERT INTO done SELECT id, name, 1 FROM m;
@@ -91,4 +105,5 @@ WITH d AS (DELETE FROM parent), d AS (DELETE FROM child) SELECT 1;
 WITH d AS (DELETE FROM nothing RETURNING id) SELECT * FROM d;
 WITH d AS (DELETE FROM parent RETURNING nothing) SELECT * FROM d;
 WITH d AS (DELETE FROM parent RETURNING id) SELECT name FROM d;
+WITH d (a, b) AS (DELETE FROM parent RETURNING id) SELECT a FROM d;
 SELECT count(*) FROM parent;
