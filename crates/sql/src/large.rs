@@ -123,7 +123,8 @@ fn like(
     }
     let schema = Schema::from_parts(parts).map_err(define::invalid)?;
     let places = (0..schema.columns().len()).map(Some).collect();
-    Ok(Target { name: table.name.clone(), schema, places, children: rewrite::referring(catalog, table) })
+    let (children, definitions) = (rewrite::referring(catalog, table), Vec::new());
+    Ok(Target { name: table.name.clone(), schema, places, children, definitions })
 }
 
 /// What other rows refer to is looked at where they are written: so it must stay.

@@ -42,6 +42,8 @@ pub struct Target {
     pub places: Vec<Option<usize>>,
     /// Tables whose foreign keys refer to it.
     pub children: Vec<Arc<TableRecord>>,
+    /// Sequences that come and go with it: the last entry has these changes, too.
+    pub definitions: Vec<TableChange>,
 }
 
 /// A row of a table that is held.
@@ -373,6 +375,7 @@ impl<'a> Refill<'a> {
             changes.push(TableChange::Drop { table: from.id(), schema: from.schema().version() });
             changes.push(TableChange::Alter { from: to.schema().version(), to: RecordText::new(&named) });
         }
+        changes.extend(fillings.iter().flat_map(|filling| filling.target.definitions.iter().cloned()));
         for ((id, child), version) in children.into_iter().zip(next) {
             let referring = child.schema.constraints().iter().cloned();
             let referring = referring.map(|one| self.redirected(one, fillings)).collect();

@@ -15,10 +15,10 @@ use client::{Answer, Outcome, Table};
 use pg::{Failure, code};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
-use types::data::kind::Sequence;
+use types::data::kind::{Kind, Sequence};
 use types::data::{Row, Value};
 use types::system::SEQUENCES;
-use types::{Position, TableId, Term};
+use types::{CatalogTable, Position, TableId, Term};
 use wire::request::Outcome as Refusal;
 use wire::{Body, RowOp};
 
@@ -132,9 +132,35 @@ impl Sequences {
         count: usize,
     ) -> Result<Vec<i64>, Failure> {
         let catalog = handle.current().await?;
-        let numbers = self.numbers(handle, &rule(&catalog, sequence)?, count).await?;
+        self.next_by(handle, told, &rule(&catalog, sequence)?, count).await
+    }
+
+    /// The same of a sequence that is about to be made, for rows that are about to have its numbers.
+    pub async fn first(
+        &self,
+        handle: &Handle,
+        told: &SequenceValues,
+        made: &CatalogTable,
+        count: usize,
+    ) -> Result<Vec<i64>, Failure> {
+        let Some(Kind::Sequence(numbers)) = made.schema.kind() else {
+            return Err(Failure::new(code::INTERNAL, "what numbers these rows is no sequence"));
+        };
+        let rule = Rule { of: (made.id, 0), name: made.name.clone(), numbers: *numbers };
+        self.next_by(handle, told, &rule, count).await
+    }
+
+    /// So many numbers, the last of which the session is told.
+    async fn next_by(
+        &self,
+        handle: &Handle,
+        told: &SequenceValues,
+        rule: &Rule,
+        count: usize,
+    ) -> Result<Vec<i64>, Failure> {
+        let numbers = self.numbers(handle, rule, count).await?;
         if let Some(last) = numbers.last() {
-            told.tell(sequence, *last);
+            told.tell(rule.of.0, *last);
         }
         Ok(numbers)
     }

@@ -16,7 +16,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use types::data::constraint::Demand;
 use types::data::{Column, ColumnType, Fallback, Rules, Schema, SchemaParts, Value};
-use types::{TableId, TableRecord};
+use types::{CatalogTable, TableId, TableRecord};
+
+/// What becomes of sequences with a table.
+#[derive(Clone, Default)]
+pub struct SequenceChanges {
+    /// Those that come with new columns.
+    pub made: Vec<CatalogTable>,
+    /// Those that go with columns.
+    pub gone: BTreeSet<TableId>,
+}
 
 /// A table as it is to be.
 pub struct Applied {
@@ -32,6 +41,8 @@ pub struct Applied {
     pub never_null: BTreeSet<String>,
     /// Columns of which rows that are there get other values, by their places, with these.
     pub values: BTreeMap<usize, RowValue>,
+    /// Sequences that come and go with it.
+    pub sequences: SequenceChanges,
     /// What the client may want to know.
     pub notes: Vec<String>,
 }
@@ -80,6 +91,7 @@ pub struct Bench<'a> {
     added: Vec<u32>,
     never_null: BTreeSet<String>,
     values: BTreeMap<usize, RowValue>,
+    sequences: SequenceChanges,
     notes: Vec<String>,
     /// Numbers for constraints: the next one.
     next: u32,
@@ -112,6 +124,7 @@ pub fn apply(
         added: Vec::new(),
         never_null: BTreeSet::new(),
         values: BTreeMap::new(),
+        sequences: SequenceChanges::default(),
         notes: Vec::new(),
         next: first,
         now,
@@ -119,9 +132,9 @@ pub fn apply(
     for step in &altering.steps {
         bench.step(step)?;
     }
-    let Bench { name, parts, gone, added, never_null, values, notes, .. } = bench;
+    let Bench { name, parts, gone, added, never_null, values, sequences, notes, .. } = bench;
     let schema = Schema::from_parts(parts).map_err(invalid)?;
-    Ok(Applied { name, schema, gone, added, never_null, values, notes })
+    Ok(Applied { name, schema, gone, added, never_null, values, sequences, notes })
 }
 
 impl Bench<'_> {
@@ -187,7 +200,7 @@ impl Bench<'_> {
     }
 
     fn add(&mut self, added: &Added) -> Result<(), Failure> {
-        let Added { column, declared, if_not_exists, .. } = added;
+        let Added { column, declared, if_not_exists, sequence, .. } = added;
         if self.parts.columns.iter().any(|known| known.name == column.name) {
             if !if_not_exists {
                 return Err(self.taken(&column.name));
@@ -219,6 +232,7 @@ impl Bench<'_> {
             self.never_null.insert(column.name.clone());
         }
         self.parts.columns.push(column);
+        self.sequences.made.extend(sequence.clone());
         let schema = self.schema()?;
         let place = Place { catalog: self.catalog, name: &self.name, id: self.table.id, schema: &schema };
         self.parts.constraints = place.resolve(declared, self.next)?;

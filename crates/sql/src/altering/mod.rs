@@ -97,6 +97,8 @@ pub struct Added {
     pub if_not_exists: bool,
     /// How its rows are numbered, those that are there among them.
     pub numbered: Option<Numbered>,
+    /// The sequence that comes with it, if one does.
+    pub sequence: Option<CatalogTable>,
 }
 
 impl Altering {
@@ -106,14 +108,14 @@ impl Altering {
     }
 }
 
-/// The same with new columns that are numbered by sequences, and those of them that are to be made: they have
-/// ids from `first` on, of which each step may need one.
+/// The same with new columns that are numbered by sequences. Those that come with columns have ids from
+/// `first` on, of which each step may need one.
 pub fn numbered(
     catalog: &Catalog,
     table: &TableRecord,
     altering: &Altering,
     first: u32,
-) -> Result<(Altering, Vec<CatalogTable>), Failure> {
+) -> Result<Altering, Failure> {
     let mut altering = altering.clone();
     let is_there =
         |added: &Added| added.if_not_exists && table.schema.column_index(&added.column.name).is_some();
@@ -130,8 +132,10 @@ pub fn numbered(
     let (schema, made) = numbering::columns(catalog, (&table.name, &schema), &how, first)?;
     for (added, column) in new.into_iter().zip(schema.columns()) {
         added.column = column.clone();
+        let own = made.iter().find(|one| column.rules.sequence == Some(one.id.0));
+        added.sequence = own.cloned();
     }
-    Ok((altering, made))
+    Ok(altering)
 }
 
 /// When PostgreSQL does a step: what goes, then types, then new columns, and then the rest.
@@ -253,7 +257,7 @@ fn added(definition: &ColumnDef, if_not_exists: bool) -> Result<Added, Failure> 
         return refuse("a primary key", "add the column, and then ADD PRIMARY KEY");
     }
     let (declared, numbered) = (define::of_column(definition)?, columns::numbered(definition)?);
-    Ok(Added { column, declared, if_not_exists, numbered })
+    Ok(Added { column, declared, if_not_exists, numbered, sequence: None })
 }
 
 fn of_column(name: String, operation: &AlterColumnOperation) -> Result<Step, Failure> {
@@ -311,8 +315,10 @@ mod tests {
         let [Statement::AlterTable(alter)] = parsed.as_slice() else { panic!("{parsed:?}") };
         let read = read(alter).expect("good");
         assert!(read.numbers());
-        let (altering, made) = numbered(&catalog, &table, &read, 7).expect("good");
-        let made: Vec<(u32, &str)> = made.iter().map(|one| (one.id.0, one.name.as_str())).collect();
+        let altering = numbered(&catalog, &table, &read, 7).expect("good");
+        let applied = apply::apply(&catalog, &table, &altering, (20, 0)).expect("good");
+        let made: Vec<(u32, &str)> =
+            applied.sequences.made.iter().map(|one| (one.id.0, one.name.as_str())).collect();
         assert_eq!(made, [(7, "t_a_seq"), (8, "t_b_seq")]);
         let of = |step: &Step| match step {
             Step::Add(added) => (added.column.rules.default.clone(), added.column.rules.sequence),

@@ -20,8 +20,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime;
 use types::data::constraint::{Constraint, Demand, Standing};
+use types::data::kind::Kind;
 use types::data::{Column, Row, Schema, SchemaParts, Value};
-use types::{TableId, TableRecord};
+use types::{CatalogTable, TableId, TableRecord};
 
 /// Between two looks whether a table can be written again.
 const WRITABLE_POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -58,6 +59,8 @@ pub struct Rewrite {
     columns: Vec<Origin>,
     /// The row's number, and what is computed of it.
     bound: Option<Arc<Bound>>,
+    /// Sequences that come with new columns. Nobody sees them before the table is what it becomes.
+    made: Vec<CatalogTable>,
 }
 
 impl Rewrite {
@@ -85,9 +88,14 @@ impl Rewrite {
             columns.push((at, column, from));
         }
         let partition_by = after.partition_by();
-        let rewrite =
+        let made = applied.sequences.made.clone();
+        if let Some(one) = made.iter().find(|one| catalog.has_relation(&one.name)) {
+            return Err(database::taken(&one.name));
+        }
+        let mut rewrite =
             Rewrite::new(catalog, table, (&applied.name, after), (columns, after.key(), partition_by))?;
-        Ok(Rewrite { bound, ..rewrite })
+        rewrite.target.definitions = made.iter().map(client::created).collect();
+        Ok(Rewrite { bound, made, ..rewrite })
     }
 
     /// For another primary key: `None`: none that anybody sees.
@@ -172,7 +180,7 @@ impl Rewrite {
         let parts =
             SchemaParts { columns, key, partition_by, open: false, version: 1, constraints, kind: None };
         let schema = Schema::from_parts(parts).map_err(invalid)?;
-        let target = Target { name: name.into(), schema, places, children: follows };
+        let target = Target { name: name.into(), schema, places, children: follows, definitions: Vec::new() };
         if let Some((child, foreign)) = without_target(catalog, table, &target) {
             let key = format!("{}_pkey", catalog.placed(name).1);
             let what = format!("cannot drop constraint {key} on table {name}");
@@ -180,7 +188,7 @@ impl Rewrite {
             let detail = format!("constraint {foreign} on table {child} depends on index {key}");
             return Err(violation::depended_on(message, detail));
         }
-        Ok(Rewrite { target, columns: from, bound: None })
+        Ok(Rewrite { target, columns: from, bound: None, made: Vec::new() })
     }
 }
 
@@ -288,14 +296,9 @@ impl Converting {
 
     /// Sequences that come with new columns begin with their first number, also where rows are copied again.
     async fn begun(&self) -> Result<(), Failure> {
-        let handle = &self.evaluator.handle;
-        let catalog = handle.current().await?;
-        for (column, from) in self.to.schema().columns().iter().zip(&self.rewrite.columns) {
-            let Origin::Next(sequence) = from else { continue };
-            if let (Some(own), Some((_, how))) = (column.rules.sequence, catalog.sequence_by_id(*sequence))
-                && own == sequence.0
-            {
-                self.evaluator.sequences.set(handle, *sequence, how.start).await?;
+        for made in &self.rewrite.made {
+            if let Some(Kind::Sequence(how)) = made.schema.kind() {
+                self.evaluator.sequences.set(&self.evaluator.handle, made.id, how.start).await?;
             }
         }
         Ok(())
@@ -304,13 +307,16 @@ impl Converting {
     /// Numbers for so many rows, for each column that takes them from a sequence.
     async fn numbers(&self, rows: usize) -> Result<Vec<Vec<i64>>, Failure> {
         let (sequences, told) = self.evaluator.numbers();
+        let handle = &self.evaluator.handle;
         let mut found = Vec::new();
         for from in &self.rewrite.columns {
-            found.push(match from {
-                Origin::Next(sequence) => {
-                    sequences.next(&self.evaluator.handle, told, *sequence, rows).await?
-                }
-                _ => Vec::new(),
+            let Origin::Next(sequence) = from else {
+                found.push(Vec::new());
+                continue;
+            };
+            found.push(match self.rewrite.made.iter().find(|one| one.id == *sequence) {
+                Some(made) => sequences.first(handle, told, made, rows).await?,
+                None => sequences.next(handle, told, *sequence, rows).await?,
             });
         }
         Ok(found)

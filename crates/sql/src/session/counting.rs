@@ -313,44 +313,17 @@ impl SqlSession {
         }
         database::counters(&handle).await?;
         let first = database::numbers(&handle, altering.steps.len() as u32).await?;
-        let (altering, made) = altering::numbered(&catalog, table, altering, first)?;
+        let altering = altering::numbered(&catalog, table, altering, first)?;
         if !own {
-            self.alter_with(&altering, &made).await?;
+            let values = Values { parameters: Vec::new(), now: super::now() };
+            let notes = carry::carry_out(&self.evaluator, &altering, &values).await?;
+            notes.into_iter().for_each(|note| self.note(note));
             return done();
         }
-        for sequence in made {
-            self.make(&catalog, sequence)?;
-        }
-        self.see_own_tables();
-        let catalog = self.evaluator.handle.current().await?;
         match self.alter_later(&catalog, &altering).await? {
             true => done(),
             false => Err(Failure::unsupported(format!("{what}, and stored already"), "COMMIT first")),
         }
-    }
-
-    /// Alters a table, for which these sequences are made. They go again if that cannot be done.
-    async fn alter_with(&mut self, altering: &Altering, made: &[CatalogTable]) -> Result<(), Failure> {
-        let handle = self.evaluator.handle.clone();
-        let make = |catalog: &Catalog| match made.iter().find(|one| catalog.has_relation(&one.name)) {
-            Some(one) => Err(database::taken(&one.name)),
-            None => Ok(made.iter().map(client::created).collect()),
-        };
-        database::change(&handle, make).await?;
-        let values = Values { parameters: Vec::new(), now: super::now() };
-        let altered = carry::carry_out(&self.evaluator, altering, &values).await;
-        if altered.is_err() {
-            let unmake = |catalog: &Catalog| {
-                let own = catalog.others().filter(|other| made.iter().any(|one| one.id == other.id));
-                let drop =
-                    own.map(|other| TableChange::Drop { table: other.id, schema: other.schema.version() });
-                Ok(drop.collect())
-            };
-            // The error that led here is told. A sequence that is left can be dropped.
-            drop(database::change(&handle, unmake).await);
-        }
-        altered?.into_iter().for_each(|note| self.note(note));
-        Ok(())
     }
 
     /// Makes or drops views.

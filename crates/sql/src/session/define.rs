@@ -351,6 +351,9 @@ impl SqlSession {
             return Err(Failure::unsupported("dropping foreign keys with a column in a transaction", hint));
         }
         applied.notes.iter().for_each(|note| self.note(note.clone()));
+        for sequence in std::mem::take(&mut applied.sequences.made) {
+            self.make(catalog, sequence)?;
+        }
         self.make(catalog, carry::renewed(&table, &applied, version)?)?;
         Ok(true)
     }
