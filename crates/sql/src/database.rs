@@ -3,10 +3,11 @@
 use crate::bind::folded;
 use crate::catalog::{Catalog, Fill, UnderWay, as_of};
 use crate::constraints::define::{self, Declared, Place};
-use crate::constraints::{children, lacking, violation};
+use crate::constraints::{children, violation};
 use crate::ddl::{self, on_a_client};
 use crate::driver::Handle;
 use crate::fault;
+use crate::losses::Losses;
 use crate::moved;
 use crate::numbering;
 use crate::several;
@@ -17,10 +18,10 @@ use sqlparser::ast::{ObjectName, SqlOption};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::Token;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use types::data::Schema;
-use types::data::constraint::{Constraint, Demand, Standing};
+use types::data::constraint::Constraint;
 use types::system::SEQUENCES;
 use types::{CatalogTable, Ranges, TableId, TableRecord};
 use wire::control::{AdminCommand, CreateTable as Request};
@@ -276,7 +277,7 @@ pub async fn lift_abandoned(handle: &Handle) -> Result<(), Failure> {
 }
 
 /// What removes the tables that are being filled for this one.
-fn fills_of(catalog: &Catalog, id: TableId) -> impl Iterator<Item = TableChange> {
+pub fn fills_of(catalog: &Catalog, id: TableId) -> impl Iterator<Item = TableChange> {
     let own = catalog.under_way.fills.iter().filter(move |fill| fill.of == id && fill.id != id);
     own.map(|fill| TableChange::Drop { table: fill.id, schema: fill.version })
 }
@@ -404,14 +405,9 @@ pub async fn drop_tables(
             not_referred(catalog, &referring)?;
             numbering::number_no_others(catalog, &ids)?;
         }
-        let gone = referring.iter().map(|(_, foreign, _)| foreign.number).collect();
-        for ((id, constraints), version) in lacking(catalog, &gone).into_iter().zip(versions..) {
-            let kept = catalog.all().find(|table| table.id == id && !ids.contains(&id));
-            let Some(table) = kept else { continue };
-            let to = as_of(table, version).constrained(constraints);
-            let to = to.map_err(|why| Failure::new("42P16", why))?;
-            changes.push(TableChange::Alter { from: table.schema.version(), to: RecordText::new(&to) });
-        }
+        let foreign = referring.iter().map(|(_, foreign, _)| foreign.number).collect();
+        let losses = Losses::new(catalog, &foreign, numbering::owned_by(catalog, &ids), &ids);
+        changes.extend(losses.changes(versions)?);
         Ok(changes)
     };
     change(handle, make).await?;
@@ -423,18 +419,14 @@ pub async fn drop_tables(
     notes.extend(referring(&before, &ids).into_iter().map(|(child, foreign, _)| {
         format!("drop cascades to constraint {} on table {}", foreign.name, child.name)
     }));
+    let numbered = numbering::others_numbered(&before, &ids).into_iter();
+    notes.extend(numbered.map(|other| format!("drop cascades to {}", other.what)));
     Ok(notes)
 }
 
 /// What drops a table, a sequence or a view.
-fn dropped(table: &TableRecord) -> TableChange {
+pub fn dropped(table: &TableRecord) -> TableChange {
     TableChange::Drop { table: table.id, schema: table.schema.version() }
-}
-
-/// The sequences that go with columns of these tables.
-pub fn owned(catalog: &Catalog, names: &[String]) -> Vec<Arc<TableRecord>> {
-    let tables = names.iter().filter_map(|name| catalog.table(name));
-    tables.flat_map(|table| numbering::owned(catalog, table)).collect()
 }
 
 /// A foreign key of another table, that table, and the id that it refers to.
@@ -458,91 +450,6 @@ pub fn not_referred(catalog: &Catalog, referring: &[Referring]) -> Result<(), Fa
     let message = format!("cannot drop table {name} because other objects depend on it");
     let detail = format!("constraint {} on table {} depends on table {name}", foreign.name, child.name);
     Err(violation::depended_on(message, detail))
-}
-
-/// Tables without a row under the names of these, in one entry.
-pub async fn truncate(handle: &Handle, names: &[String], restart: bool) -> Result<(), Failure> {
-    let sequences = if restart { owned(&*handle.look().await?, names).len() } else { 0 };
-    let first = numbers(handle, (names.len() + sequences) as u32).await?;
-    change(handle, |catalog| {
-        let mut changes = Vec::new();
-        let mut next = first + names.len() as u32;
-        if restart && owned(catalog, names).len() > sequences {
-            return Err(fault::stale());
-        }
-        let mut ids = BTreeSet::new();
-        let renamed = renamed(catalog, names, first)?;
-        for (name, id) in names.iter().zip(first..) {
-            let no = || Failure::new("42P01", format!("relation \"{name}\" does not exist"));
-            let table = catalog.table(name).ok_or_else(no)?;
-            fault::together(table, "TRUNCATE")?;
-            if ids.insert(table.id) {
-                changes.push(TableChange::Drop { table: table.id, schema: table.schema.version() });
-                changes.extend(fills_of(catalog, table.id));
-                let mut emptied = emptied(table, (TableId(id), &renamed), restart);
-                let again = numbering::again(catalog, table, restart, next);
-                next += again.len() as u32;
-                for (old, new) in &again {
-                    numbering::instead(&mut emptied, old.id, new.id);
-                    changes.push(dropped(old));
-                    changes.push(created(new));
-                }
-                changes.push(created(&emptied));
-            }
-        }
-        Ok(changes)
-    })
-    .await
-}
-
-/// The ids that tables get which are truncated. The error: another table refers to one of them.
-pub fn renamed(
-    catalog: &Catalog,
-    names: &[String],
-    first: u32,
-) -> Result<BTreeMap<TableId, TableId>, Failure> {
-    let mut renamed = BTreeMap::new();
-    for (name, id) in names.iter().zip(first..) {
-        if let Some(table) = catalog.table(name) {
-            renamed.entry(table.id).or_insert(TableId(id));
-        }
-    }
-    let ids = renamed.keys().copied().collect();
-    let Some((child, _, id)) = referring(catalog, &ids).into_iter().next() else { return Ok(renamed) };
-    let name = catalog.all().find(|table| table.id == id).map(|table| table.name.clone());
-    let (name, child) = (name.unwrap_or_default(), &child.name);
-    Err(Failure::new("0A000", "cannot truncate a table referenced in a foreign key constraint")
-        .detail(format!("Table \"{child}\" references \"{name}\"."))
-        .hint(format!("Truncate table \"{child}\" at the same time.")))
-}
-
-/// A table's definition for another id, which has none of its rows. Numbers go on, or begin again. Foreign
-/// keys refer to the other ids that tables get with it.
-pub fn emptied(
-    table: &TableRecord,
-    (id, renamed): (TableId, &BTreeMap<TableId, TableId>),
-    restart: bool,
-) -> CatalogTable {
-    let mut parts = table.schema.clone().into_parts();
-    parts.version = 1;
-    parts.constraints.retain(Constraint::is_enforced);
-    for constraint in &mut parts.constraints {
-        (constraint.standing, constraint.unchecked) = (Standing::Valid, false);
-        if let Demand::Foreign(reference) = &mut constraint.demand {
-            reference.parent = renamed.get(&reference.parent).copied().unwrap_or(reference.parent);
-        }
-    }
-    for (at, column) in parts.columns.iter_mut().enumerate() {
-        let rules = &mut column.rules;
-        rules.missing = None;
-        rules.counter =
-            match rules.identity.is_some() && rules.sequence.is_none() && !rules.hidden && !restart {
-                true => rules.counter.or(Some((table.id.0, at as u32))),
-                false => None,
-            };
-    }
-    let schema = Schema::from_parts(parts).expect("columns that a table has");
-    CatalogTable::new(id, &table.name, schema, client::wall_ms())
 }
 
 #[cfg(test)]

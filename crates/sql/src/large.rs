@@ -17,7 +17,6 @@ use crate::bind::{Change, Conflict, Insertion, Rows as Source};
 use crate::catalog::Catalog;
 use crate::constraints::violation::{self, Refused};
 use crate::constraints::{check, children, define};
-use crate::database;
 use crate::edits;
 use crate::evaluate::{Evaluator, size};
 use crate::fault;
@@ -26,6 +25,7 @@ use crate::read::{self, Values};
 use crate::refill::{Convert, FoundRow, Refusal, Target};
 use crate::settings::Settings;
 use crate::statements::{Statement, canceled};
+use crate::truncate;
 use crate::txn::{Modes, Open, Turns};
 use crate::write;
 use bytes::Bytes;
@@ -109,7 +109,7 @@ fn like(
     table: &TableRecord,
     renamed: &BTreeMap<TableId, TableId>,
 ) -> Result<Target, Failure> {
-    let mut parts = database::emptied(table, (TableId(0), renamed), false).schema.into_parts();
+    let mut parts = truncate::emptied(table, (TableId(0), renamed), false).schema.into_parts();
     for (at, column) in parts.columns.iter_mut().enumerate().filter(|(_, column)| column.rules.hidden) {
         let numbered = column.rules.identity.is_some();
         let counter = table.schema.columns()[at].rules.counter;

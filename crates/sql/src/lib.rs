@@ -15,6 +15,7 @@
 //! | constraints of a database's tables: changed, kept, what follows from them | [`constraints`], [`constraining`], [`follow`], [`early`] |
 //! | ALTER TABLE, outside of databases and in them; a table's rows under another key | [`alter`], [`altering`], [`refill`] |
 //! | ALTER TABLE ... SET (partitions): a table moves into partitions of its own | [`moving`], [`moved`] |
+//! | TRUNCATE; what others lose with what is dropped | [`truncate`], [`losses`] |
 //! | VACUUM, ANALYZE, LOCK TABLE | [`upkeep`] |
 //! | tables from queries, and like others | [`table_as`], [`table_like`] |
 //! | reads of one row, counts, scans; tables; databases, of several partitions, too | [`read`], [`ddl`], [`database`], [`several`] |
@@ -52,6 +53,7 @@ pub mod follow;
 pub mod indexes;
 pub mod large;
 pub mod late;
+pub mod losses;
 pub mod moved;
 pub mod moving;
 pub mod numbering;
@@ -76,6 +78,7 @@ pub mod system;
 pub mod table_as;
 pub mod table_like;
 pub mod there;
+pub mod truncate;
 pub mod txn;
 pub mod ty;
 pub mod upkeep;

@@ -428,22 +428,70 @@ pub fn users(catalog: &Catalog, sequence: TableId) -> Vec<(String, String, bool)
     found
 }
 
-/// The error of tables that are to go, if one that stays is numbered by a sequence that goes with them.
-pub fn number_no_others(catalog: &Catalog, gone: &BTreeSet<TableId>) -> Result<(), Failure> {
+/// A column that is numbered by a sequence which goes with a column of another table.
+pub struct OtherNumbered {
+    /// The table that goes.
+    table: String,
+    /// Its sequence.
+    sequence: String,
+    /// The default, in PostgreSQL's words.
+    pub what: String,
+}
+
+/// The columns of tables that stay, of whose sequences some go with these tables.
+pub fn others_numbered(catalog: &Catalog, gone: &BTreeSet<TableId>) -> Vec<OtherNumbered> {
     let stays = |name: &str| catalog.table(name).is_some_and(|table| !gone.contains(&table.id));
+    let mut found = Vec::new();
     for table in catalog.all().filter(|table| gone.contains(&table.id)) {
         for sequence in owned(catalog, table) {
-            let mut users = users(catalog, sequence.id).into_iter();
-            if let Some((other, column, _)) = users.find(|(other, ..)| stays(other)) {
-                let name = &table.name;
-                let message = format!("cannot drop table {name} because other objects depend on it");
-                let what = format!("default value for column {column} of table {other}");
-                let detail = format!("{what} depends on sequence {}", sequence.name);
-                return Err(violation::depended_on(message, detail));
-            }
+            let users = users(catalog, sequence.id).into_iter().filter(|(other, ..)| stays(other));
+            found.extend(users.map(|(other, column, _)| OtherNumbered {
+                table: table.name.clone(),
+                sequence: sequence.name.clone(),
+                what: default_of(&other, &column),
+            }));
         }
     }
-    Ok(())
+    found
+}
+
+/// What PostgreSQL calls the default of a column.
+pub fn default_of(table: &str, column: &str) -> String {
+    format!("default value for column {column} of table {table}")
+}
+
+/// The error of tables that are to go, if one that stays is numbered by a sequence that goes with them.
+pub fn number_no_others(catalog: &Catalog, gone: &BTreeSet<TableId>) -> Result<(), Failure> {
+    let Some(OtherNumbered { table, sequence, what }) = others_numbered(catalog, gone).into_iter().next()
+    else {
+        return Ok(());
+    };
+    let message = format!("cannot drop table {table} because other objects depend on it");
+    Err(violation::depended_on(message, format!("{what} depends on sequence {sequence}")))
+}
+
+/// True if the default of one of its columns is the next number of one of these sequences.
+pub fn is_numbered_by(table: &TableRecord, sequences: &BTreeSet<TableId>) -> bool {
+    table.schema.columns().iter().any(|column| is_next(column, sequences))
+}
+
+fn is_next(column: &Column, sequences: &BTreeSet<TableId>) -> bool {
+    matches!(column.rules.default, Some(Fallback::Next(id)) if sequences.contains(&TableId(id)))
+}
+
+/// Has a table's columns no defaults that are numbers of these sequences.
+pub fn forget(table: &mut CatalogTable, sequences: &BTreeSet<TableId>) {
+    let mut parts = table.schema.clone().into_parts();
+    for column in parts.columns.iter_mut().filter(|column| is_next(column, sequences)) {
+        column.rules.default = None;
+    }
+    table.schema = Schema::from_parts(parts).expect("columns that a table has");
+}
+
+/// The sequences that go with columns of these tables.
+pub fn owned_by(catalog: &Catalog, tables: &BTreeSet<TableId>) -> BTreeSet<TableId> {
+    let all = catalog.all().filter(|table| tables.contains(&table.id));
+    all.flat_map(|table| owned(catalog, table)).map(|sequence| sequence.id).collect()
 }
 
 /// The sequences that go with a table's columns.

@@ -271,6 +271,7 @@ impl Bench<'_> {
             self.notes.push(format!("drop cascades to {constraint}"));
             self.gone.insert(foreign.number);
         }
+        self.sequence_goes(at, cascade)?;
         let record = check::as_record(&self.name, &self.schema()?);
         let mut kept = Vec::new();
         for constraint in std::mem::take(&mut self.parts.constraints) {
@@ -293,6 +294,33 @@ impl Bench<'_> {
         column.name = format!("........pg.dropped.{}........", at + 1);
         column.nullable = true;
         column.rules = Rules { hidden: true, missing: column.rules.missing.take(), ..Rules::default() };
+        Ok(())
+    }
+
+    /// The sequence that goes with a column goes, and other columns have its numbers no more.
+    fn sequence_goes(&mut self, at: usize, cascade: bool) -> Result<(), Failure> {
+        let (column, of, catalog) = (&self.parts.columns[at], &self.table.name, self.catalog);
+        let Some(id) = column.rules.sequence.map(TableId) else { return Ok(()) };
+        let Some((sequence, _)) = catalog.sequence_by_id(id) else { return Ok(()) };
+        let own = column.name.clone();
+        for (table, user, _) in numbering::users(catalog, id) {
+            if table == *of && user == own {
+                continue;
+            }
+            let what = numbering::default_of(&table, &user);
+            if !cascade {
+                let message =
+                    format!("cannot drop column {own} of table {of} because other objects depend on it");
+                return Err(violation::depended_on(
+                    message,
+                    format!("{what} depends on sequence {sequence}"),
+                ));
+            }
+            self.notes.push(format!("drop cascades to {what}"));
+        }
+        let same = |column: &&mut Column| column.rules.default == Some(Fallback::Next(id.0));
+        self.parts.columns.iter_mut().filter(same).for_each(|column| column.rules.default = None);
+        self.sequences.gone.insert(id);
         Ok(())
     }
 

@@ -3,13 +3,13 @@
 use super::apply::{self, Applied};
 use super::rewrite::{self, Rewrite};
 use super::{Altering, Step};
-use crate::catalog::{Catalog, as_of};
+use crate::catalog::Catalog;
 use crate::constraining;
 use crate::constraints::define::{Declared, What, ident, invalid};
-use crate::constraints::lacking;
 use crate::database;
 use crate::evaluate::Evaluator;
 use crate::fault;
+use crate::losses::Losses;
 use crate::read::Values;
 use crate::several;
 use pg::Failure;
@@ -205,17 +205,14 @@ async fn changes(
     table: &TableRecord,
     applied: &Applied,
 ) -> Result<Vec<TableChange>, Failure> {
-    let others: Vec<_> =
-        lacking(catalog, &applied.gone).into_iter().filter(|(id, _)| *id != table.id).collect();
-    let version = database::numbers(&evaluator.handle, 1 + others.len() as u32).await?;
+    let sequences = &applied.sequences.gone;
+    let losses = Losses::new(catalog, &applied.gone, sequences.clone(), &[table.id].into());
+    let version = database::numbers(&evaluator.handle, 1 + losses.count() as u32).await?;
     let to = renewed(table, applied, version)?;
     let mut changes = vec![TableChange::Alter { from: table.schema.version(), to: RecordText::new(&to) }];
-    for ((id, constraints), version) in others.into_iter().zip(version + 1..) {
-        let Some(other) = catalog.all().find(|table| table.id == id) else { continue };
-        let to = as_of(other, version).constrained(constraints);
-        let to = to.map_err(|why| Failure::new("42P16", why))?;
-        changes.push(TableChange::Alter { from: other.schema.version(), to: RecordText::new(&to) });
-    }
+    changes.extend(losses.changes(version + 1)?);
+    let gone = catalog.others().filter(|other| sequences.contains(&other.id));
+    changes.extend(gone.map(|sequence| database::dropped(sequence)));
     Ok(changes)
 }
 

@@ -8,6 +8,7 @@ use crate::constraints::{check, children, violation};
 use crate::ddl;
 use crate::evaluate::{Evaluator, Given};
 use crate::fault;
+use crate::numbering;
 use crate::read::Values;
 use crate::refill::{self, Convert, FoundRow, Refusal, Target};
 use crate::rows::fitted;
@@ -66,7 +67,10 @@ pub struct Rewrite {
 impl Rewrite {
     /// For columns that steps of an ALTER TABLE have changed.
     pub fn of(catalog: &Catalog, table: &Arc<TableRecord>, applied: &Applied) -> Result<Rewrite, Failure> {
-        if !applied.gone.is_empty() {
+        let (made, gone) = (&applied.sequences.made, &applied.sequences.gone);
+        let numbers =
+            |other: &Arc<TableRecord>| other.id != table.id && numbering::is_numbered_by(other, gone);
+        if !applied.gone.is_empty() || catalog.all().any(numbers) {
             let what = "DROP COLUMN ... CASCADE beside another type for a column";
             return Err(Failure::unsupported(what, "write an ALTER TABLE of its own for it"));
         }
@@ -88,14 +92,15 @@ impl Rewrite {
             columns.push((at, column, from));
         }
         let partition_by = after.partition_by();
-        let made = applied.sequences.made.clone();
         if let Some(one) = made.iter().find(|one| catalog.has_relation(&one.name)) {
             return Err(database::taken(&one.name));
         }
         let mut rewrite =
             Rewrite::new(catalog, table, (&applied.name, after), (columns, after.key(), partition_by))?;
-        rewrite.target.definitions = made.iter().map(client::created).collect();
-        Ok(Rewrite { bound, made, ..rewrite })
+        let dropped = catalog.others().filter(|other| gone.contains(&other.id));
+        let dropped = dropped.map(|sequence| database::dropped(sequence));
+        rewrite.target.definitions = dropped.chain(made.iter().map(client::created)).collect();
+        Ok(Rewrite { bound, made: made.clone(), ..rewrite })
     }
 
     /// For another primary key: `None`: none that anybody sees.

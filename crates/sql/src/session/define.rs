@@ -3,8 +3,9 @@
 use super::SqlSession;
 use super::cursors::Resolved;
 use crate::alter::{self, Rekey};
+use crate::altering::apply::{self, SequenceChanges};
 use crate::altering::rewrite::{self, Rewrite};
-use crate::altering::{Altering, apply, carry};
+use crate::altering::{Altering, carry};
 use crate::catalog::Catalog;
 use crate::constraining::{self, Constraining, Step};
 use crate::constraints::define::{self, Declared, Place, What};
@@ -19,6 +20,7 @@ use crate::numbering;
 use crate::plan::{Parsed, StatementPlan, Work, plan};
 use crate::read::Values;
 use crate::several;
+use crate::truncate;
 use crate::txn::Open;
 use crate::views;
 use pg::{Failure, Kind, Outcome};
@@ -122,7 +124,7 @@ impl SqlSession {
                 }
             }
             Work::Truncate { names, restart } => {
-                database::truncate(&handle, names, *restart).await?;
+                truncate::truncate(&handle, names, *restart).await?;
                 self.empty(names).await?;
             }
             Work::Rekey(key) => self.rekey(key).await?,
@@ -262,16 +264,21 @@ impl SqlSession {
         restart: bool,
     ) -> Result<(), Failure> {
         let handle = self.evaluator.handle.clone();
-        let owned = database::owned(&self.catalog_now(catalog), names).len();
+        let now = self.catalog_now(catalog);
+        if restart && truncate::is_shared(&now, names) {
+            let what = "RESTART IDENTITY in a transaction of numbers that other tables have, too";
+            return Err(Failure::unsupported(what, "send it by itself"));
+        }
+        let owned = truncate::owned(&now, names).len();
         let first = database::numbers(&handle, (names.len() + owned) as u32).await?;
         let mut sequences = first + names.len() as u32;
-        let renamed = database::renamed(&self.catalog_now(catalog), names, first)?;
+        let renamed = truncate::renamed(&now, names, first)?;
         for (name, id) in names.iter().zip(first..) {
             let missing = || Failure::new("42P01", format!("relation \"{name}\" does not exist"));
             let table = self.catalog_now(catalog).table(name).cloned().ok_or_else(missing)?;
             let now = self.catalog_now(catalog);
             self.unmake(catalog, &table)?;
-            let mut emptied = database::emptied(&table, (TableId(id), &renamed), restart);
+            let mut emptied = truncate::emptied(&table, (TableId(id), &renamed), restart);
             let again = numbering::again(&now, &table, restart, sequences);
             sequences += again.len() as u32;
             for (old, new) in again {
@@ -350,8 +357,16 @@ impl SqlSession {
             let hint = "COMMIT first, or drop the foreign key by itself";
             return Err(Failure::unsupported("dropping foreign keys with a column in a transaction", hint));
         }
+        let SequenceChanges { made, gone } = std::mem::take(&mut applied.sequences);
+        if seen.all().any(|other| other.id != table.id && numbering::is_numbered_by(other, &gone)) {
+            let hint = "COMMIT first, or drop the default by itself";
+            return Err(Failure::unsupported("dropping defaults with a column in a transaction", hint));
+        }
         applied.notes.iter().for_each(|note| self.note(note.clone()));
-        for sequence in std::mem::take(&mut applied.sequences.made) {
+        for sequence in seen.others().filter(|other| gone.contains(&other.id)) {
+            self.unmake(catalog, sequence)?;
+        }
+        for sequence in made {
             self.make(catalog, sequence)?;
         }
         self.make(catalog, carry::renewed(&table, &applied, version)?)?;
