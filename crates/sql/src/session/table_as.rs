@@ -6,7 +6,8 @@ use super::SqlSession;
 use crate::bind::{Arbiters, Conflict, Insertion, Rows as Source};
 use crate::database;
 use crate::edits::{self, Edits};
-use crate::evaluate::size;
+use crate::evaluate::{BEGINNINGS, size};
+use crate::fault;
 use crate::plan::StatementPlan;
 use crate::read::{self, Values};
 use crate::statements::{Statement, canceled};
@@ -39,8 +40,23 @@ impl SqlSession {
         if self.open.is_some() {
             return self.create_as_within(create, &values).await;
         }
+        let mut beginnings = 1;
+        loop {
+            // A failover has lost what it was reading, or rows that were stored: nothing was made.
+            let lost = |failure: &Failure| failure.code == fault::SERIALIZATION && !fault::is_stale(failure);
+            match self.create_as_alone(create, &values).await {
+                Err(failure) if lost(&failure) && beginnings < BEGINNINGS => beginnings += 1,
+                // Somebody else was faster.
+                Err(failure) if failure.reason == Reason::NameTaken => return self.is_there_already(create),
+                done => return done,
+            }
+        }
+    }
+
+    /// The same as a transaction of its own.
+    async fn create_as_alone(&mut self, create: &CreateAs, values: &Values) -> Result<Outcome, Failure> {
         self.open = Some(self.begun(true, Modes::default()));
-        let made = self.create_as_within(create, &values).await;
+        let made = self.create_as_within(create, values).await;
         let done = match (made, self.open.take()) {
             (Ok(outcome), Some(open)) => self.commit(open).await.map(|_| outcome),
             (Err(failure), Some(open)) => {
@@ -50,10 +66,7 @@ impl SqlSession {
             (made, None) => made,
         };
         self.see_own_tables();
-        done.map_err(|failure| match failure.reason {
-            Reason::NameTaken => database::taken(&create.name),
-            _ => failure,
-        })
+        done
     }
 
     /// The same as a part of the transaction that is open.
