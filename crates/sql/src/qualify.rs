@@ -12,8 +12,9 @@ use crate::system;
 use crate::views::ViewStatement;
 use pg::Failure;
 use sqlparser::ast::{
-    AlterTable, AlterTableOperation, ColumnDef, ColumnOption, CreateTable, Ident, ObjectName, ObjectNamePart,
-    ObjectType, Query, Statement, TableConstraint, VisitMut, VisitorMut, With,
+    AlterTable, AlterTableOperation, ColumnDef, ColumnOption, CreateTable, FromTable, Ident, ObjectName,
+    ObjectNamePart, ObjectType, Query, Statement, TableConstraint, TableFactor, TableObject, VisitMut,
+    VisitorMut, With,
 };
 use std::ops::ControlFlow;
 
@@ -85,6 +86,13 @@ impl Names<'_> {
             _ => {}
         }
         self.visit(statement)
+    }
+
+    /// True if this is what a query in WITH is called.
+    fn is_part(&self, name: &ObjectName) -> bool {
+        let [ObjectNamePart::Identifier(own)] = name.0.as_slice() else { return false };
+        let own = folded(own);
+        self.parts.iter().flatten().any(|part| *part == own)
     }
 
     fn create(&mut self, create: &mut CreateTable) -> Result<(), Failure> {
@@ -185,6 +193,29 @@ impl Names<'_> {
     }
 }
 
+/// The table that a statement writes.
+fn target(statement: &mut Statement) -> Option<&mut ObjectName> {
+    let relation = match statement {
+        Statement::Insert(insert) => {
+            return match &mut insert.table {
+                TableObject::TableName(name) => Some(name),
+                _ => None,
+            };
+        }
+        Statement::Update(update) => &mut update.table.relation,
+        Statement::Delete(delete) => match &mut delete.from {
+            FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from) => {
+                &mut from.first_mut()?.relation
+            }
+        },
+        _ => return None,
+    };
+    match relation {
+        TableFactor::Table { name, .. } => Some(name),
+        _ => None,
+    }
+}
+
 /// Puts a schema in front of a name.
 fn place(name: &mut ObjectName, schema: &str) {
     name.0.insert(0, ObjectNamePart::Identifier(Ident::with_quote('"', schema)));
@@ -230,12 +261,17 @@ impl VisitorMut for Names<'_> {
         ControlFlow::Continue(())
     }
 
+    fn pre_visit_statement(&mut self, statement: &mut Statement) -> ControlFlow<Failure> {
+        // What is written is a table, whatever parts of WITH are called.
+        match target(statement).filter(|name| self.is_part(name)).map(|name| self.there(name)) {
+            None | Some(Ok(())) => ControlFlow::Continue(()),
+            Some(Err(failure)) => ControlFlow::Break(failure),
+        }
+    }
+
     fn pre_visit_relation(&mut self, name: &mut ObjectName) -> ControlFlow<Failure> {
-        if let [ObjectNamePart::Identifier(own)] = name.0.as_slice() {
-            let own = folded(own);
-            if self.parts.iter().flatten().any(|part| *part == own) {
-                return ControlFlow::Continue(());
-            }
+        if self.is_part(name) {
+            return ControlFlow::Continue(());
         }
         match self.there(name) {
             Ok(()) => ControlFlow::Continue(()),

@@ -107,3 +107,11 @@ WITH d AS (DELETE FROM parent RETURNING nothing) SELECT * FROM d;
 WITH d AS (DELETE FROM parent RETURNING id) SELECT name FROM d;
 WITH d (a, b) AS (DELETE FROM parent RETURNING id) SELECT a FROM d;
 SELECT count(*) FROM parent;
+-- A table has the name of a part, along a path.
+CREATE SCHEMA app;
+CREATE TABLE app.item (id int PRIMARY KEY, n int);
+SET search_path TO app, public;
+WITH item AS (SELECT 1 AS id, 2 AS n) INSERT INTO item SELECT * FROM item;
+WITH item AS (SELECT 1 AS id), u AS (UPDATE item SET n = 3 WHERE id IN (SELECT id FROM item) RETURNING n) SELECT * FROM u;
+WITH item AS (SELECT 1 AS id) DELETE FROM item USING parent WHERE item.n = 4;
+SELECT * FROM item;
