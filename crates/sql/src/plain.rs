@@ -16,11 +16,13 @@ pub fn plain(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let tokens: Vec<TokenWithSpan> =
         tokens.into_iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).collect();
     let mut found: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
+    // Where the statement begins, and whether it has said WITH: nobody looks back for that at each word.
+    let (mut begin, mut says_with) = (0, false);
     let mut rest = &tokens[..];
     while let [first, after @ ..] = rest {
         if is_only(found.last(), first, after.first()) {
             rest = after;
-        } else if is_query(&found, first, after.first()) {
+        } else if is_query((&found[begin..], says_with), first, after.first()) {
             let words = [Token::make_keyword("SELECT"), Token::Mul, Token::make_keyword("FROM")];
             found.extend(words.map(TokenWithSpan::wrap));
             rest = after;
@@ -34,6 +36,10 @@ pub fn plain(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             rest = after;
         } else {
             found.push(first.clone());
+            says_with |= is_word(first, Keyword::WITH);
+            if first.token == Token::SemiColon {
+                (begin, says_with) = (found.len(), false);
+            }
             rest = after;
         }
     }
@@ -83,8 +89,13 @@ fn names(token: &TokenWithSpan) -> bool {
     }
 }
 
-/// `TABLE name` where a query may begin: the first one.
-fn is_query(before: &[TokenWithSpan], this: &TokenWithSpan, after: Option<&TokenWithSpan>) -> bool {
+/// `TABLE name` where a query may begin: the first one. `before` is what its statement has said, and whether
+/// WITH is part of that.
+fn is_query(
+    (before, says_with): (&[TokenWithSpan], bool),
+    this: &TokenWithSpan,
+    after: Option<&TokenWithSpan>,
+) -> bool {
     const BEFORE_A_QUERY: [Keyword; 9] = [
         Keyword::AS,
         Keyword::UNION,
@@ -96,20 +107,24 @@ fn is_query(before: &[TokenWithSpan], this: &TokenWithSpan, after: Option<&Token
         Keyword::EXPLAIN,
         Keyword::VERBOSE,
     ];
-    let begins = match before.last() {
+    if !is_word(this, Keyword::TABLE) || !after.is_some_and(names) {
+        return false;
+    }
+    match before.last() {
         None => true,
-        Some(last) if matches!(last.token, Token::SemiColon | Token::LParen) => true,
-        Some(last) => BEFORE_A_QUERY.iter().any(|word| is_word(last, *word)) || names_a_target(before),
-    };
-    is_word(this, Keyword::TABLE) && after.is_some_and(names) && begins
+        Some(last) if last.token == Token::LParen => true,
+        // Behind the parts of a WITH.
+        Some(last) if last.token == Token::RParen && says_with => true,
+        Some(last) if BEFORE_A_QUERY.iter().any(|word| is_word(last, *word)) => true,
+        Some(last) => names_a_target(before, last),
+    }
 }
 
 /// True for `INSERT INTO name`, with columns or without.
-fn names_a_target(tokens: &[TokenWithSpan]) -> bool {
-    let first = tokens.iter().rposition(|token| token.token == Token::SemiColon).map_or(0, |at| at + 1);
-    let of_insert = matches!(&tokens[first..], [insert, into, _, ..]
+fn names_a_target(statement: &[TokenWithSpan], last: &TokenWithSpan) -> bool {
+    let of_insert = matches!(statement, [insert, into, _, ..]
         if is_word(insert, Keyword::INSERT) && is_word(into, Keyword::INTO));
-    of_insert && tokens.last().is_some_and(|last| last.token == Token::RParen || names(last))
+    of_insert && (last.token == Token::RParen || names(last))
 }
 
 /// `OPERATOR ( pg_catalog . op ) ANY`, or ALL: the operator, and what is behind it.
@@ -154,6 +169,11 @@ mod tests {
             ("CREATE TABLE a AS TABLE b", "CREATE TABLE a AS SELECT * FROM b"),
             ("SELECT 1 UNION ALL (TABLE t)", "SELECT 1 UNION ALL ( SELECT * FROM t )"),
             ("INSERT INTO a (x) TABLE \"B\"", "INSERT INTO a ( x ) SELECT * FROM \"B\""),
+            ("WITH a AS (SELECT 1) TABLE a", "WITH a AS ( SELECT 1 ) SELECT * FROM a"),
+            (
+                "WITH a AS (SELECT 1) SELECT (b) table FROM a",
+                "WITH a AS ( SELECT 1 ) SELECT ( b ) table FROM a",
+            ),
             ("SELECT 1 AS table FROM t", "SELECT 1 AS table FROM t"),
             ("ALTER TABLE t RENAME TO u", "ALTER TABLE t RENAME TO u"),
             ("DROP TABLE IF EXISTS t", "DROP TABLE IF EXISTS t"),
@@ -166,6 +186,20 @@ mod tests {
                 .map(|token| token.token.to_string())
                 .collect();
             assert_eq!(said.join(" "), expected);
+        }
+    }
+
+    /// A text may be long: for nothing in it is looked back at all of it.
+    #[test]
+    fn long_texts_are_read_once() {
+        for text in [
+            format!("SELECT {}c", "a table b, ".repeat(100_000)),
+            format!("CREATE TABLE t (a int); INSERT INTO t VALUES {}(1)", "(0), ".repeat(100_000)),
+        ] {
+            let tokens = Tokenizer::new(&PostgreSqlDialect {}, &text).tokenize_with_location();
+            let tokens = tokens.expect("tokens");
+            let said = tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_))).count();
+            assert_eq!(plain(tokens).len(), said);
         }
     }
 }

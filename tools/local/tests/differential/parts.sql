@@ -44,6 +44,8 @@ SELECT count(*) FROM log;
 SELECT count(*) FROM todo WHERE id >= 30;
 WITH i AS (INSERT INTO done VALUES (1, 'again', 0) ON CONFLICT (id) DO UPDATE SET name = EXCLUDED.name RETURNING id, name) SELECT * FROM i;
 WITH i AS (INSERT INTO done VALUES (1, 'never', 0), (50, 'new', 0) ON CONFLICT DO NOTHING RETURNING id) SELECT * FROM i;
+WITH i AS (DELETE FROM done WHERE id = 50 RETURNING id, name) TABLE i;
+INSERT INTO done VALUES (50, 'new', 0);
 -- Tags and parameters.
 WITH i AS (SELECT 1) UPDATE done SET day = 1;
 WITH d AS (DELETE FROM log RETURNING id) DELETE FROM done WHERE id IN (SELECT id FROM d);
