@@ -9,13 +9,19 @@ use crate::engine;
 use crate::evaluate::Evaluator;
 use crate::follow;
 use crate::read::{self, Values};
-use crate::txn::{Limit, View};
+use crate::txn::{Limit, Room, View};
 use bytes::Bytes;
 use pg::{Failure, Row};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use types::TableId;
 use types::data::Value;
+
+/// Memory that the parts of a statement have in any case for what they do and tell.
+const FREE_BYTES: usize = 64 << 20;
+/// What an edit takes beside its own bytes, of which there is one copy: it is kept as it is, and by who looks
+/// at what was written before.
+const EDIT_BYTES: usize = 400;
 
 /// What it does, with all that follows from it, if rows are as the view has them.
 pub async fn effects(
@@ -26,20 +32,23 @@ pub async fn effects(
 ) -> Result<Effects, Failure> {
     let mut values = values.clone();
     values.parameters.resize(parts.first, Value::Null);
-    let (mut ahead, mut all, mut bytes) = (view.clone(), Vec::new(), 0);
+    let (mut ahead, mut all) = (view.clone(), Vec::new());
+    let (room, mut packed_bytes, mut bytes) = (Room::new(&evaluator.memory, FREE_BYTES), 0, 0);
     for part in &parts.once {
         let rows = match part {
             Part::Reads(bound) => of_query(evaluator, bound, &values, view).await?,
             Part::Writes(writing) => {
                 let mut edits = of_part(evaluator, writing, &values, (view, &ahead)).await?;
                 let rows = edits.told.take().unwrap_or_default();
+                bytes += edits.edits.iter().map(|edit| EDIT_BYTES + edit.bytes()).sum::<usize>();
                 follow::see(&mut ahead, &edits)?;
                 all.push(edits);
                 rows
             }
         };
-        let packed = engine::pack(&rows, bytes)?;
-        bytes += packed.len();
+        let packed = engine::pack(&rows, packed_bytes)?;
+        packed_bytes += packed.len();
+        room.hold(packed_bytes + bytes)?;
         values.parameters.push(Value::Bytes(packed));
     }
     let (count, told) = match &parts.last {

@@ -20,6 +20,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use types::TableRecord;
 
+/// So many parts a WITH has in which one writes: each is bound with all those before it.
+const MAX_PARTS: usize = 100;
 /// Calls that give something else each time.
 const CHANGING_CALLS: [&str; 7] =
     ["nextval(", "setval(", "currval(", "lastval(", "random(", "gen_random_uuid(", "uuid_generate_v4("];
@@ -171,6 +173,10 @@ pub fn of_parts(
     given: &[Option<Ty>],
     query: &Query,
 ) -> Result<(Planned, Vec<Ty>), Failure> {
+    if query.with.as_ref().is_some_and(|with| with.cte_tables.len() > MAX_PARTS) {
+        let message = format!("a WITH of a statement that writes has at most {MAX_PARTS} parts");
+        return Err(Failure::new(pg::code::LIMIT, message).hint("write several statements"));
+    }
     let first = parameters(query).max(given.len());
     let mut binding =
         Binding { catalog, params: given.to_vec(), around: Around::default(), once: Vec::new(), first };
@@ -480,6 +486,9 @@ mod tests {
             let found: Vec<&str> = parts.once.iter().map(kind).collect();
             assert_eq!(found.join(", "), expected, "{text}");
         }
+        let many: Vec<String> = (0..=MAX_PARTS).map(|at| format!("d{at} AS (DELETE FROM t)")).collect();
+        let many = format!("WITH {} SELECT 1", many.join(", "));
+        assert_eq!(planned_for(within(), &many).map(drop), Err("54000"));
         let locks = "WITH d AS (DELETE FROM t), n AS (SELECT id FROM t FOR UPDATE) SELECT id FROM n";
         assert_eq!(planned_for(within(), locks).map(drop), Err("0A000"));
     }
