@@ -1,17 +1,18 @@
 //! CREATE VIEW and DROP VIEW: a query under a name, in the catalog of a database.
 
-use crate::bind::{Binder, folded, new_name, query_of, table_name};
+pub use crate::bind::view_text as text;
+
+use crate::bind::{Binder, folded, named, new_name, query_of};
 use crate::catalog::Catalog;
 use crate::constraints::violation;
 use crate::numbering::kinded;
 use crate::ty::Ty;
 use pg::{Failure, code};
-use sqlparser::ast::{ObjectName, Query, visit_relations};
+use sqlparser::ast::{ObjectName, Query};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::Token;
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use types::data::Column;
 use types::data::kind::Kind;
@@ -114,33 +115,9 @@ fn kept(name: &str, ty: Ty) -> Column {
     Column::new(name, ty.column()).with(ty.rules())
 }
 
-/// The text of a view; `None`: it is none.
-pub fn text(other: &TableRecord) -> Option<&str> {
-    match other.schema.kind() {
-        Some(Kind::View(text)) => Some(text),
-        _ => None,
-    }
-}
-
-/// The names that a query reads from, those of its own parts among them.
-fn named(query: &Query) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    let _ = visit_relations(query, |name| {
-        found.extend(table_name(name));
-        ControlFlow::<()>::Continue(())
-    });
-    found
-}
-
 /// The names of what a view reads from, those of its own parts among them.
 pub fn names(view: &TableRecord) -> BTreeSet<String> {
     text(view).and_then(|text| query_of(text).ok()).map(|query| named(&query)).unwrap_or_default()
-}
-
-/// The queries of the views that a query reads from.
-pub fn queries(catalog: &Catalog, query: &Query) -> Vec<Query> {
-    let read = named(query).into_iter();
-    read.filter_map(|name| query_of(text(catalog.other(&name)?)?).ok()).collect()
 }
 
 /// The views that show this relation.

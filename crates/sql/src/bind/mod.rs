@@ -19,6 +19,7 @@ mod operators;
 mod order;
 mod query;
 mod quick;
+mod reads;
 mod recursive;
 mod select;
 mod sets;
@@ -69,6 +70,7 @@ pub use modify::{Change, Returning};
 pub use operators::data_type;
 pub use query::{Bound, Locks, Output, Point, whole_key};
 pub use quick::Quick;
+pub use reads::{named, text as view_text};
 pub use with_parts::{Last, Part, Parts, Planned, Writing, of_parts, writes};
 pub use write::{Arbiters, Conflict, Insertion, Rows, Upsert, constant, writable};
 

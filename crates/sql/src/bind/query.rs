@@ -282,7 +282,7 @@ impl<'a> Binder<'a> {
                 continue;
             }
             let (text, mut columns) = self.subquery(query)?;
-            super::with_parts::renamed(&mut columns, alias)?;
+            super::recursive::renamed(&mut columns, alias)?;
             let name = folded(&alias.name);
             let engine = self.alias();
             texts.push(format!("{engine} AS ({text})"));

@@ -1,6 +1,7 @@
 //! WITH RECURSIVE: a query that reads its own rows.
 
 use super::{Binder, Common, folded};
+use crate::ty::Ty;
 use pg::{Failure, code};
 use sqlparser::ast::{Query, SetExpr, SetOperator, SetQuantifier, TableAlias, Visit, visit_relations};
 use std::ops::ControlFlow;
@@ -17,6 +18,20 @@ pub(super) fn names(body: &impl Visit, name: &str) -> bool {
     };
     visit_relations(body, |of| if named(of) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         .is_break()
+}
+
+/// Gives columns of a part of WITH the names that stand behind its own.
+pub(super) fn renamed(columns: &mut [(String, Ty)], alias: &TableAlias) -> Result<(), Failure> {
+    if alias.columns.len() > columns.len() {
+        let (name, given, there) = (folded(&alias.name), alias.columns.len(), columns.len());
+        let message =
+            format!("WITH query \"{name}\" has {there} columns available but {given} columns specified");
+        return Err(Failure::new("42P10", message));
+    }
+    for (column, name) in columns.iter_mut().zip(&alias.columns) {
+        column.0 = folded(&name.name);
+    }
+    Ok(())
 }
 
 impl Binder<'_> {
@@ -41,7 +56,7 @@ impl Binder<'_> {
             return Err(Failure::new("42P19", message));
         }
         let (first, mut columns) = self.subquery(&alone(query, left))?;
-        super::with_parts::renamed(&mut columns, alias)?;
+        renamed(&mut columns, alias)?;
         let engine = self.alias();
         let level = self.commons.last_mut().expect("just pushed");
         let common = Common { alias: engine.clone(), columns: columns.clone() };

@@ -4,13 +4,13 @@
 //! text, and the rows that another part has written are a parameter of it, behind those of the client. So are
 //! the rows of a query that gives others each time, which is computed once for all that name it.
 
-use super::recursive::names;
+use super::reads;
+use super::recursive::{names, renamed};
 use super::{Binder, Bound, Change, Common, Insertion, Output, Returning, Slot, Typed};
 use super::{all_decided, folded, query_of};
 use crate::catalog::Catalog;
 use crate::engine::{MOST_COLUMNS, packed_width};
 use crate::ty::Ty;
-use crate::views;
 use pg::Failure;
 use sqlparser::ast::{
     Cte, Expr, Query, SetExpr, Statement, TableAlias, Value as Literal, With, visit_expressions,
@@ -208,20 +208,6 @@ pub fn of_parts(
     Ok((Planned::Parts(parts), params))
 }
 
-/// Gives columns of a part of WITH the names that stand behind its own.
-pub(super) fn renamed(columns: &mut [(String, Ty)], alias: &TableAlias) -> Result<(), Failure> {
-    if alias.columns.len() > columns.len() {
-        let (name, given, there) = (folded(&alias.name), alias.columns.len(), columns.len());
-        let message =
-            format!("WITH query \"{name}\" has {there} columns available but {given} columns specified");
-        return Err(Failure::new("42P10", message));
-    }
-    for (column, name) in columns.iter_mut().zip(&alias.columns) {
-        column.0 = folded(&name.name);
-    }
-    Ok(())
-}
-
 /// A WITH of one of its parts.
 fn alone(with: &With, part: &Cte) -> With {
     With { cte_tables: vec![part.clone()], ..with.clone() }
@@ -231,7 +217,7 @@ fn alone(with: &With, part: &Cte) -> With {
 fn changes(catalog: &Catalog, query: &Query) -> bool {
     let text = query.to_string().to_ascii_lowercase();
     let calls = CHANGING_CALLS.iter().any(|call| text.contains(call));
-    calls || views::queries(catalog, query).iter().any(|view| changes(catalog, view))
+    calls || reads::views(catalog, query).iter().any(|view| changes(catalog, view))
 }
 
 /// The largest number of a parameter.
