@@ -12,9 +12,7 @@ use crate::catalog::Catalog;
 use crate::engine::{MOST_COLUMNS, packed_width};
 use crate::ty::Ty;
 use pg::Failure;
-use sqlparser::ast::{
-    Cte, Expr, Query, SetExpr, Statement, TableAlias, Value as Literal, With, visit_expressions,
-};
+use sqlparser::ast::{Cte, Expr, Query, SetExpr, Statement, Value as Literal, With, visit_expressions};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
