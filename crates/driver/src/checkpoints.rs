@@ -4,7 +4,7 @@
 
 use replica::{Host, Leases, Replica};
 use std::collections::{BTreeSet, VecDeque};
-use types::{Lsn, NodeId, PartitionId};
+use types::{Lsn, PartitionId};
 
 /// What a component takes on the disk beside its rows, at most, in bytes.
 const COMPONENT_BYTES: u64 = 1 << 20;
@@ -130,24 +130,17 @@ impl CheckpointQueue {
 }
 
 /// The partitions whose entries are to lie in files of their own, so that a full log can be given back:
-/// damaged replicas make no checkpoint, and may wait for an operator (PR-301), and so may those that are left
-/// out, of which nobody says what is committed (PR-342).
+/// damaged replicas make no checkpoint, and may wait for an operator (PR-301), and so may those that hold the
+/// log back where no checkpoint can: because nobody says what is committed (PR-342), or because the promotion
+/// or the commit of what they have waits for a member that is gone for good (PR-440).
 pub fn to_put_apart<L: Leases>(host: &Host<L>, log: &dyn LogLengths) -> BTreeSet<PartitionId> {
-    let (holding, node) = (log.holding_back(), host.me().node);
-    let stands = |replica: &&Replica| {
-        replica.is_damaged()
-            || is_left_out(replica, node) && !can_shorten(replica) && holding.contains(&replica.id())
-    };
+    let holding = log.holding_back();
+    let stands =
+        |replica: &&Replica| replica.is_damaged() || !can_shorten(replica) && holding.contains(&replica.id());
     match holding.is_empty() {
         true => BTreeSet::new(),
         false => host.replicas().filter(stands).map(Replica::id).collect(),
     }
-}
-
-/// True if the record that a replica of this node knows does not have it as a member, in any life: it is
-/// kept for whoever may need what it has, and nothing is done here until then.
-fn is_left_out(replica: &Replica, node: NodeId) -> bool {
-    replica.record().is_some_and(|record| !record.members().any(|member| member.node == node))
 }
 
 /// True if a checkpoint of this replica lets the log become shorter.
