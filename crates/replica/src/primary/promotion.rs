@@ -379,9 +379,14 @@ impl Reports<'_> {
         let before = record.before.as_ref().filter(|_| rests_on_all);
         let unforgetful = |member: &&Member| before.is_some_and(|before| before.in_sync.contains(member));
         let kept_tell = record.in_sync.iter().filter(unforgetful).all(there);
-        match (record.lossy, self.fence(record, &of.own)) {
+        let fenced = self.fence(record, &of.own);
+        // Records that were made again name a loss that may have been on nodes that are missing. The members
+        // of such a term have forgotten nothing: behind a fence it goes on without one that is damaged
+        // (PR-441).
+        let members_do = members_tried || fenced && policy.survives_restart();
+        match (record.lossy, fenced) {
             // Members that forgot, all of them: the greatest of all their logs is the best there is (PR-17).
-            (true, _) => kept_tell && members_tried && (tried || of.waited >= bound),
+            (true, _) => kept_tell && members_do && (tried || of.waited >= bound),
             (false, true) => tried || of.waited >= bound,
             // What a skipped member has may have been acknowledged to clients: without a fence its report is
             // waited for.
