@@ -6,7 +6,7 @@
 //! [`load_key`], at the same LSN.
 
 use crate::component::Component;
-use crate::engine::space;
+use crate::engine::{PartitionRows, space};
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::Xxh3;
 /// The most files of one load of one partition.
 pub const MAX_LOAD_FILES: usize = 4096;
 /// Begins the keys of rows about loads within [`space::PARTITION`].
-const LOAD: u8 = 0x6c;
+const LOAD: u8 = PartitionRows::Loads as u8;
 
 /// Names a load in all its partitions: drawn at random, from [`LoadId::LEAST`] on and below [`LoadId::END`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]

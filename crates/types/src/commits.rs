@@ -31,18 +31,18 @@
 //! order.
 
 use crate::config::TableRecord;
-use crate::engine::space;
+use crate::engine::{PartitionRows, space};
 use crate::ids::{PartitionId, TableId};
 use crate::position::{Lsn, Position, Term};
 use bytes::{BufMut, Bytes, BytesMut};
 
-const HEAD: u8 = 0x68;
-const TRUNCATED: u8 = 0x6b;
-const GIVEN_UP: u8 = 0x6c;
-const TABLE: u8 = 0x6d;
-const REMOVED: u8 = 0x6e;
-const FLUSH: u8 = 0x66;
-const NEWEST: u8 = 0x67;
+const HEAD: u8 = PartitionRows::Heads as u8;
+const TRUNCATED: u8 = PartitionRows::Truncated as u8;
+const GIVEN_UP: u8 = PartitionRows::GivenUp as u8;
+const TABLE: u8 = PartitionRows::Tables as u8;
+const REMOVED: u8 = PartitionRows::Removed as u8;
+const FLUSH: u8 = PartitionRows::Flushes as u8;
+const NEWEST: u8 = PartitionRows::NewestFlush as u8;
 
 /// The bytes of a timestamp.
 pub const TIMESTAMP_BYTES: usize = 16;
@@ -285,6 +285,14 @@ mod tests {
         let (from, to) = GivenUp::range();
         assert!(from[..] <= key[..] && key[..] < to[..]);
         assert_eq!(GivenUp::decode(&key, &bytes[1..]), None);
+    }
+
+    #[test]
+    fn pr442_what_was_given_up_is_no_load() {
+        let key = GivenUp { from: at(1, 5), upto: at(1, 9), wall_ms: 77 }.key(PartitionId(66));
+        assert_eq!(key[..2], [3, b's']);
+        let (from, to) = crate::bulk::load_range();
+        assert!(key[..] < from[..] || key[..] >= to[..], "an engine looks for its loads between these");
     }
 
     #[test]

@@ -36,6 +36,37 @@ pub mod space {
     pub const INDEX: u8 = 0x20;
 }
 
+/// The kinds of rows in [`space::PARTITION`]: the byte that follows the space's in their keys. They stand in
+/// one place, so that the compiler refuses two kinds with one byte (PR-442).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum PartitionRows {
+    /// The catalog's ([`crate::keyspace`]).
+    Catalog = b'c',
+    /// Commits of global transactions that arrived ([`crate::commits`]).
+    Flushes = b'f',
+    /// The newest of them.
+    NewestFlush = b'g',
+    /// The newest commit of each partition, at the transaction manager.
+    Heads = b'h',
+    /// Definitions of indexes ([`crate::index`]).
+    Indexes = b'i',
+    /// Jobs ([`crate::job`]).
+    Jobs = b'j',
+    /// Up to where the transaction manager keeps nothing.
+    Truncated = b'k',
+    /// Bulk loads that are part of the state ([`crate::bulk`]).
+    Loads = b'l',
+    /// Tables that the transaction manager knows.
+    Tables = b'm',
+    /// The newest commit that it has removed.
+    Removed = b'n',
+    /// Results of calls ([`crate::keyspace`]).
+    Results = b'r',
+    /// Commits that an operator gave up.
+    GivenUp = b's',
+}
+
 /// One change of an entry's effect: `None` deletes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mutation {

@@ -19,7 +19,7 @@ use crate::config::TableRecord;
 use crate::data::key::{columns_length, encode_any};
 use crate::data::row::{RowError, decode_known};
 use crate::data::{KeyError, Schema, Value, prefix_end};
-use crate::engine::{MAX_KEY_BYTES, Mutation, space};
+use crate::engine::{MAX_KEY_BYTES, Mutation, PartitionRows, space};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,7 @@ pub const MAX_INDEX_COLUMNS: usize = 8;
 
 const FORMAT: u8 = 1;
 /// Begins the keys of definitions within [`space::PARTITION`].
-const DEFINITION: u8 = b'i';
+const DEFINITION: u8 = PartitionRows::Indexes as u8;
 /// Space and number.
 const PREFIX_BYTES: usize = 5;
 /// What an entry's stored key has beside the entry's values and the row's key, in bytes.

@@ -4,14 +4,14 @@
 //! What a job has done in a partition is a row of that partition, [`job_key`], at the same LSN as what it did
 //! there.
 
-use crate::engine::space;
+use crate::engine::{PartitionRows, space};
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
 /// Begins the keys of rows about jobs within [`space::PARTITION`].
-const JOB: u8 = 0x6a;
+const JOB: u8 = PartitionRows::Jobs as u8;
 /// Digits of a job's name that tell jobs of one millisecond apart, in bits.
 const SPREAD: u32 = 20;
 

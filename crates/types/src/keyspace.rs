@@ -33,15 +33,15 @@
 //! outside of its table, and a range that is open ends with its table.
 
 use crate::data::prefix_end;
-use crate::engine::{MAX_KEY_BYTES, space};
+use crate::engine::{MAX_KEY_BYTES, PartitionRows, space};
 use crate::ids::{FeedId, SessionId, TableId};
 use bytes::{BufMut, Bytes, BytesMut};
 
 /// Begins the keys of the catalog's rows within [`space::PARTITION`].
-const CATALOG: u8 = 0x63;
+const CATALOG: u8 = PartitionRows::Catalog as u8;
 
 /// Begins the keys of results within [`space::PARTITION`].
-const RESULT: u8 = 0x72;
+const RESULT: u8 = PartitionRows::Results as u8;
 
 /// The stored key of what the call with this number of a session gave.
 pub fn result_key(session: SessionId, seq: u64) -> Bytes {
