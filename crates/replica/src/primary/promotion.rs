@@ -344,12 +344,19 @@ impl Reports<'_> {
 
     /// True if nobody else can have committed more than these reports and this replica's own log show (R6).
     pub fn fence(&self, record: &PartitionRecord, own: &Own) -> bool {
+        let reporters = self.reports.values().filter(|report| !report.torn).count() + usize::from(!own.torn);
+        record.policy.fenced_by(reporters, self.old_reports(record, own))
+    }
+
+    /// True if the primary of the term before is among those who report, or this replica, or left nothing
+    /// behind.
+    fn old_reports(&self, record: &PartitionRecord, own: &Own) -> bool {
         // A member whose torn end was cut may lack what it had acknowledged (PR-18), the old primary too
         // where its policy rests on disks (PR-100).
         let whole = |torn: bool| !torn || !record.policy.survives_restart();
         // A hand-over is the old primary's report: it was recorded only when this replica had all there was,
         // and nothing came after it. Whoever was handed the lead need not find the other one alive.
-        let old_reports = record.before.as_ref().is_none_or(|before| {
+        record.before.as_ref().is_none_or(|before| {
             // A primary whose log has nothing of its term never came to serve: others may have what was
             // acknowledged in the term before, and it waited for their reports itself (PR-103).
             let is_old = |from: &Member, end: Position, torn: bool| {
@@ -358,9 +365,7 @@ impl Reports<'_> {
             before.handed_over
                 || self.reports.values().any(|report| is_old(&report.from, report.log.end, report.torn))
                 || is_old(&own.me, own.end, own.torn)
-        });
-        let reporters = self.reports.values().filter(|report| !report.torn).count() + usize::from(!own.torn);
-        record.policy.fenced_by(reporters, old_reports)
+        })
     }
 
     /// Whether these reports are enough to go on with.
@@ -379,12 +384,13 @@ impl Reports<'_> {
         let before = record.before.as_ref().filter(|_| rests_on_all);
         let unforgetful = |member: &&Member| before.is_some_and(|before| before.in_sync.contains(member));
         let kept_tell = record.in_sync.iter().filter(unforgetful).all(there);
-        let fenced = self.fence(record, &of.own);
-        // Records that were made again name a loss that may have been on nodes that are missing. The members
-        // of such a term have forgotten nothing: behind a fence it goes on without one that is damaged
-        // (PR-441).
-        let members_do = members_tried || fenced && policy.survives_restart();
-        match (record.lossy, fenced) {
+        // Records that were made again name a loss that may have been on nodes that are missing. Where logs
+        // survive restarts, a member has forgotten nothing, and the primary of the term before has all of
+        // that term: with its log the new one goes on without a member that is damaged (PR-441). With any
+        // other it does not: an operator may have had a copy lead that did not count, and lacks what others
+        // have.
+        let members_do = members_tried || policy.survives_restart() && self.old_reports(record, &of.own);
+        match (record.lossy, self.fence(record, &of.own)) {
             // Members that forgot, all of them: the greatest of all their logs is the best there is (PR-17).
             (true, _) => kept_tell && members_do && (tried || of.waited >= bound),
             (false, true) => tried || of.waited >= bound,
