@@ -37,7 +37,13 @@ pub struct Edits {
 }
 
 impl Edits {
-    fn new(table: Table, edits: Vec<Edit>, count: u64, told: Option<Vec<PgRow>>) -> Result<Edits, Failure> {
+    /// These edits, of which no two have one key. Nothing follows from them.
+    pub fn new(
+        table: Table,
+        edits: Vec<Edit>,
+        count: u64,
+        told: Option<Vec<PgRow>>,
+    ) -> Result<Edits, Failure> {
         let partition = write::place(&table, &edits)?;
         Ok(Edits { table, partition, edits, count, told, replaced: Vec::new() })
     }
@@ -251,7 +257,7 @@ async fn stored(
     values: &Values,
 ) -> Result<Vec<(Row, Bytes, Bytes)>, Failure> {
     let mut whole = Vec::with_capacity(rows.len());
-    for row in filled(evaluator, (table, insertion), rows, values).await? {
+    for row in filled(evaluator, (table, &insertion.columns), rows, values).await? {
         let (key, stored) = encoded(table, &row)?;
         let row = as_stored(table, &key, &stored, row, insertion.returning.is_some())?;
         whole.push((row, key, stored));
@@ -263,14 +269,14 @@ async fn stored(
     Ok(whole)
 }
 
-/// Rows of an INSERT with all their columns.
+/// Rows of an INSERT that gives these columns, with all their columns.
 pub async fn filled(
     evaluator: &Evaluator,
-    (table, insertion): (&Table, &Insertion),
+    (table, columns): (&Table, &[usize]),
     mut rows: Vec<PgRow>,
     values: &Values,
 ) -> Result<Vec<Row>, Failure> {
-    let filler = Filler::new(table, &insertion.columns, values)?;
+    let filler = Filler::new(table, columns, values)?;
     filler.fill(&evaluator.handle, evaluator.numbers(), table, &mut rows).await?;
     rows.into_iter().map(|row| write::whole(table, &filler.columns, row)).collect()
 }

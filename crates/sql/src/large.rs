@@ -97,7 +97,7 @@ fn is_plain(statement: Statement<'_>) -> bool {
             computed && insertion.returning.is_none() && matches!(insertion.conflict, Conflict::Fail)
         }
         Statement::Change(change) => change.returning.is_none(),
-        Statement::Parts(_) => false,
+        Statement::Parts(_) | Statement::Merge(_) => false,
     }
 }
 
@@ -141,7 +141,7 @@ fn may(
             Statement::Change(change) => {
                 !change.removes && !reference.parent_columns.iter().any(|at| change.set.contains(at))
             }
-            Statement::Parts(_) => false,
+            Statement::Parts(_) | Statement::Merge(_) => false,
         };
         if !stays {
             let hint =
@@ -240,7 +240,8 @@ impl Filling {
         let (table, rows) = match &known.work {
             Work::Insert(insertion) => {
                 let table = Table::new(insertion.table.clone());
-                let rows = edits::filled(&self.evaluator, (&table, insertion), read, &self.values).await?;
+                let rows =
+                    edits::filled(&self.evaluator, (&table, &insertion.columns), read, &self.values).await?;
                 (table, rows)
             }
             Work::Change(change) => {

@@ -20,7 +20,7 @@
 //! | tables from queries, and like others | [`table_as`], [`table_like`] |
 //! | reads of one row, counts, scans; tables; databases, of several partitions, too | [`read`], [`ddl`], [`database`], [`several`] |
 //! | transactions | [`txn`] |
-//! | statements that write, by several parts too, what they do to rows, and its sending | [`statements`], [`parts`], [`edits`], [`write`] |
+//! | statements that write, by several parts too, what they do to rows, and its sending | [`statements`], [`parts`], [`merge`], [`edits`], [`write`] |
 //! | statements and transactions of more rows than one write has | [`large`] |
 //! | where each part of a query runs | [`explain`] |
 //! | system tables: the cluster's views and PostgreSQL's catalogs | [`system`] |
@@ -54,6 +54,7 @@ pub mod indexes;
 pub mod large;
 pub mod late;
 pub mod losses;
+pub mod merge;
 pub mod moved;
 pub mod moving;
 pub mod numbering;

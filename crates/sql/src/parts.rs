@@ -8,6 +8,7 @@ use crate::edits::{self, Edits, Effects};
 use crate::engine;
 use crate::evaluate::Evaluator;
 use crate::follow;
+use crate::merge;
 use crate::read::{self, Values};
 use crate::txn::{Limit, Room, View};
 use bytes::Bytes;
@@ -92,6 +93,7 @@ async fn of_part(
         Writing::Change(change) => {
             edits::of_change_beside(evaluator, change, values, (view, Some(ahead))).await
         }
+        Writing::Merge(merge) => merge::of_merge(evaluator, merge, values, (view, ahead)).await,
     }
 }
 

@@ -1,13 +1,20 @@
 //! What tools write and the parser does not know, in words that it knows: `FROM ONLY t`, as no table here has
 //! heirs, `TABLE t` as a query, `OPERATOR(pg_catalog.=) ANY (...)`, and `INSERT ... OVERRIDING SYSTEM VALUE`,
 //! for which the parser has `INSERT OVERWRITE`: what somebody writes so himself is refused ([`overwrites`]).
+//! In `MERGE` columns stand for what the parser has no words for ([`NOTHING`], [`OVERRIDING`]). No client can
+//! name them: no text of a client has a zero byte.
 
 use sqlparser::keywords::{Keyword, RESERVED_FOR_TABLE_ALIAS};
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
+/// Stands for a column: `DO NOTHING` in `MERGE`.
+pub const NOTHING: &str = "\0nothing";
+/// Stands for the first column: `OVERRIDING SYSTEM VALUE` in `MERGE`.
+pub const OVERRIDING: &str = "\0overriding";
+
 /// The same statement without them.
 pub fn plain(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
-    let words = [Keyword::ONLY, Keyword::OPERATOR, Keyword::TABLE];
+    let words = [Keyword::ONLY, Keyword::OPERATOR, Keyword::TABLE, Keyword::MERGE];
     let says =
         |token: &TokenWithSpan| words.iter().any(|word| is_word(token, *word)) || named(token, "overriding");
     if !tokens.iter().any(says) {
@@ -18,6 +25,8 @@ pub fn plain(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let mut found: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
     // Where the statement begins, and whether it has said WITH: nobody looks back for that at each word.
     let (mut begin, mut says_with) = (0, false);
+    // The last WHEN of a MERGE says NOT.
+    let mut not_matched = false;
     let mut rest = &tokens[..];
     while let [first, after @ ..] = rest {
         if is_only(found.last(), first, after.first()) {
@@ -32,9 +41,15 @@ pub fn plain(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         } else if let Some(after) = of_system(rest)
             && let Some(at) = found.iter().rposition(|token| is_word(token, Keyword::INSERT))
         {
-            found.insert(at + 1, TokenWithSpan::wrap(Token::make_keyword("OVERWRITE")));
+            override_numbers(&mut found, at);
+            rest = after;
+        } else if let Some((words, after)) = of_merge(found.last(), rest, not_matched) {
+            found.extend(words.into_iter().map(TokenWithSpan::wrap));
             rest = after;
         } else {
+            if is_word(first, Keyword::MATCHED) {
+                not_matched = found.last().is_some_and(|before| is_word(before, Keyword::NOT));
+            }
             found.push(first.clone());
             says_with |= is_word(first, Keyword::WITH);
             if first.token == Token::SemiColon {
@@ -67,6 +82,48 @@ fn named(token: &TokenWithSpan, name: &str) -> bool {
 fn of_system(tokens: &[TokenWithSpan]) -> Option<&[TokenWithSpan]> {
     let [first, second, third, rest @ ..] = tokens else { return None };
     (named(first, "overriding") && named(second, "system") && named(third, "value")).then_some(rest)
+}
+
+/// Says of the INSERT at this place that it may give numbers that are the cluster's to give.
+fn override_numbers(found: &mut Vec<TokenWithSpan>, at: usize) {
+    let in_merge = at.checked_sub(1).is_some_and(|before| is_word(&found[before], Keyword::THEN));
+    let has_columns = found.get(at + 1).is_some_and(|next| next.token == Token::LParen);
+    let column = Token::make_word(OVERRIDING, Some('"'));
+    let (place, words) = match (in_merge, has_columns) {
+        (false, _) => (at + 1, vec![Token::make_keyword("OVERWRITE")]),
+        (true, true) => (at + 2, vec![column, Token::Comma]),
+        (true, false) => (at + 1, vec![Token::LParen, column, Token::RParen]),
+    };
+    drop(found.splice(place..place, words.into_iter().map(TokenWithSpan::wrap)));
+}
+
+/// `DO NOTHING` and `INSERT DEFAULT VALUES` behind THEN: what is said instead, and what is behind it.
+fn of_merge<'a>(
+    before: Option<&TokenWithSpan>,
+    tokens: &'a [TokenWithSpan],
+    not_matched: bool,
+) -> Option<(Vec<Token>, &'a [TokenWithSpan])> {
+    let [first, second, rest @ ..] = tokens else { return None };
+    if !before.is_some_and(|token| is_word(token, Keyword::THEN)) {
+        return None;
+    }
+    let (open, close, column) = (Token::LParen, Token::RParen, Token::make_word(NOTHING, Some('"')));
+    let (null, default) = (Token::make_keyword("NULL"), Token::make_keyword("DEFAULT"));
+    let (insert, values) = (Token::make_keyword("INSERT"), Token::make_keyword("VALUES"));
+    if is_word(first, Keyword::DO) && is_word(second, Keyword::NOTHING) {
+        let (update, set) = (Token::make_keyword("UPDATE"), Token::make_keyword("SET"));
+        let words = match not_matched {
+            true => vec![insert, open.clone(), column, close.clone(), values, open, null, close],
+            false => vec![update, set, column, Token::Eq, null],
+        };
+        return Some((words, rest));
+    }
+    let [third, rest @ ..] = rest else { return None };
+    let defaults = is_word(first, Keyword::INSERT)
+        && is_word(second, Keyword::DEFAULT)
+        && is_word(third, Keyword::VALUES);
+    // A row that says DEFAULT for its first column says so for all.
+    defaults.then(|| (vec![insert, values, open, default, close], rest))
 }
 
 fn is_word(token: &TokenWithSpan, keyword: Keyword) -> bool {
@@ -178,6 +235,26 @@ mod tests {
             ("ALTER TABLE t RENAME TO u", "ALTER TABLE t RENAME TO u"),
             ("DROP TABLE IF EXISTS t", "DROP TABLE IF EXISTS t"),
             ("SELECT 1 INTO TABLE t", "SELECT 1 INTO TABLE t"),
+            (
+                "MERGE INTO t USING u ON true WHEN MATCHED AND NOT a THEN DO NOTHING \
+                 WHEN NOT MATCHED THEN do nothing",
+                "MERGE INTO t USING u ON true WHEN MATCHED AND NOT a THEN UPDATE SET \"\0nothing\" = NULL \
+                 WHEN NOT MATCHED THEN INSERT ( \"\0nothing\" ) VALUES ( NULL )",
+            ),
+            (
+                "MERGE INTO t USING u ON true WHEN NOT MATCHED THEN INSERT DEFAULT VALUES",
+                "MERGE INTO t USING u ON true WHEN NOT MATCHED THEN INSERT VALUES ( DEFAULT )",
+            ),
+            (
+                "MERGE INTO t USING u ON a WHEN NOT MATCHED AND b THEN INSERT (c) OVERRIDING SYSTEM VALUE \
+                 VALUES (1) WHEN NOT MATCHED THEN INSERT OVERRIDING SYSTEM VALUE VALUES (1)",
+                "MERGE INTO t USING u ON a WHEN NOT MATCHED AND b THEN INSERT ( \"\0overriding\" , c ) \
+                 VALUES ( 1 ) WHEN NOT MATCHED THEN INSERT ( \"\0overriding\" ) VALUES ( 1 )",
+            ),
+            (
+                "INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING",
+                "INSERT INTO t VALUES ( 1 ) ON CONFLICT DO NOTHING",
+            ),
         ] {
             let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location();
             let said: Vec<String> = plain(tokens.expect("tokens"))

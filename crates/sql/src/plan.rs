@@ -265,6 +265,9 @@ fn work_of_sql(
                 Planned::Parts(parts) => Work::Parts(Box::new(parts)),
                 Planned::Alone(Writing::Insert(insertion)) => Work::Insert(insertion),
                 Planned::Alone(Writing::Change(change)) => Work::Change(change),
+                Planned::Alone(Writing::Merge(merge)) => {
+                    Work::Parts(Box::new(bind::merge_alone(merge, params.len())))
+                }
             };
             (work, params)
         }
@@ -283,6 +286,10 @@ fn work_of_sql(
         Statement::Update(update) => {
             let (change, params) = binder().update(update)?;
             (Work::Change(change), params)
+        }
+        Statement::Merge(merge) => {
+            let (parts, params) = bind::merge(catalog, given, merge)?;
+            (Work::Parts(Box::new(parts)), params)
         }
         other => match explain::asked(other)? {
             None => (utility(catalog, other)?, Vec::new()),

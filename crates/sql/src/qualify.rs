@@ -203,6 +203,7 @@ fn target(statement: &mut Statement) -> Option<&mut ObjectName> {
             };
         }
         Statement::Update(update) => &mut update.table.relation,
+        Statement::Merge(merge) => &mut merge.table,
         Statement::Delete(delete) => match &mut delete.from {
             FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from) => {
                 &mut from.first_mut()?.relation

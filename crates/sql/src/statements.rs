@@ -1,6 +1,6 @@
 //! Statements that write, inside and outside of transactions.
 
-use crate::bind::{Change, Conflict, Insertion, Last, Parts, Writing};
+use crate::bind::{Change, Conflict, Insertion, Last, Merge, Parts, Writing};
 use crate::constraints::check;
 use crate::constraints::violation::{self, Refused};
 use crate::driver::Handle;
@@ -9,6 +9,7 @@ use crate::edits::{self, Edits, Effects};
 use crate::evaluate::{BEGINNINGS, Evaluator};
 use crate::fault::{self, Decided};
 use crate::follow;
+use crate::merge;
 use crate::parts;
 use crate::read::{self, Values};
 use crate::txn::{TurnGuard, View, global};
@@ -37,6 +38,8 @@ pub enum Statement<'a> {
     Insert(&'a Insertion),
     /// UPDATE or DELETE.
     Change(&'a Change),
+    /// MERGE.
+    Merge(&'a Merge),
     /// Several, and perhaps a query, in one statement.
     Parts(&'a Parts),
 }
@@ -47,6 +50,7 @@ impl<'a> Statement<'a> {
         match writing {
             Writing::Insert(insertion) => Statement::Insert(insertion),
             Writing::Change(change) => Statement::Change(change),
+            Writing::Merge(merge) => Statement::Merge(merge),
         }
     }
 
@@ -55,6 +59,7 @@ impl<'a> Statement<'a> {
         match self {
             Statement::Insert(insertion) => &insertion.table,
             Statement::Change(change) => &change.table,
+            Statement::Merge(merge) => &merge.table,
             Statement::Parts(parts) => parts.table(),
         }
     }
@@ -64,6 +69,7 @@ impl<'a> Statement<'a> {
             Statement::Insert(_) => "INSERT 0",
             Statement::Change(change) if change.removes => "DELETE",
             Statement::Change(_) => "UPDATE",
+            Statement::Merge(_) => "MERGE",
             Statement::Parts(Parts { last: Last::Rows(_), .. }) => "SELECT",
             Statement::Parts(Parts { last: Last::Writes(last), .. }) => Statement::of(last).tag(),
         }
@@ -89,6 +95,7 @@ impl<'a> Statement<'a> {
                 edits::of_insertion(evaluator, insertion, values, (view, view)).await?
             }
             Statement::Change(change) => edits::of_change(evaluator, change, values, view).await?,
+            Statement::Merge(merge) => merge::of_merge(evaluator, merge, values, (view, view)).await?,
             Statement::Parts(parts) => return parts::effects(evaluator, parts, values, view).await,
         };
         let (count, told) = (first.count, first.told.take());
@@ -100,7 +107,7 @@ impl<'a> Statement<'a> {
     fn meets(&self) -> bool {
         match self {
             Statement::Insert(insertion) => !matches!(insertion.conflict, Conflict::Fail),
-            Statement::Change(_) => false,
+            Statement::Change(_) | Statement::Merge(_) => false,
             Statement::Parts(parts) => parts.all().any(|one| Statement::of(one).meets()),
         }
     }

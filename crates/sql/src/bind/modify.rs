@@ -105,7 +105,7 @@ impl Binder<'_> {
     }
 
     /// The table that is written. It is the only relation of a new scope, and the first source.
-    fn target(&mut self, written: &TableWithJoins) -> Result<Arc<TableRecord>, Failure> {
+    pub(super) fn target(&mut self, written: &TableWithJoins) -> Result<Arc<TableRecord>, Failure> {
         let TableFactor::Table { name, .. } = &written.relation else {
             return Err(Failure::unsupported("a change of something else than a table", "name a table"));
         };

@@ -6,7 +6,7 @@
 
 use super::reads;
 use super::recursive::{names, renamed};
-use super::{Binder, Bound, Change, Common, Insertion, Output, Returning, Slot, Typed};
+use super::{Binder, Bound, Change, Common, Insertion, Merge, Output, Returning, Slot, Typed};
 use super::{all_decided, folded, query_of};
 use crate::catalog::Catalog;
 use crate::engine::{MOST_COLUMNS, packed_width};
@@ -49,6 +49,8 @@ pub enum Writing {
     Insert(Insertion),
     /// UPDATE or DELETE.
     Change(Change),
+    /// MERGE.
+    Merge(Merge),
 }
 
 /// What stands behind WITH.
@@ -73,6 +75,7 @@ impl Writing {
         match self {
             Writing::Insert(insertion) => &insertion.table,
             Writing::Change(change) => &change.table,
+            Writing::Merge(merge) => &merge.table,
         }
     }
 
@@ -80,6 +83,7 @@ impl Writing {
         match self {
             Writing::Insert(insertion) => insertion.returning.as_ref(),
             Writing::Change(change) => change.returning.as_ref(),
+            Writing::Merge(_) => None,
         }
     }
 
@@ -88,6 +92,7 @@ impl Writing {
             Writing::Insert(_) => "INSERT",
             Writing::Change(change) if change.removes => "DELETE",
             Writing::Change(_) => "UPDATE",
+            Writing::Merge(_) => "MERGE",
         }
     }
 }
@@ -250,6 +255,10 @@ impl<'a> Binding<'a> {
 
     /// A part that writes.
     fn writes(&mut self, part: &Cte) -> Result<(), Failure> {
+        if matches!(part.query.body.as_ref(), SetExpr::Merge(_)) {
+            let failure = Failure::new(pg::code::UNSUPPORTED, "MERGE not supported in WITH query");
+            return Err(failure.hint("write it behind the WITH"));
+        }
         let mut around = self.around.clone();
         if let Some(inner) = &part.query.with {
             if inner.cte_tables.iter().any(|one| is_writing(&one.query.body)) {
@@ -293,6 +302,11 @@ impl<'a> Binding<'a> {
 
     /// What stands behind WITH, and the types of all parameters.
     fn last(&self, query: &Query) -> Result<(Last, Vec<Ty>), Failure> {
+        let recursive = query.with.as_ref().is_some_and(|with| with.recursive);
+        if recursive && matches!(query.body.as_ref(), SetExpr::Merge(_)) {
+            let message = "WITH RECURSIVE is not supported for MERGE statement";
+            return Err(Failure::new(pg::code::SYNTAX, message));
+        }
         if is_writing(&query.body) {
             let (writing, params) = bound(self.binder(), &query.body)?;
             return Ok((Last::Writes(writing), all_decided(&params)?));
@@ -321,7 +335,11 @@ fn bound(binder: Binder<'_>, body: &SetExpr) -> Result<(Writing, Vec<Option<Ty>>
             let (change, params) = binder.delete_part(delete)?;
             (Writing::Change(change), params)
         }
-        _ => return Err(Failure::unsupported("MERGE", "use INSERT ... ON CONFLICT, UPDATE or DELETE")),
+        SetExpr::Merge(Statement::Merge(merge)) => {
+            let (merge, params) = binder.merge_part(merge)?;
+            (Writing::Merge(merge), params)
+        }
+        _ => return Err(Failure::new(pg::code::INTERNAL, "a part of WITH that writes nothing")),
     })
 }
 
@@ -410,11 +428,14 @@ mod tests {
             "WITH n AS (SELECT $1::bigint AS id) UPDATE t SET name = 'x' FROM n WHERE t.id = n.id",
             "WITH n AS (SELECT $1::bigint AS id) INSERT INTO t SELECT id, 'x' FROM n RETURNING id",
             "WITH t AS (SELECT $1::bigint AS id) DELETE FROM t WHERE id IN (SELECT id FROM t)",
+            "WITH t AS (SELECT $1::bigint AS id) MERGE INTO t USING t AS n ON t.id = n.id \
+             WHEN MATCHED THEN DELETE",
         ] {
             let (planned, params) = planned(text).expect(text);
             let read = match &planned {
                 Planned::Alone(Writing::Change(change)) => &change.read,
                 Planned::Alone(Writing::Insert(Insertion { rows: Rows::Query(rows), .. })) => rows,
+                Planned::Alone(Writing::Merge(merge)) => &merge.read,
                 _ => panic!("{text}"),
             };
             assert!(read.text.starts_with("WITH "), "{text}: {}", read.text);
@@ -438,6 +459,8 @@ mod tests {
             ("WITH n (x, y) AS (SELECT 1), d AS (DELETE FROM t) SELECT 1", "42P10"),
             ("WITH d AS (DELETE FROM t RETURNING id) SELECT id FROM t FOR UPDATE", "0A000"),
             ("WITH d AS (DELETE FROM t WHERE id = $1 RETURNING id) SELECT $2 FROM d", "0A000"),
+            ("WITH m AS (MERGE INTO t USING t AS s ON true WHEN MATCHED THEN DELETE) SELECT 1", "0A000"),
+            ("WITH RECURSIVE n AS (SELECT 1) MERGE INTO t USING n ON true WHEN MATCHED THEN DELETE", "42601"),
             // Its partitions are no others'.
             ("WITH d AS (DELETE FROM t RETURNING *) INSERT INTO t SELECT * FROM d", "0A000"),
         ] {

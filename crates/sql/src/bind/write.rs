@@ -11,7 +11,8 @@ use crate::system::relations;
 use crate::ty::Ty;
 use pg::Failure;
 use sqlparser::ast::{
-    DoUpdate, Expr, Ident, Insert, Parens, Query, SelectItem, SetExpr, TableObject, visit_expressions,
+    DoUpdate, Expr, Ident, Insert, ObjectName, Parens, Query, SelectItem, SetExpr, TableObject,
+    visit_expressions,
 };
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
@@ -111,11 +112,15 @@ impl Binder<'_> {
         };
         let table = writable(self.catalog, &table_name(name)?)?;
         let given = match insert.source {
-            Some(_) => target_columns(&table, insert)?,
+            Some(query) => target_columns(&table, &insert.columns, width(&query.body))?,
             // DEFAULT VALUES
             None => Vec::new(),
         };
-        let (columns, defaults) = numbered(&table, given, (insert.source.as_deref(), insert.overwrite))?;
+        let rows = match insert.source.as_deref().map(|query| query.body.as_ref()) {
+            Some(SetExpr::Values(values)) => &values.rows[..],
+            _ => &[],
+        };
+        let (columns, defaults) = numbered(&table, given, (rows, insert.overwrite))?;
         let wanted: Vec<(String, Ty)> = columns
             .iter()
             .map(|at| &table.schema.columns()[*at])
@@ -295,11 +300,7 @@ impl Binder<'_> {
         for row in &values.rows {
             let row: &Vec<Expr> = row;
             if row.len() != defaults.len() {
-                let (more, less) = match row.len() > defaults.len() {
-                    true => ("expressions", "target columns"),
-                    false => ("target columns", "expressions"),
-                };
-                return Err(Failure::new(pg::code::SYNTAX, format!("INSERT has more {more} than {less}")));
+                return Err(other_width(row.len(), defaults.len()));
             }
             let mut slots = Vec::new();
             let said = row.iter().zip(defaults).filter(|(_, default)| !matches!(default, Meaning::Number));
@@ -326,7 +327,7 @@ impl Binder<'_> {
 }
 
 /// What DEFAULT means in a column.
-enum Meaning {
+pub(super) enum Meaning {
     /// Its default, or null.
     Slot(Slot),
     /// A number from the cluster: every row has DEFAULT here, and the column is left out.
@@ -336,16 +337,13 @@ enum Meaning {
 }
 
 /// The columns that an INSERT gives without those that it leaves to the cluster to number, and what DEFAULT
-/// means in each that it names. `overriding`: it may give numbers that are the cluster's to give.
-fn numbered(
+/// means in each that it names. `rows` are those that are written in it. `overriding`: it may give numbers
+/// that are the cluster's to give.
+pub(super) fn numbered(
     table: &TableRecord,
     given: Vec<usize>,
-    (query, overriding): (Option<&Query>, bool),
+    (rows, overriding): (&[Parens<Vec<Expr>>], bool),
 ) -> Result<(Vec<usize>, Vec<Meaning>), Failure> {
-    let rows = match query.map(|query| query.body.as_ref()) {
-        Some(SetExpr::Values(values)) => &values.rows[..],
-        _ => &[],
-    };
     let (mut columns, mut defaults) = (Vec::new(), Vec::new());
     for (place, at) in given.into_iter().enumerate() {
         let column = &table.schema.columns()[at];
@@ -390,18 +388,22 @@ fn without_defaults(query: &Query, defaults: &[Meaning]) -> Result<Query, Failur
     for row in &mut values.rows {
         let exprs = std::mem::take(&mut **row);
         for (place, expr) in exprs.into_iter().enumerate() {
-            let expr = match defaults.get(place) {
-                Some(Meaning::Number) => continue,
-                Some(Meaning::Slot(slot)) if is_default(&expr) => written(slot)?,
-                Some(Meaning::Next(sequence)) if is_default(&expr) => {
-                    parsed(&format!("nextval('{}'::regclass)", relations::oid_of(*sequence)))?
-                }
-                _ => expr,
-            };
-            row.push(expr);
+            row.extend(given_value(expr, defaults.get(place))?);
         }
     }
     Ok(query)
+}
+
+/// What a column is given that says this, which may be DEFAULT; `None`: the cluster numbers it.
+pub(super) fn given_value(expr: Expr, default: Option<&Meaning>) -> Result<Option<Expr>, Failure> {
+    Ok(Some(match default {
+        Some(Meaning::Number) => return Ok(None),
+        Some(Meaning::Slot(slot)) if is_default(&expr) => written(slot)?,
+        Some(Meaning::Next(sequence)) if is_default(&expr) => {
+            parsed(&format!("nextval('{}'::regclass)", relations::oid_of(*sequence)))?
+        }
+        _ => expr,
+    }))
 }
 
 /// A default as it could have been written.
@@ -459,15 +461,27 @@ fn width(body: &SetExpr) -> Option<usize> {
     }
 }
 
+/// The error of an INSERT that gives so many values to so many columns.
+pub(super) fn other_width(values: usize, columns: usize) -> Failure {
+    let (more, less) = match values > columns {
+        true => ("expressions", "target columns"),
+        false => ("target columns", "expressions"),
+    };
+    Failure::new(pg::code::SYNTAX, format!("INSERT has more {more} than {less}"))
+}
+
 /// The columns that an INSERT gives; if it names none the first ones, as many as there are values.
-fn target_columns(table: &TableRecord, insert: &Insert) -> Result<Vec<usize>, Failure> {
-    if insert.columns.is_empty() {
+pub(super) fn target_columns(
+    table: &TableRecord,
+    names: &[ObjectName],
+    values: Option<usize>,
+) -> Result<Vec<usize>, Failure> {
+    if names.is_empty() {
         // Without names, values are for the first columns.
-        let given = insert.source.as_deref().and_then(|query| width(&query.body)).unwrap_or(usize::MAX);
-        return Ok(table.schema.visible().take(given).collect());
+        return Ok(table.schema.visible().take(values.unwrap_or(usize::MAX)).collect());
     }
     let mut found = Vec::new();
-    for name in &insert.columns {
+    for name in names {
         let name = parts(name)?.concat();
         let at = target_column(table, &name)?;
         if found.contains(&at) {

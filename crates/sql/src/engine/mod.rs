@@ -9,7 +9,7 @@ mod json;
 mod packed;
 mod scan;
 
-pub use packed::{MOST_COLUMNS, pack, packed_width};
+pub use packed::{MOST_COLUMNS, pack, packed_width, unpack_row};
 pub use scan::{Pages, scan_width};
 
 use crate::bind::Bound;

@@ -1,9 +1,11 @@
 //! `pack_(...)`, an aggregate that makes one value of all rows of a query, and `unpackN_(value)`, a table
 //! with these rows. The engine knows no subquery in FROM that sees what stands beside it; the argument of a
-//! table is an expression, and expressions do.
+//! table is an expression, and expressions do. `pack_row_(...)` makes one value of its arguments, where a
+//! query gives other columns for each of its rows (MERGE).
 
-use super::encode::encode;
+use super::encode::{decode, encode};
 use super::{FLAGS, failed};
+use crate::ty::Ty;
 use pg::{Failure, Row, code};
 use rusqlite::functions::{Aggregate, Context as Arguments};
 use rusqlite::types::{Value as Kept, ValueRef};
@@ -14,6 +16,7 @@ use rusqlite::{Connection, Error, Result, ffi};
 use std::borrow::Cow;
 use std::ffi::{CStr, CString, c_int};
 use std::marker::PhantomData;
+use types::data::Value;
 
 /// Tables of so many columns each. One takes the smallest that has room.
 const WIDTHS: [usize; 4] = [4, 16, 64, 256];
@@ -27,10 +30,11 @@ pub fn packed_width(columns: usize) -> usize {
     WIDTHS.into_iter().find(|width| *width >= columns).unwrap_or(MOST_COLUMNS)
 }
 
-/// Makes both known to a connection.
+/// Makes them known to a connection.
 pub fn register(connection: &Connection) -> Result<()> {
     const MODULE: Module<Rows> = Module::eponymous_only_module();
     connection.create_aggregate_function("pack_", -1, FLAGS, Pack)?;
+    connection.create_scalar_function("pack_row_", -1, FLAGS, pack_row)?;
     for width in WIDTHS {
         let name = CString::new(format!("unpack{width}_")).expect("no zero byte");
         connection.create_module(name.as_c_str(), &MODULE, Some(width))?;
@@ -47,10 +51,7 @@ impl Aggregate<Vec<u8>, Option<Vec<u8>>> for Pack {
     }
 
     fn step(&self, context: &mut Arguments<'_>, rows: &mut Vec<u8>) -> Result<()> {
-        rows.extend((context.len() as u32).to_le_bytes());
-        for at in 0..context.len() {
-            add(rows, context.get_raw(at));
-        }
+        add_all(rows, context);
         if rows.len() > MOST_BYTES {
             let message = format!("a LATERAL subquery gives more than {MOST_BYTES} bytes for one row");
             return Err(failed(Failure::new(code::LIMIT, message)));
@@ -60,6 +61,21 @@ impl Aggregate<Vec<u8>, Option<Vec<u8>>> for Pack {
 
     fn finalize(&self, _: &mut Arguments<'_>, rows: Option<Vec<u8>>) -> Result<Option<Vec<u8>>> {
         Ok(rows)
+    }
+}
+
+/// One row as bytes.
+fn pack_row(context: &Arguments<'_>) -> Result<Vec<u8>> {
+    let mut row = Vec::new();
+    add_all(&mut row, context);
+    Ok(row)
+}
+
+/// Puts a row behind others.
+fn add_all(rows: &mut Vec<u8>, context: &Arguments<'_>) {
+    rows.extend((context.len() as u32).to_le_bytes());
+    for at in 0..context.len() {
+        add(rows, context.get_raw(at));
     }
 }
 
@@ -109,6 +125,21 @@ fn unpacked(mut bytes: &[u8]) -> Option<Vec<Vec<Kept>>> {
         rows.push(row?);
     }
     Some(rows)
+}
+
+/// The number that `pack_row_` has put first, and the values behind it. `types` gives theirs by that number.
+/// The error: these bytes are no such row.
+pub fn unpack_row(
+    bytes: &[u8],
+    types: impl FnOnce(usize) -> Option<Vec<Ty>>,
+) -> std::result::Result<(usize, Vec<Value>), Failure> {
+    let wrong = || Failure::new(code::INTERNAL, "a packed row cannot be read");
+    let mut row = unpacked(bytes).and_then(|rows| rows.into_iter().next()).ok_or_else(wrong)?.into_iter();
+    let Some(Kept::Integer(number)) = row.next() else { return Err(wrong()) };
+    let number = usize::try_from(number).map_err(|_| wrong())?;
+    let types = types(number).filter(|types| types.len() == row.len()).ok_or_else(wrong)?;
+    let values = row.zip(types).map(|(kept, ty)| decode(ValueRef::from(&kept), ty));
+    Ok((number, values.collect::<std::result::Result<_, _>>()?))
 }
 
 fn value(bytes: &mut &[u8]) -> Option<Kept> {

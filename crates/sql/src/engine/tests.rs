@@ -3,7 +3,7 @@
 
 use super::encode::encode;
 use super::*;
-use crate::bind::{Binder, Slot};
+use crate::bind::{Binder, KEY, Last, STORED, Slot, Writing};
 use crate::catalog::Catalog;
 use crate::system;
 use crate::system::facts::{Asker, Seen};
@@ -272,6 +272,74 @@ fn run(memory: &Memory, text: &str, params: &[&str]) -> Result<Vec<String>, Fail
         true
     })?;
     Ok(out)
+}
+
+/// What a MERGE does for its pairs: the key of the table's row, the branch and its values.
+fn pairs(memory: &Memory, text: &str) -> Result<Vec<String>, Failure> {
+    let said = crate::parse::parse(text)?.pop();
+    let Some(crate::parse::Said::Sql(statement)) = said else { panic!("{text}") };
+    let Statement::Merge(said) = *statement else { panic!("{text} is no MERGE") };
+    let (parts, _) = crate::bind::merge(&memory.catalog, &[], &said)?;
+    let Last::Writes(Writing::Merge(merge)) = parts.last else { panic!("{text}") };
+    let value = |(slot, _): &(Slot, Ty)| match slot {
+        Slot::Const(value) => value.clone(),
+        other => panic!("{text} has {other:?}"),
+    };
+    let values: Vec<Value> = merge.read.slots.iter().map(value).collect();
+    let rows = merge.read.sources.iter().map(|source| {
+        let one = |row: &Vec<Value>, at: usize| match at {
+            KEY => Kept::Blob(pg::text::to_text(&row[0]).into_bytes()),
+            STORED => Kept::Blob(Vec::new()),
+            at => encode(&row[at]),
+        };
+        let project = |row: &Vec<Value>| source.columns.iter().map(|at| one(row, *at)).collect();
+        memory.rows[&source.table.name].iter().map(project).collect()
+    });
+    let facts = Facts::fixed(Arc::new(memory.catalog.clone()), Asker::default(), seen(&memory.catalog));
+    let reader = Box::new(Sources(rows.collect(), facts));
+    let mut found = Vec::new();
+    Engine::open()?.run(&merge.read, &values, reader, &mut |rows| {
+        found.extend(rows);
+        true
+    })?;
+    let types = |branch: usize| {
+        let columns = merge.branches.get(branch)?.columns().iter();
+        Some(columns.map(|at| Ty::of_column(&merge.table.schema.columns()[*at])).collect::<Vec<_>>())
+    };
+    let mut out = Vec::new();
+    for row in found {
+        let key = match &row[0] {
+            Value::Bytes(key) => String::from_utf8_lossy(key).into_owned(),
+            _ => "-".into(),
+        };
+        let Value::Bytes(does) = &row[2] else { continue };
+        let (branch, values) = unpack_row(does, types)?;
+        let values: Vec<String> = values.iter().map(pg::text::to_text).collect();
+        out.push(format!("{key} {branch} {}", values.join("|")));
+    }
+    out.sort_unstable();
+    Ok(out)
+}
+
+/// The first clause whose condition holds counts, and nothing is computed for the others.
+#[test]
+fn pairs_of_merge_say_what_is_done() {
+    let source = "(VALUES (1::bigint, 'a'), (3, 'b'), (9, 'c'), (10, NULL)) AS v (id, name)";
+    let text = |rest: &str| format!("MERGE INTO people USING {source} ON people.id = v.id {rest}");
+    let done = pairs(
+        &memory(),
+        &text(
+            "WHEN MATCHED AND boss IS NULL THEN DELETE \
+             WHEN MATCHED THEN UPDATE SET name = v.name, boss = 10 / (v.id - 1) \
+             WHEN NOT MATCHED AND v.name IS NULL THEN DO NOTHING \
+             WHEN NOT MATCHED THEN INSERT (id, name) VALUES (v.id, v.name || '!')",
+        ),
+    );
+    assert_eq!(done.expect("it is evaluated"), ["- 2 9|c!", "1 0 ", "3 1 b|5"]);
+    let fails = pairs(&memory(), &text("WHEN MATCHED THEN UPDATE SET boss = 10 / (v.id - 1)"));
+    assert_eq!(fails.expect_err("it is computed").code, "22012");
+    let inner = pairs(&memory(), &text("WHEN MATCHED AND v.id = 3 THEN DELETE"));
+    assert_eq!(inner.expect("it is evaluated"), ["3 0 "]);
 }
 
 /// Runs a script of statements and what comes of them; see `scripts/*.txt`. What is written there must be

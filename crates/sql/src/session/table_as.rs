@@ -153,7 +153,7 @@ impl SqlSession {
             let piece = self.piece(&mut rows).await?;
             let last = piece.is_empty();
             count += piece.len() as u64;
-            for row in edits::filled(&self.evaluator, (&table, &insertion), piece, values).await? {
+            for row in edits::filled(&self.evaluator, (&table, &insertion.columns), piece, values).await? {
                 let (key, stored) = write::encoded(&table, &row)?;
                 waiting.push(Edit { key, existed: false, after: After::Row(stored), since: None });
             }
