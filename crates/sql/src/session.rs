@@ -21,7 +21,7 @@ use crate::edits::{self, Effects};
 use crate::evaluate::{Engines, Evaluator};
 use crate::fault;
 use crate::large;
-use crate::plan::{Cache, Parsed, StatementPlan, Work, plan, told_columns};
+use crate::plan::{Cache, Parsed, StatementPlan, Work, plan};
 use crate::range::range;
 use crate::read::{self, Values};
 use crate::sequences::Sequences;
@@ -347,13 +347,7 @@ impl SqlSession {
             Work::CopyIn(copy) => self.copy_in(copy, &values).await,
             Work::Declare { name, hold, bound } => self.declare((name, *hold), bound, values).await,
             Work::Upkeep(upkeep) => self.upkeep(upkeep),
-            Work::CopyOut(copy) => {
-                let Outcome::Rows(_, rows) = self.query(&copy.bound, values).await? else {
-                    unreachable!("a query gives rows");
-                };
-                let columns = told_columns(&copy.bound);
-                Ok(Outcome::CopyOut(pg::CopyOut { format: copy.format.clone(), columns, rows }))
-            }
+            Work::CopyOut(copy) => self.copy_out(copy, plan, values).await,
             Work::CreateAs(create) => self.create_as(plan, create, values).await,
             Work::Alter(altering) if altering.numbers() => self.add_numbered(&plan.work, altering).await,
             work if work.defines() => self.define(work).await,

@@ -1,6 +1,6 @@
 //! Statements that write, inside and outside of transactions.
 
-use crate::bind::{Change, Conflict, Insertion, Last, Merge, Parts, Writing};
+use crate::bind::{Change, Conflict, Insertion, Last, Merge, Parts, Planned, Writing};
 use crate::constraints::check;
 use crate::constraints::violation::{self, Refused};
 use crate::driver::Handle;
@@ -45,6 +45,14 @@ pub enum Statement<'a> {
 }
 
 impl<'a> Statement<'a> {
+    /// One whose WITH may have parts that write.
+    pub fn of_planned(planned: &'a Planned) -> Statement<'a> {
+        match planned {
+            Planned::Parts(parts) => Statement::Parts(parts),
+            Planned::Alone(writing) => Statement::of(writing),
+        }
+    }
+
     /// One that writes.
     fn of(writing: &'a Writing) -> Statement<'a> {
         match writing {

@@ -1,7 +1,7 @@
 //! `CREATE TABLE ... AS` and `SELECT ... INTO`: a table with the rows of a query. The parser's own reads no
 //! `WITH NO DATA`.
 
-use crate::bind::{self, Binder, Bound, folded, new_name};
+use crate::bind::{self, Binder, Bound, Last, Parts, Planned, folded, new_name};
 use crate::catalog::Catalog;
 use crate::columns::HIDDEN;
 use crate::constraints::define::invalid;
@@ -41,9 +41,17 @@ pub struct CreateAs {
     /// Its columns, and a key that nobody sees.
     pub schema: Schema,
     /// What gives the rows: a value for each column that is seen, in their order.
-    pub query: Arc<Bound>,
+    pub source: Source,
     /// False: it gets no rows.
     pub with_rows: bool,
+}
+
+/// What gives the rows of a table that is made with them.
+pub enum Source {
+    /// A query.
+    Query(Arc<Bound>),
+    /// A query behind parts of WITH that write.
+    Parts(Box<Parts>),
 }
 
 /// A CREATE TABLE ... AS, if this is one. Otherwise the parser stays where it was.
@@ -107,15 +115,52 @@ impl TableAs {
             return Err(Failure::unsupported(what, hint));
         }
         let name = new_name(catalog, &self.name)?;
+        let (columns, source, params) = match bind::writes(&self.query) {
+            true => self.written(catalog, given)?,
+            false => self.read(catalog, given)?,
+        };
+        let schema = self.schema(columns)?;
+        let (if_not_exists, with_rows) = (self.if_not_exists, self.with_rows);
+        Ok((CreateAs { name, if_not_exists, schema, source, with_rows }, params))
+    }
+
+    /// The columns that a query gives, itself, and the types of its parameters.
+    fn read(
+        &self,
+        catalog: &Catalog,
+        given: &[Option<Ty>],
+    ) -> Result<(Vec<Column>, Source, Vec<Ty>), Failure> {
         let (bound, params) = Binder::new(catalog, given).whole(&self.query)?;
         if bound.locks.is_some() {
             let hint = "lock the rows by a SELECT of its own";
             return Err(Failure::unsupported("FOR UPDATE in CREATE TABLE AS", hint));
         }
-        let columns = bind::columns_of(catalog, given, (&self.query, &bound))?;
-        let schema = self.schema(columns)?;
-        let (if_not_exists, with_rows) = (self.if_not_exists, self.with_rows);
-        Ok((CreateAs { name, if_not_exists, schema, query: Arc::new(bound), with_rows }, params))
+        let columns = bind::columns_of(catalog, given, (Some(&self.query), &bound))?;
+        Ok((columns, Source::Query(Arc::new(bound)), params))
+    }
+
+    /// The same of one behind parts of WITH that write. Nothing but a query may stand there.
+    fn written(
+        &self,
+        catalog: &Catalog,
+        given: &[Option<Ty>],
+    ) -> Result<(Vec<Column>, Source, Vec<Ty>), Failure> {
+        let near = match self.query.body.as_ref() {
+            SetExpr::Insert(_) => Some("INSERT"),
+            SetExpr::Update(_) => Some("UPDATE"),
+            SetExpr::Delete(_) => Some("DELETE"),
+            SetExpr::Merge(_) => Some("MERGE"),
+            _ => None,
+        };
+        if let Some(near) = near {
+            return Err(Failure::new(code::SYNTAX, format!("syntax error at or near \"{near}\"")));
+        }
+        let (planned, params) = bind::of_parts(catalog, given, &self.query)?;
+        let no_query = || Failure::new(code::INTERNAL, "no query stands behind the parts of WITH");
+        let Planned::Parts(parts) = planned else { return Err(no_query()) };
+        let Last::Rows(bound) = &parts.last else { return Err(no_query()) };
+        let columns = bind::columns_of(catalog, given, (None, bound.as_ref()))?;
+        Ok((columns, Source::Parts(Box::new(parts)), params))
     }
 
     /// The query's columns under the table's own names, and a key that nobody sees.
@@ -151,6 +196,7 @@ mod tests {
     use sqlparser::dialect::PostgreSqlDialect;
     use std::collections::BTreeMap;
     use types::data::{ColumnType, Rules};
+    use types::{Holds, TableId, TableRecord};
 
     fn catalog() -> Catalog {
         let short = Rules { max_chars: Some(5), ..Rules::default() };
@@ -160,7 +206,9 @@ mod tests {
             Column::new("name", ColumnType::Text).with(short),
             Column::new("n", ColumnType::Int).with(small),
         ];
-        Catalog::from_map(1, BTreeMap::from([("t".to_string(), Arc::new(example(columns)))]))
+        // It lies together with others.
+        let table = TableRecord { holds: Holds::TableOf(TableId(9)), ..example(columns) };
+        Catalog::from_map(1, BTreeMap::from([("t".to_string(), Arc::new(table))]))
     }
 
     fn read(text: &str) -> Option<TableAs> {
@@ -211,6 +259,11 @@ mod tests {
                 "count bigint, one integer, now timestamp with time zone",
             ),
             ("SELECT 'x' AS a, ARRAY[1] AS b, 1.5 AS c INTO a", "a text, b integer[], c numeric"),
+            (
+                "CREATE TABLE a (x) AS WITH d AS (DELETE FROM t RETURNING id, n) SELECT id, n, 1 AS one FROM d",
+                "x bigint, n smallint, one integer",
+            ),
+            ("WITH d AS (DELETE FROM t RETURNING name) SELECT name INTO a FROM d", "name text"),
         ] {
             assert_eq!(columns(text).map(|all| all.join(", ")).as_deref(), Ok(expected), "{text}");
         }
@@ -226,6 +279,12 @@ mod tests {
             ("CREATE TABLE a WITH (partitions = 3) AS SELECT 1 AS x", "0A000"),
             ("CREATE TABLE a AS SELECT id FROM t FOR UPDATE", "0A000"),
             ("CREATE TABLE a AS SELECT * FROM nothing", "42P01"),
+            ("CREATE TABLE a AS DELETE FROM t RETURNING id", "42601"),
+            ("CREATE TABLE a AS WITH d AS (DELETE FROM t) SELECT id FROM d", "0A000"),
+            (
+                "CREATE TABLE a AS WITH d AS (DELETE FROM t RETURNING id) INSERT INTO t SELECT id FROM d",
+                "42601",
+            ),
             ("CREATE TABLE nowhere.a AS SELECT 1 AS x", "3F000"),
         ] {
             assert_eq!(columns(text).expect_err(text).get(..5), Some(code), "{text}");

@@ -157,7 +157,8 @@ impl Work {
     /// True if it changes something in the cluster.
     pub fn writes(&self) -> bool {
         let rows = matches!(self, Work::Insert(_) | Work::Change(_) | Work::Parts(_) | Work::CopyIn(_));
-        rows || self.calls_what_writes() || self.defines() || self.locks()
+        let copies = matches!(self, Work::CopyOut(copy) if copy.source.writing().is_some());
+        rows || copies || self.calls_what_writes() || self.defines() || self.locks()
     }
 
     /// True if it calls a procedure that is not read only.
@@ -243,6 +244,7 @@ impl Work {
             Work::Change(_) => "UPDATE",
             Work::Parts(parts) => parts.name(),
             Work::CopyIn(_) => "COPY FROM",
+            Work::CopyOut(copy) => copy.source.writing().unwrap_or("COPY TO"),
             Work::CreateTable(..) => "CREATE TABLE",
             Work::CreateAs(_) => "CREATE TABLE AS",
             Work::AlterTable(_) | Work::Alter(_) | Work::AddIdentity(..) | Work::Rekey(_) => "ALTER TABLE",

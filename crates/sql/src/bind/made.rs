@@ -8,13 +8,17 @@ use sqlparser::ast::{Query, SetExpr};
 use std::collections::BTreeMap;
 use types::data::{Column, Rules};
 
-/// The columns of a table that gets what a query gives, under the query's own names.
+/// The columns of a table that gets what a query gives, under the query's own names. Without the query's text
+/// they have no bounds.
 pub fn columns_of(
     catalog: &Catalog,
     given: &[Option<Ty>],
-    (query, bound): (&Query, &Bound),
+    (query, bound): (Option<&Query>, &Bound),
 ) -> Result<Vec<Column>, Failure> {
-    let rules = Binder::new(catalog, given).rules_of(query)?;
+    let rules = match query {
+        Some(query) => Binder::new(catalog, given).rules_of(query)?,
+        None => Vec::new(),
+    };
     let rules = rules.into_iter().chain(std::iter::repeat(None));
     bound.columns.iter().zip(rules).map(|((name, ty), rules)| column(name, *ty, rules)).collect()
 }

@@ -69,6 +69,24 @@ pub enum Planned {
     Alone(Writing),
 }
 
+impl Planned {
+    /// What gives the rows that the client is told; `None`: there are none.
+    pub fn told(&self) -> Option<&Bound> {
+        match self {
+            Planned::Parts(parts) => parts.told(),
+            Planned::Alone(writing) => writing.returning().map(|returning| returning.bound.as_ref()),
+        }
+    }
+
+    /// What PostgreSQL calls it where it is not allowed.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Planned::Parts(parts) => parts.name(),
+            Planned::Alone(writing) => writing.name(),
+        }
+    }
+}
+
 impl Writing {
     /// The table whose rows it writes.
     pub fn table(&self) -> &Arc<TableRecord> {

@@ -14,11 +14,11 @@ pub mod syntax;
 pub use copy_input::CopyInput;
 pub use syntax::{CopyStatement, Target, Whose};
 
-use crate::bind::{Binder, Bound, folded, table_name, writable};
+use crate::bind::{self, Binder, Bound, folded, table_name, writable};
 use crate::catalog::Catalog;
 use pg::copy::Format;
 use pg::{Failure, code};
-use sqlparser::ast::{Ident, ObjectName, Query, Statement};
+use sqlparser::ast::{Ident, ObjectName, Query, SetExpr, Statement};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 use std::sync::Arc;
@@ -37,9 +37,35 @@ pub struct CopyIn {
 /// A COPY TO STDOUT, planned.
 pub struct CopyOut {
     /// What gives the rows.
-    pub bound: Arc<Bound>,
+    pub source: Source,
     /// How they are to be written.
     pub format: Format,
+}
+
+/// What gives the rows of a COPY TO.
+pub enum Source {
+    /// A query.
+    Query(Arc<Bound>),
+    /// A statement that writes, and tells of its rows.
+    Writing(Box<bind::Planned>),
+}
+
+impl Source {
+    /// The columns that it gives.
+    pub fn bound(&self) -> Option<&Bound> {
+        match self {
+            Source::Query(bound) => Some(bound.as_ref()),
+            Source::Writing(planned) => planned.told(),
+        }
+    }
+
+    /// What PostgreSQL calls the statement if it writes.
+    pub fn writing(&self) -> Option<&'static str> {
+        match self {
+            Source::Query(_) => None,
+            Source::Writing(planned) => Some(planned.name()),
+        }
+    }
 }
 
 /// Either.
@@ -69,16 +95,45 @@ pub fn plan(catalog: &Catalog, copy: &CopyStatement) -> Result<Planned, Failure>
         Whose::Table(name, columns) => table_query(catalog, name, columns)?,
         Whose::Query(query) => query.clone(),
     };
-    let (bound, params) = Binder::new(catalog, &[]).whole(&query)?;
+    let source = match bind::writes(&query) {
+        true => written(catalog, &query)?,
+        false => read(catalog, &query)?,
+    };
+    let columns = source.bound().into_iter().flat_map(|bound| &bound.columns);
+    let names: Vec<&str> = columns.map(|(name, _)| name.as_str()).collect();
+    let format = options::format(copy, &names)?;
+    Ok(Planned::Out(CopyOut { source, format }))
+}
+
+/// A query whose rows go out.
+fn read(catalog: &Catalog, query: &Query) -> Result<Source, Failure> {
+    let (bound, params) = Binder::new(catalog, &[]).whole(query)?;
     if bound.locks.is_some() {
         return Err(Failure::unsupported("FOR UPDATE in COPY", "lock the rows by a SELECT of its own"));
     }
-    if !params.is_empty() {
-        return Err(Failure::new("42P02", "there is no parameter $1"));
+    match params.is_empty() {
+        true => Ok(Source::Query(Arc::new(bound))),
+        false => Err(no_parameter()),
     }
-    let names: Vec<&str> = bound.columns.iter().map(|(name, _)| name.as_str()).collect();
-    let format = options::format(copy, &names)?;
-    Ok(Planned::Out(CopyOut { bound: Arc::new(bound), format }))
+}
+
+/// A statement that writes, and tells of rows that go out.
+fn written(catalog: &Catalog, query: &Query) -> Result<Source, Failure> {
+    if matches!(query.body.as_ref(), SetExpr::Merge(_)) {
+        return Err(Failure::new(code::UNSUPPORTED, "MERGE not supported in COPY"));
+    }
+    let (planned, params) = bind::of_parts(catalog, &[], query)?;
+    if planned.told().is_none() {
+        return Err(Failure::new(code::UNSUPPORTED, "COPY query must have a RETURNING clause"));
+    }
+    match params.is_empty() {
+        true => Ok(Source::Writing(Box::new(planned))),
+        false => Err(no_parameter()),
+    }
+}
+
+fn no_parameter() -> Failure {
+    Failure::new("42P02", "there is no parameter $1")
 }
 
 fn copy_in(
@@ -172,7 +227,8 @@ mod tests {
     fn copied_out(text: &str) -> (Vec<String>, Format) {
         match planned(text) {
             Ok(Planned::Out(copy)) => {
-                (copy.bound.columns.iter().map(|(name, _)| name.clone()).collect(), copy.format)
+                let bound = copy.source.bound().expect("it gives rows");
+                (bound.columns.iter().map(|(name, _)| name.clone()).collect(), copy.format)
             }
             Ok(Planned::In(_)) => panic!("{text} comes in"),
             Err(why) => panic!("{text}: {why}"),
@@ -210,6 +266,24 @@ mod tests {
     }
 
     #[test]
+    fn what_statements_that_write_tell_of_their_rows_goes_out() {
+        for (text, names, name) in [
+            ("COPY (INSERT INTO t (id) VALUES (1) RETURNING id, pay + 1 AS n) TO STDOUT", "id, n", "INSERT"),
+            ("COPY (DELETE FROM t RETURNING id) TO STDOUT", "id", "DELETE"),
+            (
+                "COPY (WITH n AS (SELECT 1 AS id) UPDATE t SET pay = 0 FROM n WHERE t.id = n.id RETURNING pay) \
+                 TO STDOUT",
+                "pay",
+                "UPDATE",
+            ),
+        ] {
+            let Ok(Planned::Out(copy)) = planned(text) else { panic!("{text}") };
+            assert_eq!(copy.source.writing(), Some(name), "{text}");
+            assert_eq!(copied_out(text).0.join(", "), names, "{text}");
+        }
+    }
+
+    #[test]
     fn what_makes_no_sense_is_refused_as_postgresql_does() {
         for (text, why) in [
             ("nothing FROM STDIN", "42P01 relation \"nothing\" does not exist"),
@@ -233,6 +307,12 @@ mod tests {
             ("t FROM STDIN (HEADER 2)", "42601 header requires a Boolean value or \"match\""),
             ("t FROM STDIN (ENCODING 'latin1')", "0A000 the encoding latin1 is not supported"),
             ("(SELECT id FROM t WHERE id = $1) TO STDOUT", "42P02 there is no parameter $1"),
+            ("(DELETE FROM t WHERE id = $1 RETURNING id) TO STDOUT", "42P02 there is no parameter $1"),
+            ("(DELETE FROM t) TO STDOUT", "0A000 COPY query must have a RETURNING clause"),
+            (
+                "(MERGE INTO t USING t AS s ON true WHEN MATCHED THEN DELETE) TO STDOUT",
+                "0A000 MERGE not supported in COPY",
+            ),
             ("t TO STDIN", "42601 COPY goes FROM STDIN or TO STDOUT"),
         ] {
             assert_eq!(planned(&format!("COPY {text}")).map(drop).expect_err(text), why, "{text}");

@@ -1,11 +1,13 @@
-//! COPY FROM STDIN, by itself and in transactions, and upkeep.
+//! COPY, by itself and in transactions, and upkeep.
 
 use super::SqlSession;
 use crate::constraints::check;
 use crate::copy::copy_input::{Into, not_begun};
-use crate::copy::{CopyIn, CopyInput};
+use crate::copy::{CopyIn, CopyInput, CopyOut, Source};
 use crate::edits::Edits;
+use crate::plan::{StatementPlan, told_columns};
 use crate::read::{self, Values};
+use crate::statements::Statement;
 use crate::txn::{After, Edit, Limit};
 use crate::upkeep::{Upkeep, What};
 use crate::write::{duplicate, elsewhere};
@@ -13,6 +15,7 @@ use bytes::Bytes;
 use client::Table;
 use pg::{Failure, Outcome};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use types::TableRecord;
 use wire::RowOp;
 
@@ -20,6 +23,22 @@ use wire::RowOp;
 const PIECE_ROWS: usize = 2_000;
 
 impl SqlSession {
+    /// The client is sent rows: of a query, or what a statement that writes tells of its own.
+    pub(super) async fn copy_out(
+        &mut self,
+        copy: &CopyOut,
+        plan: &Arc<StatementPlan>,
+        values: Values,
+    ) -> Result<Outcome, Failure> {
+        let done = match &copy.source {
+            Source::Query(bound) => self.query(bound, values).await?,
+            Source::Writing(planned) => self.write(Statement::of_planned(planned), plan, values).await?,
+        };
+        let Outcome::Rows(_, rows) = done else { unreachable!("what is copied gives rows") };
+        let columns = copy.source.bound().map(told_columns).unwrap_or_default();
+        Ok(Outcome::CopyOut(pg::CopyOut { format: copy.format.clone(), columns, rows }))
+    }
+
     /// The client is to send rows. Those of a table that the transaction has made are stored as they come,
     /// where nobody else sees them, or, in a database of several partitions, where everybody does; those of
     /// another one are the transaction's like any others.

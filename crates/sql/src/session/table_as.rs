@@ -3,7 +3,7 @@
 //! are stored as they come, under an id that has no name before COMMIT (PR-123).
 
 use super::SqlSession;
-use crate::bind::{Arbiters, Conflict, Insertion, Rows as Source};
+use crate::bind::{Arbiters, Bound, Conflict, Insertion, Rows as Source};
 use crate::database;
 use crate::edits::{self, Edits};
 use crate::evaluate::{BEGINNINGS, size};
@@ -11,7 +11,7 @@ use crate::fault;
 use crate::plan::StatementPlan;
 use crate::read::{self, Values};
 use crate::statements::{Statement, canceled};
-use crate::table_as::CreateAs;
+use crate::table_as::{self, CreateAs};
 use crate::txn::{After, Edit, Limit, Modes};
 use crate::write;
 use client::Table;
@@ -38,13 +38,13 @@ impl SqlSession {
             return self.create_as_at_once(plan, create, values).await;
         }
         if self.open.is_some() {
-            return self.create_as_within(create, &values).await;
+            return self.create_as_within(plan, create, &values).await;
         }
         let mut beginnings = 1;
         loop {
             // A failover has lost what it was reading, or rows that were stored: nothing was made.
             let lost = |failure: &Failure| failure.code == fault::SERIALIZATION && !fault::is_stale(failure);
-            match self.create_as_alone(create, &values).await {
+            match self.create_as_alone(plan, create, &values).await {
                 Err(failure) if lost(&failure) && beginnings < BEGINNINGS => beginnings += 1,
                 // Somebody else was faster.
                 Err(failure) if failure.reason == Reason::NameTaken => return self.is_there_already(create),
@@ -54,9 +54,14 @@ impl SqlSession {
     }
 
     /// The same as a transaction of its own.
-    async fn create_as_alone(&mut self, create: &CreateAs, values: &Values) -> Result<Outcome, Failure> {
+    async fn create_as_alone(
+        &mut self,
+        plan: &Arc<StatementPlan>,
+        create: &CreateAs,
+        values: &Values,
+    ) -> Result<Outcome, Failure> {
         self.open = Some(self.begun(true, Modes::default()));
-        let made = self.create_as_within(create, values).await;
+        let made = self.create_as_within(plan, create, values).await;
         let done = match (made, self.open.take()) {
             (Ok(outcome), Some(open)) => self.commit(open).await.map(|_| outcome),
             (Err(failure), Some(open)) => {
@@ -70,7 +75,12 @@ impl SqlSession {
     }
 
     /// The same as a part of the transaction that is open.
-    async fn create_as_within(&mut self, create: &CreateAs, values: &Values) -> Result<Outcome, Failure> {
+    async fn create_as_within(
+        &mut self,
+        plan: &Arc<StatementPlan>,
+        create: &CreateAs,
+        values: &Values,
+    ) -> Result<Outcome, Failure> {
         self.see_own_tables();
         let handle = self.evaluator.handle.clone();
         let catalog = handle.look().await?;
@@ -87,7 +97,7 @@ impl SqlSession {
         }
         let catalog = self.evaluator.handle.current().await?;
         let record = catalog.table(&create.name).ok_or_else(|| database::missing(&create.name))?;
-        let count = self.fill(record, create, values).await?;
+        let count = self.fill(record, (plan, create), values).await?;
         Ok(Outcome::Done(format!("SELECT {count}")))
     }
 
@@ -99,6 +109,10 @@ impl SqlSession {
         create: &CreateAs,
         values: Values,
     ) -> Result<Outcome, Failure> {
+        let table_as::Source::Query(query) = &create.source else {
+            let what = "CREATE TABLE AS of a WITH that writes, where a table is made at once";
+            return Err(Failure::unsupported(what, "CREATE TABLE, and then WITH ... INSERT ... SELECT"));
+        };
         self.defining(&plan.work)?;
         let handle = self.evaluator.handle.clone();
         let asked = (create.name.clone(), create.schema.clone(), Vec::new(), Vec::new());
@@ -111,7 +125,7 @@ impl SqlSession {
         }
         let catalog = handle.current().await?;
         let record = catalog.table(&create.name).ok_or_else(|| database::missing(&create.name))?;
-        let insertion = insertion(record, create);
+        let insertion = insertion(record, query);
         match self.write(Statement::Insert(&insertion), plan, values).await {
             Ok(Outcome::Done(tag)) => Ok(Outcome::Done(tag.replacen("INSERT 0", "SELECT", 1))),
             Err(failure) if self.open.is_none() => {
@@ -135,25 +149,18 @@ impl SqlSession {
     async fn fill(
         &mut self,
         record: &Arc<TableRecord>,
-        create: &CreateAs,
+        (plan, create): (&Arc<StatementPlan>, &CreateAs),
         values: &Values,
     ) -> Result<u64, Failure> {
         self.check_secured(record)?;
-        let (table, insertion) = (Table::new(record.clone()), insertion(record, create));
-        let view = self.view().await?;
-        tokio::select! {
-            pinned = read::pin(
-                &self.evaluator.handle, read::partitions(&create.query.sources, values), &view
-            ) => pinned?,
-            () = self.evaluator.cancel.wait() => return Err(canceled()),
-        }
-        let mut rows = self.evaluator.start(create.query.clone(), values.clone(), view)?;
+        let (table, columns) = (Table::new(record.clone()), given(record));
+        let mut rows = self.rows_for(plan, create, values).await?;
         let (mut count, mut waiting) = (0, Vec::new());
         loop {
             let piece = self.piece(&mut rows).await?;
             let last = piece.is_empty();
             count += piece.len() as u64;
-            for row in edits::filled(&self.evaluator, (&table, &insertion.columns), piece, values).await? {
+            for row in edits::filled(&self.evaluator, (&table, &columns), piece, values).await? {
                 let (key, stored) = write::encoded(&table, &row)?;
                 waiting.push(Edit { key, existed: false, after: After::Row(stored), since: None });
             }
@@ -162,6 +169,31 @@ impl SqlSession {
                 return Ok(count);
             }
         }
+    }
+
+    /// The rows that a table is made with.
+    async fn rows_for(
+        &mut self,
+        plan: &Arc<StatementPlan>,
+        create: &CreateAs,
+        values: &Values,
+    ) -> Result<Rows, Failure> {
+        let query = match &create.source {
+            table_as::Source::Query(query) => query,
+            table_as::Source::Parts(parts) => {
+                return match self.write(Statement::Parts(parts), plan, values.clone()).await? {
+                    Outcome::Rows(_, rows) => Ok(rows),
+                    _ => unreachable!("a query stands behind the parts"),
+                };
+            }
+        };
+        let view = self.view().await?;
+        let partitions = read::partitions(&query.sources, values);
+        tokio::select! {
+            pinned = read::pin(&self.evaluator.handle, partitions, &view) => pinned?,
+            () = self.evaluator.cancel.wait() => return Err(canceled()),
+        }
+        self.evaluator.start(query.clone(), values.clone(), view)
     }
 
     /// Some of the rows. None: there are no more.
@@ -221,12 +253,17 @@ fn edits_of(table: &Table, edits: Vec<Edit>) -> Result<Edits, Failure> {
     Ok(Edits { table: table.clone(), partition, edits, count, told: None, replaced: Vec::new() })
 }
 
+/// The columns that rows of the query give.
+fn given(record: &TableRecord) -> Vec<usize> {
+    record.schema.visible().collect()
+}
+
 /// The INSERT of what the query gives.
-fn insertion(record: &Arc<TableRecord>, create: &CreateAs) -> Insertion {
+fn insertion(record: &Arc<TableRecord>, query: &Arc<Bound>) -> Insertion {
     Insertion {
         table: record.clone(),
-        columns: record.schema.visible().collect(),
-        rows: Source::Query(create.query.clone()),
+        columns: given(record),
+        rows: Source::Query(query.clone()),
         conflict: Conflict::Fail,
         arbiters: Arbiters { key: true, unique: Vec::new() },
         returning: None,
