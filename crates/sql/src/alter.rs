@@ -82,10 +82,7 @@ pub struct Rekey {
 impl Rekey {
     /// Why a table with or without a key cannot get this one, if so.
     pub fn fault(&self, schema: &Schema) -> Option<Failure> {
-        (!self.drops && !schema.has_hidden_key()).then(|| {
-            let message = format!("multiple primary keys for table \"{}\" are not allowed", self.table);
-            Failure::new("42P16", message)
-        })
+        (!self.drops && !schema.has_hidden_key()).then(|| several_keys(&self.table))
     }
 }
 
@@ -111,12 +108,22 @@ pub fn rekeyed(catalog: &Catalog, alter: &AlterTable) -> Result<Option<Rekey>, F
             return Ok(None);
         }
     }
+    let columns = add.map(|key| key_columns(&key.columns)).transpose()?;
+    Ok(Some(Rekey { table, if_exists: alter.if_exists, drops: drop.is_some(), columns }))
+}
+
+/// The columns of a primary key.
+pub fn key_columns(columns: &[IndexColumn]) -> Result<Vec<String>, Failure> {
     let column = |column: &IndexColumn| match &column.column.expr {
         Expr::Identifier(column) => Ok(folded(column)),
         other => Err(Failure::unsupported(format!("{other} in a primary key"), "name columns")),
     };
-    let columns = add.map(|key| key.columns.iter().map(column).collect::<Result<_, _>>()).transpose()?;
-    Ok(Some(Rekey { table, if_exists: alter.if_exists, drops: drop.is_some(), columns }))
+    columns.iter().map(column).collect()
+}
+
+/// The error of a second primary key for a table.
+pub fn several_keys(table: &str) -> Failure {
+    Failure::new("42P16", format!("multiple primary keys for table \"{table}\" are not allowed"))
 }
 
 /// The change of constraints that an ALTER TABLE is, if it is one.

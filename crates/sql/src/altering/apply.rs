@@ -1,6 +1,7 @@
 //! What the steps of an ALTER TABLE make of a table's definition.
 
 use super::{Added, Altering, Retyped, Step, is_plain};
+use crate::alter;
 use crate::bind::folded;
 use crate::catalog::Catalog;
 use crate::columns;
@@ -69,6 +70,11 @@ impl Applied {
         self.schema = Schema::from_parts(parts).expect("columns that are good, and never null");
     }
 
+    /// True if the table gets another primary key.
+    pub fn rekeys(&self, before: &Schema) -> bool {
+        self.schema.key() != before.key()
+    }
+
     /// True if rows that are there may not fit.
     pub fn looks_at_rows(&self, before: &Schema) -> bool {
         let pairs = before.columns().iter().zip(self.schema.columns());
@@ -77,7 +83,8 @@ impl Applied {
             let chars = |column: &Column| column.rules.max_chars.unwrap_or(u32::MAX);
             old.nullable && !new.nullable || bits(new) < bits(old) || chars(new) < chars(old)
         };
-        !self.never_null.is_empty() || !self.values.is_empty() || pairs.into_iter().any(narrower)
+        let computed = !self.never_null.is_empty() || !self.values.is_empty();
+        computed || self.rekeys(before) || pairs.into_iter().any(narrower)
     }
 }
 
@@ -156,6 +163,7 @@ impl Bench<'_> {
             }
             Step::Default(name, value) => self.default(name, value.as_deref()),
             Step::Type(name, to) => self.retype(name, to),
+            Step::Key(names) => self.key(names),
             Step::Number(name, identity, skip) => {
                 let of = self.table.name.clone();
                 let (_, column) = self.column(name)?;
@@ -200,7 +208,7 @@ impl Bench<'_> {
     }
 
     fn add(&mut self, added: &Added) -> Result<(), Failure> {
-        let Added { column, declared, if_not_exists, sequence, .. } = added;
+        let Added { column, declared, is_key, if_not_exists, sequence, .. } = added;
         if self.parts.columns.iter().any(|known| known.name == column.name) {
             if !if_not_exists {
                 return Err(self.taken(&column.name));
@@ -238,6 +246,21 @@ impl Bench<'_> {
         self.parts.constraints = place.resolve(declared, self.next)?;
         self.added.extend((self.next..).take(declared.len()));
         self.next += declared.len() as u32;
+        if *is_key { self.key(std::slice::from_ref(&added.column.name)) } else { Ok(()) }
+    }
+
+    /// A primary key in place of the one that nobody sees. Each row is looked at as it is copied.
+    fn key(&mut self, names: &[String]) -> Result<(), Failure> {
+        if !self.parts.key.iter().any(|at| self.parts.columns[*at].rules.hidden) {
+            return Err(alter::several_keys(&self.table.name));
+        }
+        let mut key = Vec::with_capacity(names.len());
+        for name in names {
+            let (at, column) = self.column(name)?;
+            column.nullable = false;
+            key.push(at);
+        }
+        (self.parts.partition_by, self.parts.key) = (key.len(), key);
         Ok(())
     }
 

@@ -43,7 +43,7 @@ pub async fn carry_out(
     fault::together(table, "other columns")?;
     // What cannot be done is said before any row is looked at.
     let applied = apply::apply(&catalog, table, altering, (1, values.now))?;
-    if !applied.values.is_empty() {
+    if !applied.values.is_empty() || applied.rekeys(&table.schema) {
         let count = apply::constraints(altering);
         rewrite::carry_out(evaluator, (&altering.table, count), values, |catalog, table, first| {
             let applied = apply::apply(catalog, table, altering, (first, values.now))?;

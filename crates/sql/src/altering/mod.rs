@@ -17,6 +17,7 @@ pub mod apply;
 pub mod carry;
 pub mod rewrite;
 
+use crate::alter;
 use crate::bind::{folded, parts, table_name};
 use crate::catalog::Catalog;
 use crate::columns::{self, Numbered};
@@ -27,7 +28,7 @@ use crate::ty::Ty;
 use pg::{Failure, code};
 use sqlparser::ast::{
     AlterColumnOperation, AlterSchema, AlterSchemaOperation, AlterTable, AlterTableOperation, ColumnDef,
-    DropBehavior, Expr, Ident, Owner, RenameTableNameKind,
+    DropBehavior, Expr, Ident, Owner, RenameTableNameKind, TableConstraint,
 };
 use types::data::{Column, Identity, Rules, Schema};
 use types::{CatalogTable, TableRecord};
@@ -71,6 +72,8 @@ pub enum Step {
     Default(String, Option<Box<Expr>>),
     /// A column of another type.
     Type(String, Box<Retyped>),
+    /// A primary key of these columns, for a table that has none.
+    Key(Vec<String>),
     /// A column whose rows are numbered; `None`: they are no more. With whether one that is not is skipped.
     Number(String, Option<Identity>, bool),
 }
@@ -93,6 +96,8 @@ pub struct Added {
     pub column: Column,
     /// Its constraints.
     pub declared: Vec<Declared>,
+    /// It is the primary key.
+    pub is_key: bool,
     /// One of this name may be there.
     pub if_not_exists: bool,
     /// How its rows are numbered, those that are there among them.
@@ -195,6 +200,9 @@ pub fn read(alter: &AlterTable) -> Result<Altering, Failure> {
             AlterTableOperation::AlterColumn { column_name, op } => {
                 steps.push(of_column(folded(column_name), op)?);
             }
+            AlterTableOperation::AddConstraint { constraint: TableConstraint::PrimaryKey(key), .. } => {
+                steps.push(Step::Key(alter::key_columns(&key.columns)?));
+            }
             AlterTableOperation::OwnerTo { new_owner } => owner(new_owner)?,
             other => {
                 let hint =
@@ -250,14 +258,8 @@ pub fn owner(owner: &Owner) -> Result<(), Failure> {
 fn added(definition: &ColumnDef, if_not_exists: bool) -> Result<Added, Failure> {
     let mut key = Vec::new();
     let column = columns::read(definition, &mut key)?;
-    let refuse = |what: &str, hint: &str| {
-        Err(Failure::unsupported(format!("{what} of the new column \"{}\"", column.name), hint))
-    };
-    if !key.is_empty() {
-        return refuse("a primary key", "add the column, and then ADD PRIMARY KEY");
-    }
     let (declared, numbered) = (define::of_column(definition)?, columns::numbered(definition)?);
-    Ok(Added { column, declared, if_not_exists, numbered, sequence: None })
+    Ok(Added { column, declared, is_key: !key.is_empty(), if_not_exists, numbered, sequence: None })
 }
 
 fn of_column(name: String, operation: &AlterColumnOperation) -> Result<Step, Failure> {
@@ -327,5 +329,40 @@ mod tests {
         let columns: Vec<_> = altering.steps.iter().map(of).collect();
         assert_eq!(columns[..3], [(Some(Fallback::Next(7)), Some(7)), (None, None), (None, Some(8))]);
         assert_eq!(columns[3], (None, None), "what is there is numbered by nothing else");
+    }
+
+    #[test]
+    fn a_table_gets_a_key_with_new_columns() {
+        let columns = vec![ddl::hidden_key(), Column::new("v", ColumnType::Text)];
+        let hidden = Schema::new(columns, &[columns::HIDDEN], 1, false).expect("valid");
+        let id = Column::new("id", ColumnType::Int).not_null();
+        let table = Arc::new(TableRecord { schema: hidden, ..example(vec![id.clone()]) });
+        let catalog = Catalog::from_map(1, BTreeMap::from([("t".to_string(), table.clone())]));
+        let applied = |table: &Arc<TableRecord>, text: &str| {
+            let text = format!("ALTER TABLE t {text}");
+            let parsed = Parser::parse_sql(&PostgreSqlDialect {}, &text).expect("syntax");
+            let [Statement::AlterTable(alter)] = parsed.as_slice() else { panic!("{parsed:?}") };
+            let altering = numbered(&catalog, table, &read(alter).expect("good"), 7).expect("good");
+            let applied = apply::apply(&catalog, table, &altering, (20, 0)).map_err(|why| why.code)?;
+            let rewrite = rewrite::Rewrite::of(&catalog, table, &applied).map_err(|why| why.code)?;
+            let schema = rewrite.of_no_rows(&catalog, table).map_err(|why| why.code)?;
+            let names = |at: &usize| schema.columns()[*at].name.clone();
+            let key: Vec<String> = schema.key().iter().map(names).collect();
+            let all: Vec<String> = (0..schema.columns().len()).map(|at| names(&at)).collect();
+            assert_eq!(applied.rekeys(&table.schema), key != [columns::HIDDEN], "{text}");
+            Ok(format!("{} by {}", all.join(" "), key.join(" ")))
+        };
+        for (text, expected) in [
+            ("ADD COLUMN n serial", "ctid v n by ctid"),
+            ("ADD COLUMN n serial PRIMARY KEY", "v n by n"),
+            ("ADD COLUMN n int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, ADD m int", "v n m by n"),
+            ("ADD COLUMN n uuid DEFAULT gen_random_uuid(), ADD PRIMARY KEY (n, v)", "v n by n v"),
+            ("ADD COLUMN n int PRIMARY KEY", "v n by n"),
+        ] {
+            assert_eq!(applied(&table, text).as_deref(), Ok(expected), "{text}");
+        }
+        assert_eq!(applied(&table, "ADD n int PRIMARY KEY, ADD m int PRIMARY KEY"), Err("42P16"));
+        assert_eq!(applied(&table, "ADD n int, ADD PRIMARY KEY (m)"), Err("42703"));
+        assert_eq!(applied(&Arc::new(example(vec![id])), "ADD COLUMN n serial PRIMARY KEY"), Err("42P16"));
     }
 }

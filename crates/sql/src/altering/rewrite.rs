@@ -1,4 +1,4 @@
-//! Rows that become others: columns of other types or with random values, another primary key or none.
+//! Rows that become others: columns of other types, random values or numbers, another primary key or none.
 
 use super::apply::{Applied, RowValue};
 use crate::bind::{Binder, Bound};

@@ -357,6 +357,10 @@ impl SqlSession {
             let hint = "COMMIT first, or drop the foreign key by itself";
             return Err(Failure::unsupported("dropping foreign keys with a column in a transaction", hint));
         }
+        let rekeyed = match applied.rekeys(&table.schema) {
+            true => Some(Rewrite::of(&seen, &table, &applied)?.of_no_rows(&seen, &table)?),
+            false => None,
+        };
         let SequenceChanges { made, gone } = std::mem::take(&mut applied.sequences);
         if seen.all().any(|other| other.id != table.id && numbering::is_numbered_by(other, &gone)) {
             let hint = "COMMIT first, or drop the default by itself";
@@ -369,7 +373,11 @@ impl SqlSession {
         for sequence in made {
             self.make(catalog, sequence)?;
         }
-        self.make(catalog, carry::renewed(&table, &applied, version)?)?;
+        let to = match rekeyed {
+            Some(schema) => CatalogTable::new(table.id, &applied.name, schema, table.created_ms),
+            None => carry::renewed(&table, &applied, version)?,
+        };
+        self.make(catalog, to)?;
         Ok(true)
     }
 
