@@ -171,6 +171,38 @@ fn a_row_that_refers_to_nothing_by_a_foreign_key_that_is_not_valid_is_locked() {
     two.refused(&[("DELETE FROM town WHERE id = 3", "23503", "lies")]);
 }
 
+/// Only who changes what a row refers to must find it, where the foreign key is not valid.
+#[test]
+fn other_columns_of_a_row_that_refers_to_nothing_are_changed() {
+    let (_cluster, services) = world();
+    let mut one = within(&services[0]);
+    one.good("CREATE TABLE late (id int PRIMARY KEY, town text, number int, note text)");
+    one.good("INSERT INTO late VALUES (1, 'c1', 1, 'a'), (2, 'nowhere', 99, 'b')");
+    one.good("ALTER TABLE late ADD CONSTRAINT lies FOREIGN KEY (town) REFERENCES town (code) NOT VALID");
+    one.good("ALTER TABLE late ADD CONSTRAINT errs FOREIGN KEY (number) REFERENCES town NOT VALID");
+    one.good("UPDATE late SET note = note || '!'");
+    one.good("UPDATE late SET town = 'nowhere', number = 99 WHERE id = 2");
+    for isolation in ["READ COMMITTED", "REPEATABLE READ"] {
+        one.good(&format!("BEGIN ISOLATION LEVEL {isolation}"));
+        one.good("UPDATE late SET note = note || '?' WHERE id = 2");
+        one.good("COMMIT");
+    }
+    assert_eq!(one.good("SELECT note FROM late WHERE id = 2"), "b!??");
+    one.refused(&[
+        ("UPDATE late SET town = 'nowhere' WHERE id = 1", "23503", "lies"),
+        ("UPDATE late SET number = 99 WHERE id = 1", "23503", "errs"),
+        ("UPDATE late SET number = 98 WHERE id = 2", "23503", "errs"),
+        ("INSERT INTO late VALUES (3, 'nowhere', 1, 'c')", "23503", "lies"),
+        ("INSERT INTO late VALUES (3, 'c1', 99, 'c')", "23503", "errs"),
+        ("BEGIN; UPDATE late SET number = 98, note = 'x'; COMMIT", "23503", "errs"),
+        ("ALTER TABLE late VALIDATE CONSTRAINT errs", "23503", "errs"),
+    ]);
+    one.good("UPDATE late SET town = 'c2', number = 2 WHERE id = 2");
+    one.refused(&[("UPDATE late SET town = 'nowhere' WHERE id = 2", "23503", "lies")]);
+    one.good("ALTER TABLE late VALIDATE CONSTRAINT errs");
+    one.refused(&[("DELETE FROM town WHERE id = 2", "23503", "late")]);
+}
+
 /// Who comes second is told so: a row that refers comes, or the value that it refers to goes.
 #[test]
 fn pr369_one_of_a_reference_and_a_removal_is_committed() {

@@ -94,12 +94,12 @@ pub async fn look(handle: &Handle, all: &[Edits], view: &View) -> Result<(), Fai
     if count > MAX_EARLY_ROWS || !all.iter().any(|edits| constrained(&edits)) {
         return Ok(());
     }
-    let mut view = view.clone();
+    let (without, mut view) = (Some(view), view.clone());
     for edits in all {
         follow::see(&mut view, edits)?;
     }
-    let looking =
-        Looking { handle, catalog: &catalog, view: &view, before: None, since: None, is_last: false };
+    let (before, since) = (None, None);
+    let looking = Looking { handle, catalog: &catalog, view: &view, without, before, since, is_last: false };
     for edits in all.iter().filter(constrained) {
         let Some(partition) = edits.partition else { continue };
         // What becomes of a row behind that is looked at there.
@@ -162,7 +162,8 @@ async fn look_at_all(
         Arc::make_mut(&mut view.buffer).take((table.id(), partition), edits, (Limit::WRITE, None))?;
     }
     let since = all.iter().flat_map(|(_, part)| &part.seen).min().copied();
-    let looking = Looking { handle, catalog, view: &view, before: Some(&before), since, is_last: true };
+    let before = Some(&before);
+    let looking = Looking { handle, catalog, view: &view, without: before, before, since, is_last: true };
     let mut parents = Vec::new();
     for &(table, part) in constrained {
         let is_kept = |op: &&RowOp| matches!(op, RowOp::Keep { .. });
@@ -185,7 +186,8 @@ pub async fn against(
     constraint: &Constraint,
 ) -> Result<Option<Failure>, Failure> {
     let catalog = handle.catalog().ok_or_else(fault::not_ready)?;
-    let looking = Looking { handle, catalog: &catalog, view, before: None, since: None, is_last: true };
+    let (without, before, since) = (None, None, None);
+    let looking = Looking { handle, catalog: &catalog, view, without, before, since, is_last: true };
     let part = Part { table, partition, rows, gone: Vec::new() };
     match constraint.reference() {
         Some(reference) => match looking.has_parents(&part, (constraint, reference)).await {
@@ -216,6 +218,8 @@ struct Looking<'a> {
     handle: &'a Handle,
     catalog: &'a Catalog,
     view: &'a View,
+    /// The same state without what is looked at, where rows may stay what they were.
+    without: Option<&'a View>,
     /// The same state without what the transaction has written, where all that it commits is looked at.
     before: Option<&'a View>,
     /// The oldest of the snapshots that it rests on.
@@ -350,9 +354,16 @@ impl Looking<'_> {
         let mut parents = Vec::new();
         for constraint in part.table.schema().constraints() {
             let Some(reference) = constraint.reference() else { continue };
-            if self.looks_at(constraint) {
-                parents.extend(self.has_parents(part, (constraint, reference)).await?);
+            if !self.looks_at(constraint) {
+                continue;
             }
+            let Some(without) = self.without.filter(|_| !constraint.is_kept()) else {
+                parents.extend(self.has_parents(part, (constraint, reference)).await?);
+                continue;
+            };
+            let (others, same) = by_value::by_change(self.handle, part, reference, without).await?;
+            parents.extend(self.has_parents(&others, (constraint, reference)).await?);
+            parents.extend(self.parents_or_none(&same, (constraint, reference)).await?);
         }
         Ok(parents)
     }

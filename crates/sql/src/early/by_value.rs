@@ -7,8 +7,10 @@
 use super::{Looking, Part};
 use crate::constraints::unique::Found;
 use crate::constraints::{children, violation};
+use crate::driver::Handle;
 use crate::fault;
 use crate::read;
+use crate::txn::View;
 use bytes::Bytes;
 use client::Table;
 use pg::{Failure, code};
@@ -53,6 +55,29 @@ fn unique_in<'a>(parent: &'a Table, columns: &[usize]) -> Option<&'a Constraint>
     let is_of = |own: &[usize]| own.len() == columns.len() && own.iter().all(|at| columns.contains(at));
     let mut all = parent.schema().constraints().iter().filter(|one| one.is_enforced());
     all.find(|one| one.unique().is_some_and(is_of))
+}
+
+/// The rows of a part that do not refer by this foreign key to what they referred to before, as this view has
+/// them, and the others. Of a foreign key that not every row keeps these may refer to nothing: only who
+/// changes what a row refers to must find it, as PostgreSQL has it.
+pub(super) async fn by_change<'p>(
+    handle: &Handle,
+    part: &Part<'p>,
+    reference: &Reference,
+    without: &View,
+) -> Result<(Part<'p>, Part<'p>), Failure> {
+    let keys: Vec<Bytes> = part.rows.iter().map(|(key, _)| key.clone()).collect();
+    let before = read::get_all(handle, part.table, part.partition, &keys, without).await?;
+    let (mut others, mut same) = (Vec::new(), Vec::new());
+    for ((key, row), before) in part.rows.iter().zip(before) {
+        let before = before.map(|stored| part.table.decode(key, &stored)).transpose();
+        let before = before.map_err(fault::of_client)?;
+        let stays = |at: &usize| before.as_ref().is_some_and(|before| before.values[*at] == row.values[*at]);
+        let rows = if reference.columns.iter().all(stays) { &mut same } else { &mut others };
+        rows.push((key.clone(), row.clone()));
+    }
+    let of = |rows| Part { table: part.table, partition: part.partition, rows, gone: Vec::new() };
+    Ok((of(others), of(same)))
 }
 
 impl Looking<'_> {
@@ -130,15 +155,18 @@ impl Looking<'_> {
         Ok(parents)
     }
 
-    /// What rows refer to by a foreign key that not every row keeps. Where one refers to nothing since before
-    /// there was that key, a row is named that there cannot be: the manager wants one, and nobody can remove
-    /// that one.
-    async fn parents_or_none(
+    /// What rows refer to by values, by a foreign key that not every row keeps. Where one refers to nothing
+    /// since before there was that key, a row is named that there cannot be: the manager wants one, and
+    /// nobody can remove that one.
+    pub(super) async fn parents_or_none(
         &self,
         part: &Part<'_>,
         (constraint, reference): (&Constraint, &Reference),
     ) -> Result<Vec<ParentRow>, Failure> {
         let Some(parent) = self.parent(reference) else { return Ok(Vec::new()) };
+        if !self.is_last || is_by_key(parent.schema(), reference) {
+            return Ok(Vec::new());
+        }
         let mut all = BTreeMap::new();
         for (_, row) in &part.rows {
             let values: Vec<Value> = reference.columns.iter().map(|at| row.values[*at].clone()).collect();
