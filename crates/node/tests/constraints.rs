@@ -89,6 +89,32 @@ fn pr150_two_sessions_that_do_not_see_each_other_make_no_orphan_and_no_duplicate
     assert_eq!(one.good("SELECT count(*), count(DISTINCT code) FROM town"), "3|3");
 }
 
+/// What follows from an UPDATE is no reason to refuse it for a row that came meanwhile, and would have
+/// followed.
+#[test]
+fn a_row_that_came_while_others_followed_has_the_transaction_begin_again() {
+    let (_cluster, service) = world();
+    let (mut one, mut two) = (within(&service, "bank"), within(&service, "bank"));
+    one.good("CREATE TABLE town (id int PRIMARY KEY, code int UNIQUE)");
+    one.good("CREATE TABLE pet (id int PRIMARY KEY, code int REFERENCES town (code) ON UPDATE CASCADE)");
+    one.good("INSERT INTO town VALUES (1, 10), (2, 20)");
+    one.good("INSERT INTO pet VALUES (1, 10)");
+    for isolation in ["REPEATABLE READ", "READ COMMITTED"] {
+        one.good(&format!("BEGIN ISOLATION LEVEL {isolation}"));
+        one.good("SELECT * FROM pet");
+        one.good("UPDATE town SET code = code + 1 WHERE id = 1");
+        two.good("INSERT INTO pet SELECT 1 + max(pet.id), min(town.code) FROM pet, town");
+        let said = one.say("COMMIT");
+        assert!(said.starts_with("40001"), "{isolation}: {said}");
+        one.good("UPDATE town SET code = code + 1 WHERE id = 1");
+        assert_eq!(one.good("SELECT count(*) FROM pet JOIN town USING (code) WHERE town.id <> 1"), "0");
+    }
+    // Nothing follows where the row goes: that is said at once, and not tried again for seconds.
+    let began = std::time::Instant::now();
+    one.refused(&[("DELETE FROM town WHERE id = 1", "23503", "update or delete on table \"town\"")]);
+    assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
 /// Sessions that insert, remove and refer at once; some of them by CASCADE.
 #[test]
 fn pr151_sessions_that_race_leave_no_orphan_and_no_duplicate() {

@@ -38,6 +38,13 @@ struct Part {
     ops: Vec<RowOp>,
 }
 
+impl Part {
+    /// The rows that are there behind it.
+    fn rows(&self) -> impl Iterator<Item = Row> + '_ {
+        self.ops.iter().filter_map(|op| self.table.decode(op.key(), op.row()?).ok())
+    }
+}
+
 impl Refused {
     /// A write of these rows.
     pub fn new<'a>(parts: impl IntoIterator<Item = (&'a Table, &'a [RowOp])>) -> Refused {
@@ -60,21 +67,39 @@ impl Refused {
         self.tables.iter().find(|part| part.table.id() == table)
     }
 
-    /// True if rows of the table are there behind it.
-    fn writes(&self, table: TableId) -> bool {
-        self.part(table).is_some_and(|part| part.writes)
-    }
-
     fn removes(&self, table: TableId) -> bool {
         self.part(table).is_some_and(|part| part.removes)
+    }
+
+    /// True if a row of this table that it writes may refer to none by this foreign key. What refers to a row
+    /// that is written beside it refers to that: so it is where rows follow one that gets other values.
+    fn refers(&self, table: TableId, reference: &Reference) -> bool {
+        let Some(part) = self.part(table).filter(|part| part.writes) else { return false };
+        if self.removes(reference.parent) {
+            return false;
+        }
+        let parents = self.part(reference.parent).into_iter().flat_map(Part::rows);
+        let parents: Vec<Vec<Value>> = parents.map(|row| values(&row, &reference.parent_columns)).collect();
+        let mut written = part.rows().map(|row| values(&row, &reference.columns));
+        // Of too many rows none is known.
+        let lacks = |of: Vec<Value>| !of.iter().any(Value::is_null) && !parents.contains(&of);
+        part.ops.is_empty() || written.any(lacks)
+    }
+
+    /// True if it may be done when it is computed again: it changes rows that others refer to by this
+    /// constraint, these follow, and one of them it did not see.
+    fn passes(&self, table: TableId, constraint: &Constraint) -> bool {
+        let Some(reference) = constraint.reference() else { return false };
+        let Some(parent) = self.part(reference.parent) else { return false };
+        let by_removal = parent.removes && reference.on_delete.changes_rows();
+        let by_change = parent.writes && reference.on_update.changes_rows();
+        (by_removal || by_change) && !self.refers(table, reference)
     }
 
     /// What a row that it writes has in these columns: the only one, or one that another of them is like.
     fn key(&self, record: &TableRecord, columns: &[usize]) -> Option<String> {
         let part = self.part(record.id)?;
-        let row = |op: &RowOp| part.table.decode(op.key(), op.row()?).ok();
-        let mut keys: Vec<String> =
-            part.ops.iter().filter_map(row).map(|row| key(record, columns, &row)).collect();
+        let mut keys: Vec<String> = part.rows().map(|row| key(record, columns, &row)).collect();
         if let [only] = keys.as_slice() {
             return Some(only.clone());
         }
@@ -93,6 +118,11 @@ impl Refused {
         schema.key().iter().zip(values).for_each(|(at, value)| row.values[*at] = value);
         columns.iter().all(|at| !row.values[*at].is_null()).then(|| key(record, columns, &row))
     }
+}
+
+/// What a row has in these columns.
+fn values(row: &Row, columns: &[usize]) -> Vec<Value> {
+    columns.iter().map(|at| row.values.get(*at).cloned().unwrap_or_default()).collect()
 }
 
 /// Columns of a row, as an error names them.
@@ -158,14 +188,7 @@ async fn met(handle: &Handle, constraint: &Constraint, part: Option<&Part>) -> O
 /// True if a write may be done when it is computed again: it was refused for a row that it did not see.
 pub fn passes(handle: &Handle, number: u32, refused: &Refused) -> bool {
     let found = handle.catalog().and_then(|catalog| by_number(&catalog, number));
-    found.is_some_and(|(table, constraint)| match &constraint.demand {
-        Demand::Foreign(reference) => {
-            let follows = reference.on_delete.changes_rows() || reference.on_update.changes_rows();
-            let refers = refused.writes(table.id) && !refused.removes(reference.parent);
-            follows && refused.part(reference.parent).is_some() && !refers
-        }
-        Demand::Unique(_) | Demand::Check(_) | Demand::Index(_) => false,
-    })
+    found.is_some_and(|(table, constraint)| refused.passes(table.id, &constraint))
 }
 
 /// The error of a write that this constraint forbids.
@@ -178,8 +201,7 @@ pub fn of_write(
         Demand::Foreign(reference) => {
             let parent = catalog.all().find(|parent| parent.id == reference.parent);
             let parent = parent.map_or(table, |parent| parent.as_ref());
-            let refers = refused.writes(table.id) && !refused.removes(reference.parent);
-            match refers {
+            match refused.refers(table.id, reference) {
                 true => {
                     let key = refused.key(table, &reference.columns);
                     no_parent(table, constraint, parent, key)
@@ -298,5 +320,80 @@ fn object(table: &TableRecord, constraint: &Constraint) -> Object {
         table: table.name.clone(),
         constraint: Some(constraint.name.clone()),
         ..Object::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::example;
+    use bytes::Bytes;
+    use types::data::constraint::Action;
+    use types::data::{Column, ColumnType};
+
+    /// A table with this id, of a key and a value.
+    fn table(id: u32) -> Table {
+        let columns = vec![Column::new("id", ColumnType::Int).not_null(), Column::new("n", ColumnType::Int)];
+        Table::new(Arc::new(TableRecord { id: TableId(id), ..example(columns) }))
+    }
+
+    fn encoded(table: &Table, id: i64, n: Option<i64>) -> (Bytes, Bytes) {
+        let n = n.map_or(Value::Null, Value::Int);
+        table.encode(&Row::new(vec![Value::Int(id), n])).expect("it fits")
+    }
+
+    fn written(table: &Table, id: i64, n: Option<i64>) -> RowOp {
+        let (key, row) = encoded(table, id, n);
+        RowOp::Update { key, row }
+    }
+
+    fn removed(table: &Table, id: i64) -> RowOp {
+        RowOp::Delete { key: encoded(table, id, None).0 }
+    }
+
+    /// The value of rows of the second table refers to that of rows of the first one.
+    fn foreign(on_delete: Action, on_update: Action) -> Constraint {
+        let (columns, parent_columns) = (vec![1], vec![1]);
+        let reference =
+            Reference { columns, parent: TableId(1), parent_columns, on_delete, on_update, deferred: None };
+        Constraint::new(7, "f", Demand::Foreign(reference))
+    }
+
+    /// What follows from a statement is part of its write, and is not what it is refused for.
+    #[test]
+    fn a_write_whose_own_rows_follow_passes_where_one_came_meanwhile() {
+        let (parent, child) = (table(1), table(2));
+        let change = [written(&parent, 1, Some(11))];
+        let goes = [removed(&parent, 1)];
+        let passes = |parents: &[RowOp], children: &[RowOp], (on_delete, on_update): (Action, Action)| {
+            let refused = Refused::new([(&parent, parents), (&child, children)]);
+            refused.passes(child.id(), &foreign(on_delete, on_update))
+        };
+        let (none, cascade, null) = (Action::None, Action::Cascade, Action::SetNull);
+        // One that follows was seen, and another one was not.
+        assert!(passes(&change, &[written(&child, 5, Some(11))], (none, cascade)));
+        assert!(passes(&change, &[written(&child, 5, None)], (none, null)));
+        assert!(passes(&goes, &[removed(&child, 5)], (cascade, none)));
+        assert!(passes(&goes, &[written(&child, 5, None)], (null, none)));
+        assert!(passes(&change, &[], (none, cascade)) && passes(&goes, &[], (cascade, none)));
+        // Nothing follows from what it does.
+        assert!(!passes(&change, &[], (cascade, none)) && !passes(&goes, &[], (none, cascade)));
+        // It writes a row itself that refers to nothing.
+        assert!(!passes(&change, &[written(&child, 5, Some(99))], (none, cascade)));
+        assert!(!passes(&[], &[written(&child, 5, Some(99))], (cascade, cascade)));
+    }
+
+    #[test]
+    fn the_error_says_which_side_is_wrong() {
+        let (parent, child) = (table(1), table(2));
+        let constraint = foreign(Action::None, Action::Cascade);
+        let said = |parents: &[RowOp], children: &[RowOp]| {
+            let refused = Refused::new([(&parent, parents), (&child, children)]);
+            of_write(&Catalog::default(), (child.record(), &constraint), &refused).message
+        };
+        let change = [written(&parent, 1, Some(11))];
+        assert!(said(&change, &[written(&child, 5, Some(11))]).starts_with("update or delete"));
+        assert!(said(&change, &[written(&child, 5, Some(99))]).starts_with("insert or update"));
+        assert!(said(&[removed(&parent, 1)], &[]).starts_with("update or delete"));
     }
 }
