@@ -13,14 +13,14 @@ use crate::catalog::as_of;
 use crate::fault;
 use crate::several;
 use bytes::Bytes;
-use client::{Client, ClientError, Database, Table, created, wall_ms};
+use client::{Client, ClientError, Database, Table, Ticket, created, wall_ms};
 use pg::Failure;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use types::data::constraint::{Constraint, Demand, Reference};
 use types::data::{Row, Schema};
-use types::{CatalogTable, Lsn, Position, TableId, TableRecord};
+use types::{CatalogTable, Lsn, Micros, Position, TableId, TableRecord};
 use wire::request::ReadSnapshot;
 use wire::{Body, Op, RecordText, RowOp, TableChange, TablePart};
 
@@ -30,6 +30,8 @@ const ROWS: u32 = 2_000;
 const BYTES: usize = 4 << 20;
 /// How often a hold is renewed.
 const RENEW: Duration = Duration::from_secs(10);
+/// How long a read of some rows may take, a failover in between included.
+const READ: Micros = Micros::from_millis(20_000);
 
 /// What a table becomes.
 #[derive(Clone)]
@@ -222,16 +224,16 @@ impl<'a> Refill<'a> {
     }
 
     fn copy(&mut self, at: usize, convert: &mut dyn Convert) -> Result<(), Failure> {
-        let mut next = Some(Bytes::new());
-        while let Some(first) = next {
-            self.renew_in_time()?;
-            let from = &self.pairs[at].from;
-            let op = Op::Scan { from: first, to: Bytes::new(), limit: ROWS, at: ReadSnapshot::Newest };
-            let answer = self.client.call(from.call(self.database.partition(), op));
+        let mut asked = Some(self.ask(at, Bytes::new())?);
+        while let Some(ticket) = asked {
+            let answer = self.client.wait_for(ticket).and_then(|ended| ended.outcome.into_result());
             let Body::Rows { rows, more } = answer.map_err(fault::of_client)?.body else {
                 return Err(Failure::new(pg::code::INTERNAL, "a table without rows"));
             };
             let last = rows.last().map(|(last, ..)| Bytes::from([last, &[0u8][..]].concat()));
+            // The next rows come while these are written: nobody else writes the table.
+            asked = last.filter(|_| more).map(|first| self.ask(at, first)).transpose()?;
+            let from = &self.pairs[at].from;
             let found = rows.into_iter().map(|(key, version, stored)| {
                 let row = from.decode(&key, &stored).map_err(fault::of_client)?;
                 Ok(FoundRow { key, version, row })
@@ -239,9 +241,19 @@ impl<'a> Refill<'a> {
             let found = found.collect::<Result<Vec<_>, Failure>>()?;
             let rows = convert.rows(found)?;
             self.insert(at, &rows, convert)?;
-            next = last.filter(|_| more);
         }
         Ok(())
+    }
+
+    /// Asks for some rows of a table, from this key on. The hold is renewed before, and not while they come:
+    /// they are asked for by the version that the table has.
+    fn ask(&mut self, at: usize, first: Bytes) -> Result<Ticket, Failure> {
+        if self.renewed.elapsed() >= RENEW / 2 {
+            self.renew()?;
+        }
+        let op = Op::Scan { from: first, to: Bytes::new(), limit: ROWS, at: ReadSnapshot::Newest };
+        let call = self.pairs[at].from.call(self.database.partition(), op).within(READ);
+        Ok(self.client.submit(Client::BLOCKING, call))
     }
 
     fn insert(&mut self, at: usize, rows: &[Row], convert: &dyn Convert) -> Result<(), Failure> {
@@ -279,18 +291,17 @@ impl<'a> Refill<'a> {
         }
         self.renew_in_time()?;
         let Pair { from, to } = &self.pairs[at];
-        let mut seen = BTreeSet::new();
-        if let Some(twice) = ops.iter().find(|op| !seen.insert(op.key().clone())) {
-            return Err(convert.refused(Refusal::Key(to, Some(twice.key()))));
-        }
         match self.client.call(to.write_since(self.database.partition(), ops.clone(), self.last)) {
             Ok(answer) => {
                 self.last = answer.position();
                 Ok(())
             }
             Err(ClientError::Exists) => {
-                let to = to.clone();
-                let met = self.met(&to, &ops)?;
+                let (to, mut seen) = (to.clone(), BTreeSet::new());
+                let met = match ops.iter().map(RowOp::key).find(|key| !seen.insert(*key)) {
+                    Some(twice) => Some(twice),
+                    None => self.met(&to, &ops)?,
+                };
                 Err(convert.refused(Refusal::Key(&to, met)))
             }
             Err(ClientError::Violates(number)) => {

@@ -15,6 +15,7 @@ use client::{Answer, Outcome, Table};
 use pg::{Failure, code};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use types::data::kind::{Kind, Sequence};
 use types::data::{Row, Value};
 use types::system::SEQUENCES;
@@ -22,8 +23,14 @@ use types::{CatalogTable, Position, TableId, Term};
 use wire::request::Outcome as Refusal;
 use wire::{Body, RowOp};
 
-/// Numbers that a node takes at once.
+/// Numbers that a node takes at once, where few are used.
 const BLOCK: u64 = 100;
+/// The most that it takes at once for what is still to come.
+const MAX_BLOCK: u64 = 10_000;
+/// Twice as many as the last time are taken where those were used up within this time: so rows that come one
+/// after the other wait less often for a write of the counter, and what is lost with a node is about what it
+/// used in that time.
+const DOUBLES_WITHIN: Duration = Duration::from_secs(1);
 /// How often somebody else may be faster.
 const ATTEMPTS: usize = 1_000;
 
@@ -57,10 +64,36 @@ impl Block {
     }
 }
 
+/// The numbers of one kind that this node has taken and not used yet.
+#[derive(Debug, Default)]
+struct Stock {
+    blocks: Vec<Block>,
+    /// When some were taken last, and how many.
+    last: Option<(Instant, u64)>,
+}
+
+impl Stock {
+    /// How many are to be taken now for what is still to come.
+    fn wanted(&self, now: Instant) -> u64 {
+        match self.last {
+            Some((at, count)) if now.saturating_duration_since(at) < DOUBLES_WITHIN => {
+                count.saturating_mul(2).clamp(BLOCK, MAX_BLOCK)
+            }
+            _ => BLOCK,
+        }
+    }
+
+    /// These were taken.
+    fn add(&mut self, block: Block, now: Instant) {
+        self.last = Some((now, block.left));
+        self.blocks.push(block);
+    }
+}
+
 /// The numbers that this node has taken and not used yet.
 #[derive(Default)]
 pub struct Sequences {
-    blocks: Mutex<HashMap<Counted, Vec<Block>>>,
+    stocks: Mutex<HashMap<Counted, Stock>>,
 }
 
 /// What a session was given by sequences: what `currval` and `lastval` tell.
@@ -170,8 +203,8 @@ impl Sequences {
         let catalog = handle.current().await?;
         let rule = rule(&catalog, sequence)?;
         let own = {
-            let blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
-            let kept = blocks.get(&rule.of).and_then(|blocks| blocks.iter().find(|block| block.left > 0));
+            let stocks = self.stocks.lock().unwrap_or_else(PoisonError::into_inner);
+            let kept = stocks.get(&rule.of).and_then(|stock| stock.blocks.iter().find(|one| one.left > 0));
             kept.map(|block| block.next)
         };
         let next = match own {
@@ -193,7 +226,7 @@ impl Sequences {
         for _ in 0..ATTEMPTS {
             let (before, since) = stored(handle, of).await?;
             if store(handle, of, (before.is_some(), next), since).await? {
-                self.blocks.lock().unwrap_or_else(PoisonError::into_inner).remove(&of);
+                self.stocks.lock().unwrap_or_else(PoisonError::into_inner).remove(&of);
                 return Ok(());
             }
         }
@@ -207,16 +240,21 @@ impl Sequences {
             if numbers.len() == count {
                 return Ok(numbers);
             }
-            let wanted = BLOCK.max((count - numbers.len()) as u64);
-            let block = block(handle, rule, wanted).await?;
-            let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
-            blocks.entry(rule.of).or_default().push(block);
+            let wanted = self.wanted(rule.of);
+            let block = block(handle, rule, ((count - numbers.len()) as u64, wanted)).await?;
+            let mut stocks = self.stocks.lock().unwrap_or_else(PoisonError::into_inner);
+            stocks.entry(rule.of).or_default().add(block, Instant::now());
         }
     }
 
+    fn wanted(&self, of: Counted) -> u64 {
+        let stocks = self.stocks.lock().unwrap_or_else(PoisonError::into_inner);
+        stocks.get(&of).map_or(BLOCK, |stock| stock.wanted(Instant::now()))
+    }
+
     fn kept(&self, of: Counted, count: usize, numbers: &mut Vec<i64>) {
-        let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(blocks) = blocks.get_mut(&of) else { return };
+        let mut stocks = self.stocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Stock { blocks, .. }) = stocks.get_mut(&of) else { return };
         for block in blocks.iter_mut() {
             while numbers.len() < count {
                 let Some(number) = block.take() else { break };
@@ -285,8 +323,9 @@ async fn store(
     }
 }
 
-/// Takes the next numbers for this node alone (PR-154).
-async fn block(handle: &Handle, rule: &Rule, wanted: u64) -> Result<Block, Failure> {
+/// Takes the next numbers for this node alone (PR-154): as many as are lacking, and up to `wanted`, but of
+/// few that are left not many that nobody asks for.
+async fn block(handle: &Handle, rule: &Rule, (lacking, wanted): (u64, u64)) -> Result<Block, Failure> {
     let Sequence { start, step, cycle, most, least, .. } = rule.numbers;
     for _ in 0..ATTEMPTS {
         let (next, since) = stored(handle, rule.of).await?;
@@ -301,7 +340,8 @@ async fn block(handle: &Handle, rule: &Rule, wanted: u64) -> Result<Block, Failu
             }
             next = rule.numbers.again();
         }
-        let left = wanted.min(rule.numbers.left(next));
+        let all = rule.numbers.left(next);
+        let left = lacking.max(wanted.min(BLOCK.max(all / 100))).min(all);
         // Whoever reaches the end of all numbers begins behind it.
         let end = i128::from(next) + i128::from(step) * i128::from(left);
         let end = end.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
@@ -310,4 +350,27 @@ async fn block(handle: &Handle, rule: &Rule, wanted: u64) -> Result<Block, Failu
         }
     }
     Err(busy())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_numbers_are_taken_at_once_while_they_are_used_up_quickly() {
+        let (mut stock, mut now) = (Stock::default(), Instant::now());
+        let mut sizes = Vec::new();
+        for _ in 0..9 {
+            sizes.push(stock.wanted(now));
+            stock.add(Block { next: 1, step: 1, left: stock.wanted(now) }, now);
+            now += DOUBLES_WITHIN / 2;
+        }
+        assert_eq!(sizes, [100, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000]);
+        assert_eq!(stock.wanted(now + DOUBLES_WITHIN), BLOCK, "what was taken has lasted");
+        // A statement that has asked for many is no reason to take as many for nobody.
+        stock.add(Block { next: 1, step: 1, left: 1_000_000 }, now);
+        assert_eq!(stock.wanted(now), MAX_BLOCK);
+        stock.add(Block { next: 1, step: 1, left: 3 }, now);
+        assert_eq!(stock.wanted(now), BLOCK);
+    }
 }

@@ -333,11 +333,12 @@ impl Converting {
         }
         let (computed, numbers) = (self.computed(&rows).await?, self.numbers(rows.len()).await?);
         let mut found = Vec::with_capacity(rows.len());
-        for (place, (row, computed)) in rows.iter().zip(&computed).enumerate() {
+        for (place, (mut row, computed)) in rows.into_iter().zip(&computed).enumerate() {
             let number = FIRST_NUMBER + self.count;
             self.count += 1;
-            let value = |from: &Origin, numbers: &[i64]| match from {
-                Origin::Kept(at) => row.values[*at].clone(),
+            let mut value = |from: &Origin, numbers: &[i64]| match from {
+                // Each column is kept in one place at most.
+                Origin::Kept(at) => std::mem::take(&mut row.values[*at]),
                 Origin::Computed(at) => computed[*at].clone(),
                 Origin::Fixed(value) => value.clone(),
                 Origin::Random => eval::random_uuid(),
