@@ -542,9 +542,20 @@ fn databases_are_spread_by_ranges() {
         cluster.ok(&["put", "shop.goods", &format!("w={w}"), "n=1"]);
     }
     assert_eq!(cluster.json(&["get", "shop.goods", "o"])["n"], 1);
+    // Rows that every partition has are counted and backed up once.
+    good(&cluster, "shop", "CREATE TABLE item (id int PRIMARY KEY) WITH (replicated = true)");
+    good(&cluster, "shop", "INSERT INTO item VALUES (1), (2)");
+    let listed = cluster.ok(&["table", "list", "--database", "shop", "--json"]);
+    let replicated = |line: &&str| line.contains(r#""replicated":true"#);
+    assert_eq!(listed.lines().filter(replicated).count(), 1, "{listed}");
+    let put = cluster.run(&["put", "shop.item", "id=3"]);
+    assert!(put.status != 0 && put.sentence().contains("it is in all partitions"), "{put:?}");
     cluster.ok(&["backup", "create", "b", "--timeout", "30s"]);
     cluster.ok(&["backup", "restore", "b", "--databases", "shop", "--as", "copy", "--timeout", "60s"]);
     assert_eq!(cluster.json(&["get", "copy.goods", "z"])["n"], 1);
+    assert_eq!(cluster.ok(&["count", "copy.item"]).trim(), "2");
+    good(&cluster, "copy", "INSERT INTO item VALUES (3)");
+    assert_eq!(cluster.ok(&["scan", "copy.item", "--json"]).lines().count(), 3);
     let all = cluster.ok(&["database", "list", "--json"]);
     let restored = all.lines().find(|line| line.contains("copy")).expect("it is there");
     assert!(restored.contains(r#""ranges":["g","p"]"#), "{restored}");

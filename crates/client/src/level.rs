@@ -30,16 +30,6 @@ impl Catalogs {
         self.others.iter().map(|(_, own)| own).collect()
     }
 
-    /// What the other partitions are told, nothing of tables that the first one has lost.
-    fn calls(&self, database: &Database, lost: &BTreeSet<TableId>) -> Vec<Call> {
-        let of = |(partition, own): &(PartitionId, Tables)| {
-            let changes = spread::changes(own, &self.first, lost);
-            let call = || database.transact_in(*partition, changes.clone(), Vec::new(), None);
-            (!changes.is_empty()).then(call)
-        };
-        self.others.iter().filter_map(of).collect()
-    }
-
     /// Writes of nothing, one in each partition. They are refused where what was read is no part of what is
     /// there, and done when it is secured: the transaction manager is told of nothing before (PR-362).
     fn securing(&self, database: &Database) -> Vec<Call> {
@@ -65,15 +55,10 @@ impl Client {
             let known = self.known_tables(database)?;
             let catalogs = self.catalogs(database)?;
             let lost = self.lost_tables(database, &catalogs)?;
-            let numbers = || self.numbers(1);
-            let back = spread::given_back(&catalogs.others(), &catalogs.first, &lost, numbers)?;
-            let calls = match back.is_empty() {
-                true => catalogs.calls(database, &lost),
-                false => vec![database.transact(back, Vec::new(), None)],
-            };
-            let done = match calls.is_empty() {
-                true => self.announce(database, &catalogs, &known).map(|()| true),
-                false => self.all(calls).map(|_| false),
+            let done = match self.next_calls(database, &catalogs, &lost) {
+                Ok(calls) if calls.is_empty() => self.announce(database, &catalogs, &known).map(|()| true),
+                Ok(calls) => self.all(calls).map(|_| false),
+                Err(error) => Err(error),
             };
             match done {
                 Ok(true) => return Ok(()),
@@ -83,6 +68,37 @@ impl Client {
             }
         }
         Err(ClientError::Stale)
+    }
+
+    /// What is to be done next: what the first partition is given back that it has lost, or else what the
+    /// others are told, nothing of tables that the first one has lost. Rows of replicated tables are copied
+    /// before (PR-405, PR-409). None: all partitions have the same tables.
+    fn next_calls(
+        &mut self,
+        database: &Database,
+        catalogs: &Catalogs,
+        lost: &BTreeSet<TableId>,
+    ) -> Result<Vec<Call>, ClientError> {
+        let Catalogs { others, first, .. } = catalogs;
+        let copies = spread::to_return(&catalogs.others(), first, lost);
+        let copies = copies.into_iter().map(|(table, from)| (table, others[from].0)).collect();
+        let (returned, last) = self.copy_tables(database, (database.partition(), first), copies)?;
+        let numbers = || self.numbers(1);
+        let back = spread::given_back(&catalogs.others(), &returned, lost, numbers)?;
+        if !back.is_empty() {
+            return Ok(vec![database.transact(back, Vec::new(), last)]);
+        }
+        let mut calls = Vec::new();
+        for (partition, own) in others {
+            let copies = spread::to_copy(own, first);
+            let copies = copies.into_iter().map(|table| (table, database.partition())).collect();
+            let (own, last) = self.copy_tables(database, (*partition, own), copies)?;
+            let changes = spread::changes(&own, first, lost);
+            if !changes.is_empty() {
+                calls.push(database.transact_in(*partition, changes, Vec::new(), last));
+            }
+        }
+        Ok(calls)
     }
 
     /// The tables of a database that the transaction manager knows, each with the version of its columns;

@@ -9,6 +9,7 @@ pub mod call;
 pub mod client;
 mod conn;
 mod control;
+mod copies;
 pub mod core;
 pub mod database;
 pub mod error;

@@ -105,8 +105,8 @@ impl Table {
         self.call(partition, Op::Write { ops, mark: None, since: Some(since) })
     }
 
-    /// Whether rows can be written by others than SQL. What is a sequence or a view has none, and conditions
-    /// of SQL are looked at by SQL alone.
+    /// Whether rows can be written by others than SQL. What is a sequence or a view has none, a replicated
+    /// table gets other rows as a whole, and conditions of SQL are looked at by SQL alone.
     pub fn takes_rows(&self) -> Result<(), ClientError> {
         match self.schema().of_sql_alone() {
             None => Ok(()),
@@ -137,8 +137,12 @@ impl Table {
         Ok(self.write(self.partition_of(&key)?, vec![RowOp::Insert { key, row }]))
     }
 
-    /// Removes the row with this key, if there is one.
+    /// Removes the row with this key, if there is one. The error is as with [`Table::put`], but for
+    /// conditions.
     pub fn delete(&self, key: &[Value]) -> Result<Call, ClientError> {
+        if self.schema().is_replicated() {
+            self.takes_rows()?;
+        }
         let key = self.key(key)?;
         Ok(self.write(self.partition_of(&key)?, vec![RowOp::Delete { key }]))
     }

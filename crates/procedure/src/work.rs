@@ -105,9 +105,9 @@ impl Work {
         shape.schema.key_columns().zip(values).map(fit).collect()
     }
 
-    /// A row that lies in another partition is refused by name.
+    /// A row that lies in another partition is refused by name. Those of a replicated table are in all.
     fn check_place(&self, shape: &Shape, key: &[u8]) -> Result<(), Failure> {
-        match key.starts_with(&self.given.route) {
+        match shape.schema.is_replicated() || key.starts_with(&self.given.route) {
             true => Ok(()),
             false => {
                 let name = &shape.name;
@@ -243,6 +243,9 @@ impl Work {
         if self.read_only {
             let why = "the procedure is read only and writes";
             return Err(Failure::new(FailureKind::ReadOnly, why));
+        }
+        if let Some(why) = shape.unwritable().filter(|_| shape.schema.is_replicated()) {
+            return Err(Failure::new(FailureKind::Row, why));
         }
         match shape.state {
             TableState::Live | TableState::Filling => Ok(()),

@@ -300,6 +300,29 @@ fn time_and_seed_are_given_and_rows_elsewhere_are_refused_by_name() {
 }
 
 #[test]
+fn pr406_rows_of_a_replicated_table_are_found_in_every_partition_and_not_written() {
+    let mut parts = accounts().schema.into_parts();
+    (parts.replicated, parts.version) = (true, 2);
+    let table = CatalogTable { schema: Schema::from_parts(parts).expect("valid"), ..accounts() };
+    let find = |name: &str| (name == "accounts").then(|| Shape::of(table.state(), &table));
+    let (world, runtime) = (World::of(&[(1, 100), (2, 70)]), Runtime::default());
+    let prepared = |source: &str| runtime.prepare(&defined(Language::Wasm, source, &["a"], false), &find);
+    let put = "(import \"table:accounts\" \"put\" (func $put))";
+    let why = prepared(&program("")).map(|_| ()).expect_err("it writes rows");
+    assert!(why.contains("it is in all partitions"), "{why}");
+    let of = |body: &str| {
+        let prepared = prepared(&program(body).replace(put, "")).expect("it is sound");
+        let route = encode_key(&accounts().schema, &[Value::Int(1)]).expect("a key").into();
+        let running = begin(&prepared, &[2], Given { route, ..Given::default() }).expect("fits");
+        run(&world, running, 1_000).map_err(|failure| failure.kind)
+    };
+    let found = of("(call $int (call $a)) (drop (call $get)) (call $give (call $balance))");
+    assert_eq!(found.map(|effects| effects.rows.len()), Ok(1));
+    let delete = of("(call $int (call $a)) (drop (call $delete))");
+    assert_eq!(delete, Err(FailureKind::Row));
+}
+
+#[test]
 fn what_is_compiled_in_does_the_same() {
     let count = Runtime::default()
         .prepare(&defined(Language::Builtin, "count", &["id", "by"], false), &find)

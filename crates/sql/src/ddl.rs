@@ -19,6 +19,8 @@ use wire::control::{AdminCommand, CreateTable as Request};
 const DDL_TIMEOUT: Duration = Duration::from_secs(20);
 /// Partitions of a table that does not say how many: as `understudy table create` has it.
 const PARTITIONS: u32 = 6;
+/// The option of a table that every partition of its database has with all rows.
+const REPLICATED: &str = "replicated";
 
 /// The cluster's request for a CREATE TABLE of a table that has partitions for itself.
 pub fn request(create: &CreateTable) -> Result<Request, Failure> {
@@ -34,7 +36,7 @@ pub fn is_apart(create: &CreateTable) -> bool {
 /// True if one of these options says how a table is kept.
 pub fn say_how(options: &[SqlOption]) -> bool {
     let says = |option: &SqlOption| match option {
-        SqlOption::KeyValue { key, .. } => folded(key) != "fillfactor",
+        SqlOption::KeyValue { key, .. } => !matches!(folded(key).as_str(), "fillfactor" | REPLICATED),
         _ => true,
     };
     options.iter().any(says)
@@ -98,10 +100,15 @@ fn read(create: &CreateTable, within: bool) -> Result<(Request, Vec<Declared>), 
     for column in &mut made {
         column.nullable &= !key.contains(&column.name);
     }
-    let mut request = Request {
+    let request = Request {
         partitions: PARTITIONS,
         ..Request::new(&name, Schema::new(made, &key, key.len(), false).map_err(invalid)?, "durable")
     };
+    Ok((with_options(request, create, within)?, declared))
+}
+
+/// What WITH says, for a table in a database's partition or outside of one.
+fn with_options(mut request: Request, create: &CreateTable, within: bool) -> Result<Request, Failure> {
     let options = match &create.table_options {
         CreateTableOptions::None => &[][..],
         CreateTableOptions::With(options) => options,
@@ -112,6 +119,11 @@ fn read(create: &CreateTable, within: bool) -> Result<(Request, Vec<Declared>), 
     for option in options {
         match option {
             SqlOption::KeyValue { key, value } if folded(key) == "fillfactor" => check_fill(value)?,
+            SqlOption::KeyValue { key, value } if folded(key) == REPLICATED => {
+                let mut parts = request.schema.clone().into_parts();
+                parts.replicated = is_replicated(value, within)?;
+                request.schema = Schema::from_parts(parts).map_err(invalid)?;
+            }
             _ if within => {
                 let hint = "it is kept as its database: leave WITH (...) out, or make it in the database \"understudy\"";
                 return Err(Failure::unsupported("storage options of a table in a database", hint));
@@ -119,7 +131,23 @@ fn read(create: &CreateTable, within: bool) -> Result<(Request, Vec<Declared>), 
             option => apply(option, &mut request)?,
         }
     }
-    Ok((request, declared))
+    Ok(request)
+}
+
+/// What the option says. Where one transaction reaches all rows in any case it changes nothing, and a dump of
+/// a database of several partitions is restored there ([`types::TableRecord::placed`]).
+fn is_replicated(value: &Expr, within: bool) -> Result<bool, Failure> {
+    let text = option_text(value)?;
+    let wrong = || {
+        let message = format!("invalid value for parameter \"{REPLICATED}\": \"{text}\"");
+        Failure::new("22023", message).hint("it is true or false")
+    };
+    let replicated = text.parse::<bool>().map_err(|_| wrong())?;
+    if replicated && !within {
+        let hint = "make it in a database of several partitions: CREATE DATABASE ... WITH (partitions, partition_by)";
+        return Err(Failure::unsupported("a replicated table with partitions for itself", hint));
+    }
+    Ok(replicated)
 }
 
 /// How full PostgreSQL fills its pages says nothing here.

@@ -104,7 +104,7 @@ fn is_plain(statement: Statement<'_>) -> bool {
 /// The same table, whose rows get another id. Numbers go on, those of a key that nobody sees as well. Foreign
 /// keys refer to the other ids that tables get with it. A check is as valid as it was, since rows that stay
 /// are not looked at.
-fn like(
+pub(crate) fn like(
     catalog: &Catalog,
     table: &TableRecord,
     renamed: &BTreeMap<TableId, TableId>,

@@ -24,6 +24,7 @@ use crate::large;
 use crate::plan::{Cache, Parsed, StatementPlan, Work, plan};
 use crate::range::range;
 use crate::read::{self, Values};
+use crate::replicated;
 use crate::sequences::Sequences;
 use crate::settings::{self, Settings};
 use crate::statements::{self, Statement, canceled};
@@ -402,6 +403,9 @@ impl SqlSession {
         values: Values,
     ) -> Result<Outcome, Failure> {
         self.check_secured(statement.table())?;
+        if statement.replicated().is_some() {
+            return replicated::write(&self.evaluator, statement, &values, self.open.is_some()).await;
+        }
         if self.open.is_none() {
             let turn = self.alone_in_turn(&statement, &values).await?;
             let done = statements::alone(&self.evaluator, statement, &values, turn.as_ref()).await;

@@ -78,15 +78,21 @@ pub async fn enter(handle: &Handle, changes: Vec<TableChange>) -> Result<(), Fai
     {
         return Err(failure);
     }
+    finished(handle).await?;
+    built(handle, indexes).await;
+    Ok(())
+}
+
+/// Has the other partitions get what was changed in the first one. The error: they do not have it yet, and it
+/// is done all the same.
+pub async fn finished(handle: &Handle) -> Result<(), Failure> {
     handle.outdate();
     level(handle).await.map_err(|failure| {
         let hint = "the first partition has it, and the others get it from whoever uses them";
         let message = format!("the change is not in every partition yet: {}", failure.message);
         // It is not to be done again.
         Failure::new(if fault::is_stale(&failure) { NOT_READY } else { failure.code }, message).hint(hint)
-    })?;
-    built(handle, indexes).await;
-    Ok(())
+    })
 }
 
 /// True if it is sure that an entry with these changes was made of which nobody has said so. That it was not

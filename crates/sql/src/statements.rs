@@ -75,6 +75,17 @@ impl<'a> Statement<'a> {
         }
     }
 
+    /// The replicated table whose rows it writes; `None`: it writes no such rows.
+    pub fn replicated(&self) -> Option<&TableRecord> {
+        match self {
+            Statement::Parts(parts) => {
+                let mut tables = parts.all().map(|one| &**one.table());
+                tables.find(|table| table.schema.is_replicated())
+            }
+            one => Some(one.table()).filter(|table| table.schema.is_replicated()),
+        }
+    }
+
     fn tag(&self) -> &'static str {
         match self {
             Statement::Insert(_) => "INSERT 0",

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use types::data::Schema;
 use types::data::constraint::{Constraint, Demand, Standing};
+use types::database::FIRST_REPLICATED;
 use types::{CatalogTable, TableId, TableRecord};
 use wire::{RecordText, TableChange};
 
@@ -111,7 +112,7 @@ pub fn emptied(
     restart: bool,
 ) -> CatalogTable {
     let mut parts = table.schema.clone().into_parts();
-    parts.version = 1;
+    parts.version = if parts.replicated { FIRST_REPLICATED } else { 1 };
     parts.constraints.retain(Constraint::is_enforced);
     for constraint in &mut parts.constraints {
         (constraint.standing, constraint.unchecked) = (Standing::Valid, false);

@@ -22,6 +22,7 @@ use crate::ids::TableId;
 use crate::index::{IndexRecord, Indexes};
 use crate::keyspace::KeySpace;
 use crate::position::Position;
+use crate::ranges::Ranges;
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +36,9 @@ pub const MAX_TABLE_BYTES: usize = 128 << 10;
 
 /// The longest name of a table, in bytes.
 pub const MAX_NAME_BYTES: usize = 63;
+
+/// The first version of a replicated table that has a name.
+pub const FIRST_REPLICATED: u32 = 2;
 
 /// The columns of a catalog.
 const CATALOG_COLUMNS: usize = 2;
@@ -80,7 +84,7 @@ pub enum TableState {
     Live = 1,
     /// It was dropped: nobody reads or writes it, and its rows are being removed.
     Dropping = 2,
-    /// It is read, and written by nobody (PR-124).
+    /// It is read, and written by nobody: its rows are being copied (PR-124), or it is replicated (PR-406).
     Held = 3,
     /// It is read and written by whoever knows its id, and has no name yet.
     Filling = 4,
@@ -143,6 +147,7 @@ impl CatalogTable {
         match (self.fills, self.held_ms) {
             (Some(_), _) => TableState::Filling,
             (None, Some(_)) => TableState::Held,
+            (None, None) if self.schema.is_replicated() => TableState::Held,
             (None, None) => TableState::Live,
         }
     }
@@ -159,6 +164,9 @@ impl CatalogTable {
         if self.id == TableId(0) {
             return Some("a table's id was not given out".into());
         }
+        if let Some(fault) = self.fault_of_replicated() {
+            return Some(fault);
+        }
         if self.fills.is_some() && self.held_ms.is_some() {
             return Some(format!("table `{}` is filled and held", self.name));
         }
@@ -168,6 +176,32 @@ impl CatalogTable {
         (self.encode(TableState::Live).len() > MAX_TABLE_BYTES).then(|| {
             format!("the definition of table `{}` is longer than {MAX_TABLE_BYTES} bytes", self.name)
         })
+    }
+
+    /// The same of a table that is replicated: other partitions have it under the version before, as long as
+    /// they are being filled ([`CatalogTable::to_fill`]), and a partition knows rows of itself alone.
+    fn fault_of_replicated(&self) -> Option<String> {
+        if !self.schema.is_replicated() {
+            return None;
+        }
+        let name = &self.name;
+        if self.fills.is_none() && self.schema.version() < FIRST_REPLICATED {
+            return Some(format!(
+                "the versions of the replicated table `{name}` begin with {FIRST_REPLICATED}"
+            ));
+        }
+        let refers = self.schema.constraints().iter().any(|one| one.reference().is_some());
+        refers.then(|| format!("the replicated table `{name}` refers to another one"))
+    }
+
+    /// This definition of a replicated table for a partition that has not got all of its rows yet: without a
+    /// name, under the version before. The error is a sentence.
+    pub fn to_fill(&self) -> Result<CatalogTable, String> {
+        let mut parts = self.schema.clone().into_parts();
+        parts.version = parts.version.saturating_sub(1);
+        parts.constraints.retain(Constraint::is_enforced);
+        let schema = Schema::from_parts(parts).map_err(|error| error.to_string())?;
+        Ok(CatalogTable { schema, fills: Some(self.id), held_ms: None, ..self.clone() })
     }
 
     /// Why this definition cannot take the place of `before`, if so: rows that were written under any older
@@ -205,8 +239,8 @@ impl CatalogTable {
             let nulls = one.nullable == other.nullable || !old.key().contains(&at);
             nulls && one.column_type == other.column_type && one.rules.missing == other.rules.missing
         };
-        let same_key =
-            (new.key(), new.partition_by(), new.is_open()) == (old.key(), old.partition_by(), old.is_open());
+        let place = |of: &Schema| (of.partition_by(), of.is_open(), of.is_replicated());
+        let same_key = new.key() == old.key() && place(new) == place(old);
         let filled = |column: &Column| column.nullable || column.rules.missing.is_some();
         match added {
             Some(added) if same_key && pairs.into_iter().all(kept) && added.iter().all(filled) => None,
@@ -308,13 +342,20 @@ impl TableRecord {
     }
 
     /// The columns of a table as one of this database: its key must begin with those that choose the
-    /// partition. The error is a sentence.
+    /// partition, unless it is replicated. Where one transaction reaches all rows in any case no table is.
+    /// The error is a sentence.
     pub fn placed(&self, schema: Schema) -> Result<Schema, String> {
         let wanted = self.partition_key();
         if self.is_global() && schema.kind().is_none() {
             return self.placed_by_itself(schema);
         }
-        if wanted.is_empty() || schema.kind().is_some() {
+        if schema.kind().is_some() {
+            return Ok(schema);
+        }
+        if schema.is_replicated() {
+            return whole(schema, !wanted.is_empty()).map_err(|error| error.to_string());
+        }
+        if wanted.is_empty() {
             return Ok(schema);
         }
         let is =
@@ -342,7 +383,7 @@ impl TableRecord {
                 constraint.name, self.name
             ));
         }
-        Ok(schema)
+        whole(schema, false).map_err(|error| error.to_string())
     }
 
     /// True if it is a database's.
@@ -358,11 +399,18 @@ impl TableRecord {
         }
     }
 
-    /// A table of this database as a record: its own name and columns, and the database's partitions. Clients
-    /// have such records; the metastore has none.
+    /// A table of this database as a record: its own name and columns, and the database's partitions; of a
+    /// replicated one the first of these, so that its rows are read and counted once. Clients have such
+    /// records; the metastore has none.
     pub fn with_table(&self, table: CatalogTable) -> TableRecord {
         assert!(self.is_database(), "{} is no database", self.name);
+        let (partitions, ranges) = match table.schema.is_replicated() {
+            true => (1, Ranges::default()),
+            false => (self.partitions, self.ranges.clone()),
+        };
         TableRecord {
+            partitions,
+            ranges,
             id: table.id,
             name: table.name,
             indexes: indexes_of(&table.schema),
@@ -372,6 +420,19 @@ impl TableRecord {
             ..self.clone()
         }
     }
+}
+
+/// The columns of a table that is replicated, or not.
+fn whole(schema: Schema, replicated: bool) -> Result<Schema, SchemaError> {
+    if !replicated && !schema.is_replicated() {
+        return Ok(schema);
+    }
+    let mut parts = schema.into_parts();
+    parts.replicated = replicated;
+    if replicated {
+        parts.version = parts.version.max(FIRST_REPLICATED);
+    }
+    Schema::from_parts(parts)
 }
 
 /// The indexes of constraints by which rows can be found.
@@ -477,6 +538,37 @@ mod tests {
         database.schema = catalog_schema();
         let plain = of(&[("id", Int), ("d", Text)], &["d"]);
         assert_eq!(database.placed(plain.clone()), Ok(plain));
+    }
+
+    /// A database that is spread over so many partitions by `w`.
+    fn spread(partitions: u32) -> TableRecord {
+        let by = [Column::new("w", Int)];
+        let policy = crate::Policy::preset("durable", 1, crate::LogKind::Disk).expect("a preset");
+        let by = if partitions > 1 { &by[..] } else { &[][..] };
+        let record = TableRecord::new(TableId(5), "bank", catalog_schema_by(by).expect("valid"), policy);
+        TableRecord { holds: Holds::Database, partitions, ..record }
+    }
+
+    #[test]
+    fn pr406_a_replicated_table_is_written_by_nobody_while_it_has_a_name() {
+        let mut parts = schema(&[("id", Int)], 1).into_parts();
+        parts.replicated = true;
+        let asked = Schema::from_parts(parts).expect("valid");
+        assert!(!spread(1).placed(asked.clone()).expect("placed").is_replicated(), "all rows are there");
+        let placed = spread(4).placed(asked).expect("its key may begin with anything");
+        assert_eq!((placed.is_replicated(), placed.version()), (true, FIRST_REPLICATED));
+        let named = CatalogTable::new(TableId(7), "item", placed, 5);
+        assert_eq!((named.state(), named.fault()), (TableState::Held, None));
+        let filling = named.to_fill().expect("the version before");
+        assert_eq!((filling.state(), filling.fault()), (TableState::Filling, None));
+        assert_eq!((filling.schema.version(), named.change_fault(&filling)), (1, None));
+        assert!(CatalogTable { fills: None, ..filling }.fault().is_some(), "nothing comes before version 1");
+        let record = spread(4).with_table(named.clone());
+        assert_eq!((record.partitions, record.schema.is_replicated()), (1, true), "its rows count once");
+        let mut parts = named.schema.clone().into_parts();
+        (parts.replicated, parts.version) = (false, 9);
+        let plain = CatalogTable { schema: Schema::from_parts(parts).expect("valid"), ..named.clone() };
+        assert!(plain.change_fault(&named).is_some(), "it stays what it is");
     }
 
     #[test]

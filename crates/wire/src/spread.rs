@@ -2,6 +2,11 @@
 //! what counts: tables are changed there, and whoever finds another partition behind brings it to the same,
 //! by one entry of that partition. What is to be done follows from the two catalogs alone, so it matters to
 //! nobody who does it, how often, or who stopped in the middle.
+//!
+//! A replicated table has all of its rows in every partition, and they never change under its id. A partition
+//! has all of them if the table has a name there (PR-405). So whoever finds that it has none there yet copies
+//! the rows first, into a definition without a name ([`CatalogTable::to_fill`]), and then goes on as with any
+//! other table.
 
 use crate::{RecordText, TableChange};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,10 +40,47 @@ pub fn unknown<'a>(others: &[&'a Tables], first: &Tables) -> Vec<&'a CatalogTabl
     newest(others).into_values().filter(|table| !first.contains_key(&table.id)).collect()
 }
 
+/// True if a partition has this table under its name: of a replicated one it has all rows then.
+fn has_named(tables: &Tables, id: TableId) -> bool {
+    tables.get(&id).is_some_and(|(state, _)| state.is_named())
+}
+
+/// The replicated tables whose rows must be copied to a partition before it is told that they have a name, as
+/// the first one has them (PR-405).
+pub fn to_copy<'a>(own: &Tables, first: &'a Tables) -> Vec<&'a CatalogTable> {
+    let named = first.values().filter(|(state, _)| state.is_named()).map(|(_, table)| table);
+    let going = |id: TableId| own.get(&id).is_some_and(|(state, _)| *state == TableState::Dropping);
+    let lacks = |table: &&CatalogTable| !has_named(own, table.id) && !going(table.id);
+    named.filter(|table| table.schema.is_replicated()).filter(lacks).collect()
+}
+
+/// The replicated tables whose rows must be copied to the first partition before it is given them back
+/// ([`given_back`]): it has lost them, or that they have a name. Each with the place, among the others, of
+/// one that has all rows (PR-409).
+pub fn to_return<'a>(
+    others: &[&'a Tables],
+    first: &Tables,
+    lost: &BTreeSet<TableId>,
+) -> Vec<(&'a CatalogTable, usize)> {
+    let has_lost = |id: TableId| match first.get(&id) {
+        None => lost.contains(&id),
+        Some((state, _)) => *state == TableState::Filling,
+    };
+    let mut found: BTreeMap<TableId, (&CatalogTable, usize)> = BTreeMap::new();
+    for (place, own) in others.iter().enumerate() {
+        let named = own.values().filter(|(state, _)| state.is_named()).map(|(_, table)| table);
+        for table in named.filter(|table| table.schema.is_replicated() && has_lost(table.id)) {
+            found.entry(table.id).or_insert((table, place));
+        }
+    }
+    found.into_values().collect()
+}
+
 /// What brings a partition's catalog to the first one's, which must have been read behind it, and says of
 /// each table where it is in the log ([`CatalogTable::seen`]). Nothing: it is there already. Tables that the
 /// first one has lost stay. Of a constraint that the partition does not have yet it looks at its own rows,
-/// whatever the first one says of it (PR-171).
+/// whatever the first one says of it (PR-171). Rows of replicated tables were copied before ([`to_copy`]),
+/// and `own` has the definitions that got them.
 pub fn changes(own: &Tables, first: &Tables, lost: &BTreeSet<TableId>) -> Vec<TableChange> {
     changes_by(own, first, lost, Rules::ALL)
 }
@@ -50,6 +92,8 @@ pub fn changes_by(own: &Tables, first: &Tables, lost: &BTreeSet<TableId>, rules:
         gone.map(|table| TableChange::Drop { table: table.id, schema: table.schema.version() }).collect();
     for table in there(first) {
         match own.get(&table.id) {
+            // The other partitions get its rows when it has a name.
+            None if table.schema.is_replicated() && table.fills.is_some() => {}
             None => changes.push(TableChange::Create(text(table))),
             Some((TableState::Dropping, _)) => {}
             Some((_, known))
@@ -71,7 +115,8 @@ pub fn changes_by(own: &Tables, first: &Tables, lost: &BTreeSet<TableId>, rules:
 /// A table whose name is taken by now gets another one, and foreign keys to what is not there any more go.
 /// Such a definition is a newer one, of a version that `version` gives. So is that of every lost table: then
 /// others note anew where it was seen, and it can be dropped even if it had been dropped before and the first
-/// partition's history does not reach back that far.
+/// partition's history does not reach back that far. Rows of replicated tables were copied before
+/// ([`to_return`]), and `first` has the definitions that got them.
 pub fn given_back<E>(
     others: &[&Tables],
     first: &Tables,
@@ -242,6 +287,58 @@ mod tests {
         let none = BTreeSet::new();
         assert_eq!(changes(&first, &first, &none), []);
         assert_eq!(given(&first, &none), []);
+    }
+
+    fn replicated(id: u32, version: u32) -> CatalogTable {
+        let mut parts = table(id, "item", version).schema.into_parts();
+        parts.replicated = true;
+        CatalogTable::new(TableId(id), "item", Schema::from_parts(parts).expect("valid"), 0)
+    }
+
+    #[test]
+    fn pr405_rows_of_a_replicated_table_are_copied_before_it_has_its_name() {
+        use TableState::{Dropping, Filling, Held};
+        let (old, new) = (replicated(1, 12), replicated(2, 22));
+        let filling = new.to_fill().expect("the version before");
+        let first = tables(&[(Dropping, old.clone()), (Held, new.clone())]);
+        let behind = tables(&[(Held, old.clone())]);
+        let half = tables(&[(Held, old.clone()), (Filling, filling.clone())]);
+        let level = tables(&[(Held, new.clone())]);
+        let copied = |own: &Tables| -> Vec<TableId> {
+            to_copy(own, &first).into_iter().map(|table| table.id).collect()
+        };
+        assert_eq!((copied(&behind), copied(&half)), (vec![new.id], vec![new.id]), "it has no name there");
+        assert_eq!(copied(&level), []);
+        assert_eq!(copied(&tables(&[(Dropping, new.clone())])), [], "it was dropped there");
+        let none = BTreeSet::new();
+        let drop = TableChange::Drop { table: old.id, schema: 12 };
+        let named = TableChange::Alter { from: 21, to: text(&new) };
+        assert_eq!(changes(&half, &first, &none), [drop, named], "in one entry");
+        // Whoever fills it in the first partition may stop: nobody else has anything of it then.
+        let filled = tables(&[(Held, old.clone()), (Filling, filling)]);
+        assert_eq!((to_copy(&behind, &filled), changes(&behind, &filled, &none)), (vec![], vec![]));
+    }
+
+    #[test]
+    fn pr409_a_replicated_table_is_given_back_with_its_rows() {
+        use TableState::{Dropping, Filling, Held};
+        let (old, new) = (replicated(1, 12), replicated(2, 22));
+        let filling = new.to_fill().expect("the version before");
+        let other = tables(&[(Dropping, old.clone()), (Held, new.clone())]);
+        let (lost, none) = (BTreeSet::from([new.id]), BTreeSet::new());
+        let without_name = tables(&[(Held, old.clone()), (Filling, filling.clone())]);
+        let without = tables(&[(Held, old.clone())]);
+        let returned = |first: &Tables, lost: &BTreeSet<TableId>| -> Vec<(TableId, usize)> {
+            let all = to_return(&[&without, &other], first, lost);
+            all.into_iter().map(|(table, from)| (table.id, from)).collect()
+        };
+        assert_eq!(returned(&without_name, &none), [(new.id, 1)]);
+        assert_eq!(returned(&without, &lost), [(new.id, 1)]);
+        assert_eq!(returned(&without, &none), [], "it was dropped in the first partition");
+        assert_eq!(returned(&other, &none), []);
+        let given = given_back(&[&other], &without_name, &none, || Ok::<u32, ()>(50)).expect("given");
+        let drop = TableChange::Drop { table: old.id, schema: 12 };
+        assert_eq!(given, [drop, TableChange::Alter { from: 21, to: text(&new) }]);
     }
 
     #[test]

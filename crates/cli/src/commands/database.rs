@@ -252,6 +252,9 @@ struct ShownTable {
     columns: String,
     key: Vec<String>,
     version: u32,
+    /// All of its rows are in every partition.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    replicated: bool,
 }
 
 impl ShownTable {
@@ -264,6 +267,7 @@ impl ShownTable {
             columns: columns.collect::<Vec<_>>().join(","),
             key: schema.key_columns().map(|column| column.name.clone()).collect(),
             version: schema.version(),
+            replicated: schema.is_replicated(),
         }
     }
 }

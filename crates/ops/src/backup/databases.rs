@@ -22,9 +22,10 @@ pub struct Found {
 }
 
 impl Found {
-    /// Its rows, where it has any.
+    /// Its rows, where it has any: those of a replicated table are read in its first partition alone.
     pub fn streams(&self) -> Vec<Stream> {
         let own = self.within.iter().filter(|_| self.table.schema().kind().is_none());
+        let own = own.filter(|(partition, _)| self.table.partitions().any(|one| one == *partition));
         own.map(|(partition, table)| Stream { partition: *partition, table: table.clone() }).collect()
     }
 }

@@ -182,8 +182,9 @@ impl Rewrite {
             (column, from)
         };
         let (columns, from): (Vec<Column>, Vec<Origin>) = columns.into_iter().map(counted).unzip();
-        let parts =
-            SchemaParts { columns, key, partition_by, open: false, version: 1, constraints, kind: None };
+        // A replicated table is in a database of several partitions, where no row is copied so.
+        let plain = table.schema.clone().into_parts();
+        let parts = SchemaParts { columns, key, partition_by, open: false, version: 1, constraints, ..plain };
         let schema = Schema::from_parts(parts).map_err(invalid)?;
         let target = Target { name: name.into(), schema, places, children: follows, definitions: Vec::new() };
         if let Some((child, foreign)) = without_target(catalog, table, &target) {

@@ -289,7 +289,7 @@ impl Place<'_> {
         table: &str,
     ) -> Result<(), Failure> {
         let by = schema.key().get(..self.catalog.spread_by).unwrap_or_default();
-        if columns.starts_with(by) {
+        if schema.is_replicated() || columns.starts_with(by) {
             return Ok(());
         }
         let names: Vec<&str> = by.iter().map(|at| schema.columns()[*at].name.as_str()).collect();
@@ -320,8 +320,15 @@ impl Place<'_> {
         };
         let parent_columns = referred(foreign, &schema)?;
         let what = "a foreign key";
-        self.begins_with_place(what, &columns, self.schema, self.name)?;
-        self.begins_with_place(what, &parent_columns, &schema, &foreign.parent)?;
+        if self.schema.is_replicated() {
+            let hint =
+                "its rows are in all partitions, and a partition knows rows of itself alone: leave it out";
+            return Err(Failure::unsupported(format!("{what} of a replicated table"), hint));
+        }
+        if !schema.is_replicated() {
+            self.begins_with_place(what, &columns, self.schema, self.name)?;
+            self.begins_with_place(what, &parent_columns, &schema, &foreign.parent)?;
+        }
         if schema.target(&parent_columns).is_none() {
             let message = format!(
                 "there is no unique constraint matching given keys for referenced table \"{}\"",

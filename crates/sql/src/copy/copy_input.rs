@@ -11,6 +11,7 @@ use crate::constraints::violation::{self, Refused};
 use crate::evaluate::Evaluator;
 use crate::fault::{self, Decided};
 use crate::read::Values;
+use crate::replicated;
 use crate::rows::Filler;
 use crate::txn::{Acknowledged, Limit, Room};
 use crate::ty::Ty;
@@ -113,7 +114,7 @@ pub enum Into {
     Table,
     /// They are stored as they come, in a table that a transaction has made: it takes them back.
     Made,
-    /// A transaction takes all of them in when the last one has come.
+    /// A transaction, or a replicated table, takes all of them in when the last one has come.
     Transaction,
 }
 
@@ -308,6 +309,9 @@ impl CopyInput {
     fn keep(&mut self) -> Result<(), Failure> {
         let rows: usize = self.forming.values().map(|batch| batch.ops.len()).sum();
         if rows > self.limit.rows || self.forming_bytes > self.limit.bytes {
+            if self.table.schema().is_replicated() {
+                return Err(replicated::too_large(self.table.name()));
+            }
             let hint = "COPY by itself, or into a table that the transaction has made or truncated";
             return Err(self.limit.passed().hint(hint));
         }

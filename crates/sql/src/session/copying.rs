@@ -7,6 +7,7 @@ use crate::copy::{CopyIn, CopyInput, CopyOut, Source};
 use crate::edits::Edits;
 use crate::plan::{StatementPlan, told_columns};
 use crate::read::{self, Values};
+use crate::replicated;
 use crate::statements::Statement;
 use crate::txn::{After, Edit, Limit};
 use crate::upkeep::{Upkeep, What};
@@ -41,12 +42,16 @@ impl SqlSession {
 
     /// The client is to send rows. Those of a table that the transaction has made are stored as they come,
     /// where nobody else sees them, or, in a database of several partitions, where everybody does; those of
-    /// another one are the transaction's like any others.
+    /// another one are the transaction's like any others. A replicated table gets all of them at the end.
     pub(super) async fn copy_in(&mut self, copy: &CopyIn, values: &Values) -> Result<Outcome, Failure> {
         self.check_secured(&copy.table)?;
         let handle = self.evaluator.handle.clone();
         if let Some(open) = &self.open {
             open.busy()?;
+        }
+        let is_replicated = copy.table.schema.is_replicated();
+        if is_replicated && self.open.is_some() {
+            return Err(replicated::within(&copy.table.name));
         }
         let into = match &mut self.open {
             None if self.grouped => {
@@ -54,6 +59,8 @@ impl SqlSession {
                     "its rows are committed as they come: send it by itself, or within BEGIN and COMMIT";
                 return Err(Failure::unsupported("COPY FROM among other statements of a message", hint));
             }
+            // All of its rows are written at the end, with those that are there.
+            None if is_replicated => Into::Transaction,
             None => Into::Table,
             Some(open) if open.definitions().has_made(copy.table.id) => {
                 open.load(&handle, &copy.table).await?;
@@ -73,7 +80,11 @@ impl SqlSession {
                 return Err(Failure::unsupported("COPY FROM inside of a transaction", hint));
             }
         };
-        let limit = self.open.as_ref().map_or(Limit::WRITE, |open| open.limit(&copy.table));
+        let limit = match &self.open {
+            Some(open) => open.limit(&copy.table),
+            None if is_replicated => replicated::LIMIT,
+            None => Limit::WRITE,
+        };
         self.copying = Some(CopyInput::new(self.evaluator.clone(), (copy, into, limit), values)?);
         Ok(Outcome::CopyIn(copy.columns.len()))
     }
@@ -88,7 +99,13 @@ impl SqlSession {
         }
         self.copying = None;
         if let Some((table, rows)) = kept {
-            self.take_copied(table, rows).await?;
+            match table.schema().is_replicated() {
+                true => {
+                    let values = Values { parameters: Vec::new(), now: super::now() };
+                    replicated::copied(&self.evaluator, &table, rows, &values).await?;
+                }
+                false => self.take_copied(table, rows).await?,
+            }
         }
         Ok(tag)
     }

@@ -210,6 +210,7 @@ impl SqlSession {
                     (true, true) => self.note(format!("relation \"{name}\" already exists, skipping")),
                     (true, false) => return Err(database::taken(&name)),
                     (false, _) => {
+                        let schema = several::placed(&handle, schema)?;
                         database::counted(&handle, &schema).await?;
                         let count = 1 + declared.len() + numbered.len();
                         let first = database::numbers(&handle, count as u32).await?;

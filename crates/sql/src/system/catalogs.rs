@@ -98,8 +98,9 @@ fn classes(facts: &Facts, filling: &mut Filling) {
 fn options(relation: &Relation) -> Value {
     let Of::Table(table) = &relation.of else { return Value::Null };
     if table.database().is_some() {
-        // These are the database's.
-        return Value::Null;
+        // All others are the database's.
+        let replicated = table.schema.is_replicated();
+        return if replicated { array(Ty::TextArray, ["replicated=true".to_string()]) } else { Value::Null };
     }
     let engine = format!("{:?}", table.engine).to_lowercase();
     let log = format!("{:?}", table.log).to_lowercase();

@@ -39,6 +39,7 @@ use crate::driver::Handle;
 use crate::edits::Edits;
 use crate::fault::{self, Decided};
 use crate::read::CALL;
+use crate::replicated;
 use crate::settings::Settings;
 use crate::write::{self, Batch};
 use buffer::UndoLog;
@@ -407,6 +408,9 @@ impl Open {
     /// Takes a statement's writes in. All of a transaction's lie in one partition.
     pub async fn take(&mut self, edits: &mut Edits) -> Result<(), Failure> {
         let Some(partition) = edits.partition else { return Ok(()) };
+        if edits.table.schema().is_replicated() {
+            return Err(replicated::within(edits.table.name()));
+        }
         if !self.definitions.is_empty() && edits.table.record().database().is_none() {
             let how = "the transaction has made or dropped tables that lie together; this row is one";
             return Err(write::elsewhere(

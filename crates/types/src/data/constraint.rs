@@ -295,6 +295,7 @@ mod tests {
             version: 1,
             constraints,
             kind: None,
+            replicated: false,
         })
     }
 

@@ -76,6 +76,9 @@ pub struct SchemaParts {
     /// What it is, if not a table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Kind>,
+    /// Every partition of its database has all of its rows, whatever their keys.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replicated: bool,
 }
 
 /// Why a schema is not valid.
@@ -175,6 +178,7 @@ impl Schema {
             version: 1,
             constraints: Vec::new(),
             kind: None,
+            replicated: false,
         })
     }
 
@@ -239,6 +243,12 @@ impl Schema {
         self.parts.partition_by
     }
 
+    /// True if every partition of its database has all of its rows. As long as such a table has a name its
+    /// rows do not change: other rows come under another id (PR-406).
+    pub fn is_replicated(&self) -> bool {
+        self.parts.replicated
+    }
+
     /// Whether a row may have fields that are not columns.
     pub fn is_open(&self) -> bool {
         self.parts.open
@@ -285,11 +295,16 @@ impl Schema {
         Schema::from_parts(SchemaParts { kind: Some(kind), ..self.parts })
     }
 
-    /// Why only SQL writes rows of it, as the end of a sentence, if so: what has no rows, types that only SQL
-    /// reads, and conditions that only SQL looks at.
+    /// Why only SQL writes rows of it, as the end of a sentence, if so: what has no rows, what is in all
+    /// partitions, types that only SQL reads, and conditions that only SQL looks at.
     pub fn of_sql_alone(&self) -> Option<String> {
         if let Some(kind) = self.kind() {
             return Some(format!("it is a {} and has no rows", kind.name()));
+        }
+        if self.is_replicated() {
+            return Some(
+                "it is in all partitions with all of its rows, which SQL alone writes: use psql".into(),
+            );
         }
         let of_sql = |column: &&Column| column.column_type == ColumnType::Text && !column.rules.hidden;
         let shown = |column: &Column| {
@@ -346,7 +361,8 @@ impl fmt::Display for Schema {
             }
             if let Some(place) = self.key().iter().position(|key| *key == index) {
                 line.push_str(&format!("  key {}", place + 1));
-                line.push_str(if place < self.partition_by() { ", partition" } else { "" });
+                let chooses = place < self.partition_by() && !self.is_replicated();
+                line.push_str(if chooses { ", partition" } else { "" });
             }
             if !column.rules.is_empty() {
                 line.push_str(&format!("  {}", column.rules));

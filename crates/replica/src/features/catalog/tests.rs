@@ -121,6 +121,45 @@ fn pr358_feeds_go_on_in_the_table_that_takes_the_place() {
     assert_eq!(found.expect("reads").map(|(_, value)| value), value);
 }
 
+fn replicated(id: TableId, version: u32) -> CatalogTable {
+    let mut parts = table(id, "item", version, 0).schema.into_parts();
+    parts.replicated = true;
+    CatalogTable::new(id, "item", Schema::from_parts(parts).expect("valid"), 0)
+}
+
+#[test]
+fn pr406_a_replicated_table_is_written_before_it_has_its_name_and_never_again() {
+    let mut world = World::new();
+    let (old, new) = (replicated(PETS, 2), replicated(TOWNS, 5));
+    world.write(&[TableChange::Create(RecordText::new(&old))], &[]).expect("made");
+    assert_eq!(world.write(&[], &[part(PETS, 2, &["a"])]), Err(STALE));
+    let filling = new.to_fill().expect("the version before");
+    world.write(&[TableChange::Create(RecordText::new(&filling))], &[]).expect("made without a name");
+    assert_eq!(world.write(&[], &[part(TOWNS, 4, &["a", "b"])]), Ok(2));
+    let named = TableChange::Alter { from: 4, to: RecordText::new(&new) };
+    world.write(&[TableChange::Drop { table: PETS, schema: 2 }, named], &[]).expect("switched");
+    assert_eq!(world.write(&[], &[part(TOWNS, 5, &["c"])]), Err(STALE));
+    assert_eq!(world.rows(TOWNS, 5), Ok(vec!["a".into(), "b".into()]));
+}
+
+#[test]
+fn pr407_of_two_who_give_a_replicated_table_other_rows_the_second_is_refused() {
+    let mut world = World::new();
+    world.write(&[TableChange::Create(RecordText::new(&replicated(PETS, 2)))], &[]).expect("made");
+    let switch = |to: &CatalogTable| {
+        let from = to.schema.version() - 1;
+        let named = TableChange::Alter { from, to: RecordText::new(to) };
+        [TableChange::Drop { table: PETS, schema: 2 }, named]
+    };
+    let (one, other) = (replicated(TOWNS, 5), replicated(TableId(9), 8));
+    for table in [&one, &other] {
+        let filling = table.to_fill().expect("the version before");
+        world.write(&[TableChange::Create(RecordText::new(&filling))], &[]).expect("made without a name");
+    }
+    world.write(&switch(&one), &[]).expect("the first one");
+    assert_eq!(world.write(&switch(&other), &[]), Err(STALE), "it has read what is there no more");
+}
+
 #[test]
 fn names_and_ids_are_taken_once() {
     let mut world = World::new();

@@ -18,9 +18,8 @@ const TOWN: u32 = 22;
 
 fn schema(version: u32, constraints: Vec<Constraint>) -> Schema {
     let columns = vec![Column::new("id", ColumnType::Int).not_null(), Column::new("v", ColumnType::Int)];
-    let parts =
-        SchemaParts { columns, key: vec![0], partition_by: 1, open: false, version, constraints, kind: None };
-    Schema::from_parts(parts).expect("valid")
+    let plain = Schema::new(columns, &["id"], 1, false).expect("valid").into_parts();
+    Schema::from_parts(SchemaParts { version, constraints, ..plain }).expect("valid")
 }
 
 fn unique() -> Constraint {
