@@ -121,6 +121,35 @@ fn rows_of_a_replicated_table_are_in_every_partition_and_counted_once() {
 }
 
 #[test]
+fn a_replicated_table_gets_another_key_and_other_types() {
+    let (cluster, service) = world();
+    let mut one = within(&service);
+    let mut client = cluster.client();
+    let database = client.database("shop").expect("there");
+    one.good("CREATE TABLE kind (id int, name text) WITH (replicated = true)");
+    one.good("INSERT INTO kind VALUES (2, 'b'), (1, 'a')");
+    one.good("ALTER TABLE kind ADD PRIMARY KEY (id)");
+    one.good("ALTER TABLE kind ALTER COLUMN name TYPE int USING length(name)");
+    one.good("ALTER TABLE kind ADD COLUMN number serial");
+    one.good("INSERT INTO kind VALUES (3, 5)");
+    assert_eq!(one.good("SELECT id, name, number FROM kind WHERE id < 3 ORDER BY id"), "1|1|1\n2|1|2");
+    assert_eq!(counts(&mut client, "shop.kind"), [3; 4]);
+    assert!(is_level(&mut client, &database));
+    one.good("CREATE TABLE thing (w int, kind int REFERENCES kind, n int, PRIMARY KEY (w, kind))");
+    one.refused(&[
+        ("ALTER TABLE kind DROP CONSTRAINT kind_pkey, ADD PRIMARY KEY (name)", "2BP01", "depend on it"),
+        ("ALTER TABLE thing ALTER COLUMN n TYPE text", "0A000", "several partitions"),
+        ("ALTER TABLE thing ADD PRIMARY KEY (kind)", "0A000", "several partitions"),
+    ]);
+    one.good("DROP TABLE thing");
+    let said = one.say("ALTER TABLE kind DROP CONSTRAINT kind_pkey, ADD PRIMARY KEY (name)");
+    assert!(said.starts_with("23505"), "{said}");
+    one.good("ALTER TABLE kind DROP CONSTRAINT kind_pkey, ADD PRIMARY KEY (number)");
+    assert_eq!(one.good("SELECT id FROM kind WHERE number = 2"), "2");
+    assert_eq!(counts(&mut client, "shop.kind"), [3; 4]);
+}
+
+#[test]
 fn what_a_replicated_table_does_not_do_is_refused_by_name() {
     let (_cluster, service) = world();
     let mut one = within(&service);

@@ -187,6 +187,20 @@ pub fn refill_all(
     })
 }
 
+/// A row of the other table. The error: it has no value where one must be.
+pub fn inserted(to: &Table, row: &Row) -> Result<RowOp, Failure> {
+    let schema = to.schema();
+    let must = |at: &usize| !schema.columns()[*at].nullable || schema.key().contains(at);
+    let lacks = (0..schema.columns().len()).find(|at| must(at) && row.values[*at].is_null());
+    if let Some(at) = lacks {
+        let (column, table) = (&schema.columns()[at].name, to.name());
+        let message = format!("column \"{column}\" of relation \"{table}\" contains null values");
+        return Err(Failure::new("23502", message));
+    }
+    let (key, row) = to.encode(row).map_err(fault::of_client)?;
+    Ok(RowOp::Insert { key, row })
+}
+
 impl<'a> Refill<'a> {
     /// The first entry.
     fn begin(
@@ -259,7 +273,7 @@ impl<'a> Refill<'a> {
     fn insert(&mut self, at: usize, rows: &[Row], convert: &dyn Convert) -> Result<(), Failure> {
         let (mut ops, mut bytes) = (Vec::new(), 0);
         for row in rows {
-            let op = self.inserted(at, row)?;
+            let op = inserted(&self.pairs[at].to, row)?;
             bytes += op.key().len() + op.row().map_or(0, Bytes::len);
             ops.push(op);
             if ops.len() >= ROWS as usize || bytes >= BYTES {
@@ -268,21 +282,6 @@ impl<'a> Refill<'a> {
             }
         }
         self.write(at, ops, convert)
-    }
-
-    /// A row of the other table.
-    fn inserted(&self, at: usize, row: &Row) -> Result<RowOp, Failure> {
-        let to = &self.pairs[at].to;
-        let schema = to.schema();
-        let must = |at: &usize| !schema.columns()[*at].nullable || schema.key().contains(at);
-        let lacks = (0..schema.columns().len()).find(|at| must(at) && row.values[*at].is_null());
-        if let Some(at) = lacks {
-            let (column, table) = (&schema.columns()[at].name, to.name());
-            let message = format!("column \"{column}\" of relation \"{table}\" contains null values");
-            return Err(Failure::new("23502", message));
-        }
-        let (key, row) = to.encode(row).map_err(fault::of_client)?;
-        Ok(RowOp::Insert { key, row })
     }
 
     fn write(&mut self, at: usize, ops: Vec<RowOp>, convert: &dyn Convert) -> Result<(), Failure> {

@@ -8,16 +8,19 @@
 //!
 //! Nothing is held meanwhile: the last entry names the version of the table that was read. If somebody else
 //! was faster it is refused, and the statement is planned and computed again (PR-407).
+//!
+//! Another key, and columns of other types, come in the same way ([`crate::altering::rewrite`]).
 
 use crate::catalog::as_of;
 use crate::constraints::violation::{self, Refused};
-use crate::constraints::{check, children, names};
+use crate::constraints::{check, names};
 use crate::ddl::on_a_client;
 use crate::edits::{Edits, Effects};
 use crate::evaluate::Evaluator;
 use crate::fault;
 use crate::large;
 use crate::read::Values;
+use crate::refill::{Convert, FoundRow, Refusal, Target, inserted};
 use crate::several;
 use crate::statements::{Statement, canceled};
 use crate::txn::{After, Edit, Limit, View};
@@ -27,7 +30,8 @@ use client::{Client, ClientError, Database, Table, created, wall_ms};
 use pg::{Failure, Outcome, code};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use types::data::constraint::Demand;
+use tokio::runtime;
+use types::data::constraint::{Constraint, Demand};
 use types::data::{Row, Schema, Value};
 use types::index::entry_prefix;
 use types::{CatalogTable, Position, TableId, TableRecord};
@@ -44,9 +48,6 @@ const BYTES: usize = 4 << 20;
 
 /// What COPY may bring at once.
 pub const LIMIT: Limit = Limit { rows: 1_000_000, bytes: LONGEST };
-
-/// The rows of a table, by their encoded keys.
-type TableRows = BTreeMap<Bytes, Row>;
 
 /// The error of who writes or locks rows of such a table in a transaction.
 pub fn within(table: &str) -> Failure {
@@ -128,7 +129,7 @@ fn of_one_table(all: Vec<Edits>) -> Result<Option<(Table, Vec<Edit>)>, Failure> 
     Ok(found)
 }
 
-/// Gives a table other rows.
+/// Gives a table the rows that edits make of its own.
 async fn replace(evaluator: &Evaluator, table: &Table, edits: Vec<Edit>) -> Result<(), Failure> {
     let handle = &evaluator.handle;
     let catalog = handle.current().await?;
@@ -137,199 +138,279 @@ async fn replace(evaluator: &Evaluator, table: &Table, edits: Vec<Edit>) -> Resu
     };
     let known = catalog.all().find(planned).cloned().ok_or_else(fault::stale)?;
     let target = large::like(&catalog, &known, &BTreeMap::new())?;
-    let referring = children(&catalog, known.id).into_iter().map(|(child, foreign, reference)| Referring {
-        foreign: foreign.name,
-        child: child.name.clone(),
-        names: names(&known, &reference.parent_columns),
-        columns: reference.parent_columns,
-    });
-    let ops: Vec<RowOp> = edits.iter().cloned().filter_map(Edit::operation).collect();
-    let replacement = Replacement {
-        table: table.clone(),
-        schema: target.schema,
-        children: target.children,
-        referring: referring.collect(),
-        edits,
+    let mut edited = Edited {
+        evaluator: evaluator.clone(),
+        runtime: runtime::Handle::current(),
+        ops: edits.iter().cloned().filter_map(Edit::operation).collect(),
+        pending: Pending::new(table, edits),
     };
-    let database = handle.database_record()?;
-    let done = on_a_client(handle, move |client| Ok(replacement.carry_out(client, &database))).await?;
+    let (database, table) = (handle.database_record()?, table.clone());
+    let work = move |client: &mut Client| Ok(refill(client, &database, (&table, &target), &mut edited));
+    let done = on_a_client(handle, work).await?;
     handle.outdate();
-    match done {
-        Ok(()) => {}
-        Err(Broken::Failed(failure)) => return Err(failure),
-        Err(Broken::Violates(number)) => {
-            let refused = Refused::new([(table, &ops[..])]);
-            return Err(violation::told(handle, number, &refused).await);
-        }
-    }
+    done?;
     several::finished(handle).await?;
     handle.look_again().await;
     Ok(())
 }
 
-/// A foreign key of another table that refers to rows of this one.
-struct Referring {
-    child: String,
-    foreign: String,
-    /// The columns that it refers to.
-    columns: Vec<usize>,
-    names: Vec<String>,
-}
-
-/// Why a table does not get other rows. Nothing was done, unless a failure says that this is not known.
-enum Broken {
-    Failed(Failure),
-    /// The constraint with this number forbids it.
-    Violates(u32),
-}
-
-impl Broken {
-    fn of(error: ClientError) -> Broken {
-        Broken::Failed(fault::of_client(error))
-    }
-
-    /// The same of what comes before the last entry: whatever became of it, the table is as it was.
-    fn before(error: ClientError) -> Broken {
-        match error {
-            ClientError::Violates(number) => Broken::Violates(number),
-            error => {
-                let failure = fault::of_client(error);
-                Broken::Failed(if fault::is_unknown(&failure) { fault::stale() } else { failure })
-            }
-        }
-    }
-}
-
-impl From<Failure> for Broken {
-    fn from(failure: Failure) -> Broken {
-        Broken::Failed(failure)
-    }
-}
-
-/// A table that gets other rows.
-struct Replacement {
-    /// As it was read.
+/// Edits of a table of which some rows have not been found yet.
+struct Pending {
     table: Table,
-    /// Its columns and constraints under another id.
-    schema: Schema,
-    /// Tables whose foreign keys refer to it.
-    children: Vec<Arc<TableRecord>>,
-    referring: Vec<Referring>,
-    edits: Vec<Edit>,
+    edits: BTreeMap<Bytes, Edit>,
 }
 
-impl Replacement {
-    /// Done in the first partition. The others get it from whoever brings them level.
-    fn carry_out(&self, client: &mut Client, database: &Database) -> Result<(), Broken> {
-        // What an earlier write has left to do comes first.
-        client.level(database).map_err(Broken::before)?;
-        let before = self.rows(client, database)?;
-        let after = self.edited(&before)?;
-        let count = 3 + self.children.len() as u32;
-        let numbers = client.numbers(count).map_err(Broken::before)?;
-        let named = self.named(numbers)?;
-        let internal = |why: String| Failure::new(code::INTERNAL, why);
-        let filling = CatalogTable { created_ms: wall_ms(), ..named.to_fill().map_err(internal)? };
-        let to = database.table(filling.clone());
-        let rows = encoded(&to, &after)?;
-        let made = database.transact(vec![created(&filling)], Vec::new(), None);
-        let made = client.call(made).map_err(Broken::before)?.position();
-        let done = match fill(client, database, &to, (rows, made)) {
-            Ok(last) => self.switch(client, database, (&filling, &named, last)),
-            Err(broken) => Err(broken),
+impl Pending {
+    fn new(table: &Table, edits: Vec<Edit>) -> Pending {
+        let edits = edits.into_iter().map(|edit| (edit.key.clone(), edit)).collect();
+        Pending { table: table.clone(), edits }
+    }
+
+    /// What becomes of these rows.
+    fn of(&mut self, found: Vec<FoundRow>) -> Result<Vec<Row>, Failure> {
+        let mut rows = Vec::with_capacity(found.len());
+        for FoundRow { key, row, .. } in found {
+            match self.edits.remove(&key) {
+                None | Some(Edit { after: After::Same, .. }) => rows.push(row),
+                Some(Edit { after: After::Gone, .. }) => {}
+                Some(Edit { existed: false, .. }) => return Err(write::duplicate(&self.table, Some(&key))),
+                Some(Edit { after: After::Row(stored), .. }) => rows.push(self.decode(&key, &stored)?),
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Those that were not there, once.
+    fn new_rows(&mut self) -> Result<Option<Vec<Row>>, Failure> {
+        let mut rows = Vec::new();
+        for (key, edit) in std::mem::take(&mut self.edits) {
+            match edit.after {
+                // It has seen a row that there is not.
+                _ if edit.existed => return Err(fault::stale()),
+                After::Row(stored) => rows.push(self.decode(&key, &stored)?),
+                After::Gone | After::Same => {}
+            }
+        }
+        Ok((!rows.is_empty()).then_some(rows))
+    }
+
+    fn decode(&self, key: &[u8], stored: &[u8]) -> Result<Row, Failure> {
+        self.table.decode(key, stored).map_err(fault::of_client)
+    }
+}
+
+/// A table with the edits of a statement.
+struct Edited {
+    evaluator: Evaluator,
+    runtime: runtime::Handle,
+    /// What the statement does, for what is said if it is refused.
+    ops: Vec<RowOp>,
+    pending: Pending,
+}
+
+impl Convert for Edited {
+    fn rows(&mut self, found: Vec<FoundRow>) -> Result<Vec<Row>, Failure> {
+        match self.evaluator.cancel.asked() {
+            true => Err(canceled()),
+            false => self.pending.of(found),
+        }
+    }
+
+    fn rest(&mut self) -> Result<Option<Vec<Row>>, Failure> {
+        self.pending.new_rows()
+    }
+
+    fn refused(&self, why: Refusal<'_>) -> Failure {
+        match why {
+            Refusal::Key(table, key) => write::duplicate(table, key.map(|key| &key[..])),
+            Refusal::Constraint(table, number, _) => {
+                let refused = Refused::new([(table, &self.ops[..])]);
+                self.runtime.block_on(violation::told(&self.evaluator.handle, number, &refused))
+            }
+        }
+    }
+}
+
+/// The error of what comes before the last entry: whatever became of it, the table is as it was.
+fn before(error: ClientError) -> Failure {
+    let failure = fault::of_client(error);
+    if fault::is_unknown(&failure) { fault::stale() } else { failure }
+}
+
+/// Gives a replicated table the columns of `target` and the rows that `convert` makes of its own, in the
+/// first partition: the others get them from whoever brings them level. Stale: the table has changed since it
+/// was read, and nothing was done.
+pub fn refill(
+    client: &mut Client,
+    database: &Database,
+    (table, target): (&Table, &Target),
+    convert: &mut dyn Convert,
+) -> Result<(), Failure> {
+    // What an earlier write has left to do comes first.
+    client.level(database).map_err(before)?;
+    convert.begin()?;
+    let found = found(client, database, table)?;
+    let old: Vec<Row> = found.iter().map(|one| one.row.clone()).collect();
+    let new = converted(convert, found)?;
+    values_stay((table, target), &old, &new)?;
+    let count = 3 + target.children.len() as u32;
+    let numbers = client.numbers(count).map_err(before)?;
+    let named = named(table, target, numbers)?;
+    let internal = |why: String| Failure::new(code::INTERNAL, why);
+    let filling = CatalogTable { created_ms: wall_ms(), ..named.to_fill().map_err(internal)? };
+    let to = database.table(filling.clone());
+    let rows = encoded(&to, &new, convert)?;
+    let changes = changes((table, target), (&filling, &named))?;
+    let made = client.call(database.transact(vec![created(&filling)], Vec::new(), None));
+    let made = made.map_err(before)?.position();
+    let done = match fill(client, database, (table, &to), (rows, made), convert) {
+        Ok(last) => switch(client, database, (changes, last), named.id),
+        Err(failure) => Err(failure),
+    };
+    let Err(failure) = done else { return Ok(()) };
+    // Nobody else gives it the name: without it the last entry is not made any more.
+    let gone = TableChange::Drop { table: filling.id, schema: filling.schema.version() };
+    let is_gone = client.call(database.transact(vec![gone], Vec::new(), None)).is_ok();
+    Err(if is_gone && fault::is_unknown(&failure) { fault::stale() } else { failure })
+}
+
+/// The table as it is.
+fn found(client: &mut Client, database: &Database, table: &Table) -> Result<Vec<FoundRow>, Failure> {
+    let (mut found, mut next) = (Vec::new(), Some(Bytes::new()));
+    while let Some(first) = next {
+        let op = Op::Scan { from: first, to: Bytes::new(), limit: ROWS, at: ReadSnapshot::Newest };
+        let answer = client.call(table.call(database.partition(), op)).map_err(before)?;
+        let Body::Rows { rows, more } = answer.body else {
+            return Err(Failure::new(code::INTERNAL, "a table without rows"));
         };
-        let Err(broken) = done else { return Ok(()) };
-        // Nobody else gives it the name: without it the last entry is not made any more.
-        let gone = TableChange::Drop { table: filling.id, schema: filling.schema.version() };
-        let is_gone = client.call(database.transact(vec![gone], Vec::new(), None)).is_ok();
-        Err(match broken {
-            Broken::Failed(failure) if is_gone && fault::is_unknown(&failure) => fault::stale().into(),
-            broken => broken,
-        })
+        // The smallest key above the last one.
+        let last = rows.last().map(|(last, ..)| Bytes::from([last, &[0u8][..]].concat()));
+        for (key, version, stored) in rows {
+            let row = table.decode(&key, &stored).map_err(before)?;
+            found.push(FoundRow { key, version, row });
+        }
+        next = last.filter(|_| more);
     }
+    Ok(found)
+}
 
-    /// The table as it is.
-    fn rows(&self, client: &mut Client, database: &Database) -> Result<TableRows, Broken> {
-        let (mut found, mut next) = (TableRows::new(), Some(Bytes::new()));
-        while let Some(first) = next {
-            let op = Op::Scan { from: first, to: Bytes::new(), limit: ROWS, at: ReadSnapshot::Newest };
-            let answer = client.call(self.table.call(database.partition(), op)).map_err(Broken::before)?;
-            let Body::Rows { rows, more } = answer.body else {
-                return Err(Failure::new(code::INTERNAL, "a table without rows").into());
-            };
-            // The smallest key above the last one.
-            next = rows.last().filter(|_| more).map(|(last, ..)| Bytes::from([last, &[0u8][..]].concat()));
-            for (key, _, stored) in rows {
-                let row = self.table.decode(&key, &stored).map_err(Broken::before)?;
-                found.insert(key, row);
+/// The rows as they are to be.
+fn converted(convert: &mut dyn Convert, found: Vec<FoundRow>) -> Result<Vec<Row>, Failure> {
+    let mut rows = Vec::with_capacity(found.len());
+    while let Some(more) = convert.more()? {
+        rows.extend(more);
+    }
+    let mut found = found.into_iter().peekable();
+    while found.peek().is_some() {
+        let piece = found.by_ref().take(ROWS as usize).collect();
+        rows.extend(convert.rows(piece)?);
+    }
+    while let Some(more) = convert.rest()? {
+        rows.extend(more);
+    }
+    Ok(rows)
+}
+
+/// Its definition behind the last entry, by the first of three numbers.
+fn named(table: &Table, target: &Target, numbers: u32) -> Result<CatalogTable, Failure> {
+    let mut parts = target.schema.clone().into_parts();
+    parts.version = numbers + 2;
+    let schema = Schema::from_parts(parts);
+    let schema = schema.map_err(|error| Failure::new("42P16", error.to_string()))?;
+    Ok(CatalogTable::new(TableId(numbers), &target.name, schema, table.record().created_ms))
+}
+
+/// Rows as they are stored in the table that gets them. The error: they are too many, or two have one key.
+fn encoded(to: &Table, rows: &[Row], convert: &dyn Convert) -> Result<Vec<RowOp>, Failure> {
+    let (mut ops, mut bytes) = (BTreeMap::new(), 0);
+    for row in rows {
+        let op = inserted(to, row)?;
+        bytes += op.key().len() + op.row().map_or(0, Bytes::len);
+        if bytes > LONGEST {
+            return Err(too_large(to.name()));
+        }
+        let key = op.key().clone();
+        if ops.insert(key.clone(), op).is_some() {
+            return Err(convert.refused(Refusal::Key(to, Some(&key))));
+        }
+    }
+    Ok(ops.into_values().collect())
+}
+
+/// Writes rows in pieces, each resting on the one before. The last entry.
+fn fill(
+    client: &mut Client,
+    database: &Database,
+    (table, to): (&Table, &Table),
+    (rows, mut last): (Vec<RowOp>, Position),
+    convert: &dyn Convert,
+) -> Result<Position, Failure> {
+    let (mut piece, mut bytes) = (Vec::new(), 0);
+    let mut rows = rows.into_iter().peekable();
+    while let Some(op) = rows.next() {
+        bytes += op.key().len() + op.row().map_or(0, Bytes::len);
+        piece.push(op);
+        if piece.len() < ROWS as usize && bytes < BYTES && rows.peek().is_some() {
+            continue;
+        }
+        let ops = std::mem::take(&mut piece);
+        last = match client.call(to.write_since(database.partition(), ops.clone(), last)) {
+            Ok(answer) => answer.position(),
+            Err(ClientError::Violates(number)) => {
+                return Err(convert.refused(Refusal::Constraint(table, number, &ops)));
             }
-        }
-        Ok(found)
+            Err(error) => return Err(before(error)),
+        };
+        bytes = 0;
     }
+    Ok(last)
+}
 
-    /// The rows as they are to be.
-    fn edited(&self, before: &TableRows) -> Result<TableRows, Broken> {
-        let mut after = before.clone();
-        for edit in &self.edits {
-            match &edit.after {
-                After::Same => {}
-                After::Gone => drop(after.remove(&edit.key)),
-                After::Row(stored) => {
-                    let row = self.table.decode(&edit.key, stored).map_err(Broken::before)?;
-                    if after.insert(edit.key.clone(), row).is_some() && !edit.existed {
-                        return Err(write::duplicate(&self.table, Some(&edit.key)).into());
-                    }
-                }
-            }
-        }
-        if self.edits.iter().any(|edit| edit.existed) {
-            self.referring.iter().try_for_each(|one| one.stays(self.table.name(), before, &after))?;
-        }
-        Ok(after)
+/// What the last entry changes: the name goes from the table as it was to the one that has the rows.
+fn changes(
+    (table, target): (&Table, &Target),
+    (filling, named): (&CatalogTable, &CatalogTable),
+) -> Result<Vec<TableChange>, Failure> {
+    let gone = TableChange::Drop { table: table.id(), schema: table.schema().version() };
+    let from = filling.schema.version();
+    let mut changes = vec![gone, TableChange::Alter { from, to: RecordText::new(named) }];
+    changes.extend(target.definitions.iter().cloned());
+    for (child, version) in target.children.iter().zip(named.schema.version() + 1..) {
+        let referring = child.schema.constraints().iter().cloned();
+        let referring = referring.map(|one| redirected(one, (table.id(), named.id), target)).collect();
+        let to = as_of(child, version).constrained(referring);
+        let to = to.map_err(|why| Failure::new("42P16", why))?;
+        changes.push(TableChange::Alter { from: child.schema.version(), to: RecordText::new(&to) });
     }
+    Ok(changes)
+}
 
-    /// Its definition behind the last entry, by the first of three numbers.
-    fn named(&self, numbers: u32) -> Result<CatalogTable, Failure> {
-        let mut parts = self.schema.clone().into_parts();
-        parts.version = numbers + 2;
-        let schema = Schema::from_parts(parts);
-        let schema = schema.map_err(|error| Failure::new("42P16", error.to_string()))?;
-        let record = self.table.record();
-        Ok(CatalogTable::new(TableId(numbers), &record.name, schema, record.created_ms))
+/// A constraint of another table, which refers to the table under its other id.
+fn redirected(mut one: Constraint, (from, to): (TableId, TableId), target: &Target) -> Constraint {
+    if let Demand::Foreign(reference) = &mut one.demand
+        && reference.parent == from
+        && let Some(columns) = moved(&reference.parent_columns, target)
+    {
+        (reference.parent, reference.parent_columns) = (to, columns);
     }
+    one
+}
 
-    /// The last entry: the name goes from the table as it was to the one that has the rows.
-    fn switch(
-        &self,
-        client: &mut Client,
-        database: &Database,
-        (filling, named, last): (&CatalogTable, &CatalogTable, Position),
-    ) -> Result<(), Broken> {
-        let gone = TableChange::Drop { table: self.table.id(), schema: self.table.schema().version() };
-        let from = filling.schema.version();
-        let mut changes = vec![gone, TableChange::Alter { from, to: RecordText::new(named) }];
-        for (child, version) in self.children.iter().zip(named.schema.version() + 1..) {
-            let to = self.redirected(child, version, named.id)?;
-            changes.push(TableChange::Alter { from: child.schema.version(), to: RecordText::new(&to) });
-        }
-        match client.call(database.transact(changes, Vec::new(), Some(last))) {
-            Err(ClientError::OutcomeUnknown(_)) if is_there(client, database, named.id) => Ok(()),
-            done => done.map(drop).map_err(Broken::of),
-        }
-    }
+/// Where columns are from then on; `None`: one of them goes.
+fn moved(columns: &[usize], target: &Target) -> Option<Vec<usize>> {
+    columns.iter().map(|at| target.places[*at]).collect()
+}
 
-    /// A table that refers to this one, under another version: it refers to the other id.
-    fn redirected(&self, child: &TableRecord, version: u32, id: TableId) -> Result<CatalogTable, Failure> {
-        let to = as_of(child, version);
-        let mut constraints = to.schema.constraints().to_vec();
-        for constraint in &mut constraints {
-            if let Demand::Foreign(reference) = &mut constraint.demand
-                && reference.parent == self.table.id()
-            {
-                reference.parent = id;
-            }
-        }
-        to.constrained(constraints).map_err(|why| Failure::new("42P16", why))
+/// The last entry.
+fn switch(
+    client: &mut Client,
+    database: &Database,
+    (changes, last): (Vec<TableChange>, Position),
+    id: TableId,
+) -> Result<(), Failure> {
+    match client.call(database.transact(changes, Vec::new(), Some(last))) {
+        Err(ClientError::OutcomeUnknown(_)) if is_there(client, database, id) => Ok(()),
+        done => done.map(drop).map_err(fault::of_client),
     }
 }
 
@@ -338,68 +419,41 @@ fn is_there(client: &mut Client, database: &Database, id: TableId) -> bool {
     client.tables_of(database).is_ok_and(|tables| tables.iter().any(|table| table.id() == id))
 }
 
-/// Rows as they are stored in the table that gets them. The error: they are too many.
-fn encoded(to: &Table, rows: &TableRows) -> Result<Vec<RowOp>, Failure> {
-    let (mut ops, mut bytes) = (Vec::with_capacity(rows.len()), 0);
-    for row in rows.values() {
-        let (key, row) = write::encoded(to, row)?;
-        bytes += key.len() + row.len();
-        if bytes > LONGEST {
-            return Err(too_large(to.name()));
-        }
-        ops.push(RowOp::Insert { key, row });
-    }
-    Ok(ops)
-}
-
-/// Writes rows in pieces, each resting on the one before. The last entry.
-fn fill(
-    client: &mut Client,
-    database: &Database,
-    to: &Table,
-    (rows, mut last): (Vec<RowOp>, Position),
-) -> Result<Position, Broken> {
-    let (mut piece, mut bytes) = (Vec::new(), 0);
-    let mut rows = rows.into_iter().peekable();
-    while let Some(op) = rows.next() {
-        bytes += op.key().len() + op.row().map_or(0, Bytes::len);
-        piece.push(op);
-        if piece.len() >= ROWS as usize || bytes >= BYTES || rows.peek().is_none() {
-            let call = to.write_since(database.partition(), std::mem::take(&mut piece), last);
-            last = client.call(call).map_err(Broken::before)?.position();
-            bytes = 0;
+/// What rows of other tables may refer to must stay: a partition takes rows that refer to it until it has
+/// switched (PR-408).
+fn values_stay((table, target): (&Table, &Target), old: &[Row], new: &[Row]) -> Result<(), Failure> {
+    let value = |row: &Row, columns: &[usize]| {
+        let values: Vec<Value> = columns.iter().map(|at| row.values[*at].clone()).collect();
+        // Null is referred to by nothing, nor is what is too long to be found.
+        if values.iter().any(Value::is_null) { None } else { entry_prefix(&values).ok() }
+    };
+    for child in &target.children {
+        for one in child.schema.constraints().iter().filter(|one| one.is_enforced()) {
+            let Some(reference) = one.reference().filter(|to| to.parent == table.id()) else { continue };
+            let columns = moved(&reference.parent_columns, target).unwrap_or_default();
+            let left: BTreeSet<Vec<u8>> = new.iter().filter_map(|row| value(row, &columns)).collect();
+            let mut all = old.iter().filter_map(|row| value(row, &reference.parent_columns));
+            if all.all(|value| left.contains(&value)) {
+                continue;
+            }
+            let columns = names(table.record(), &reference.parent_columns).join(", ");
+            let (name, foreign, child) = (table.name(), &one.name, &child.name);
+            let what = format!(
+                "removing or changing ({columns}) of the replicated table \"{name}\", \
+                 to which \"{foreign}\" of \"{child}\" refers,"
+            );
+            let hint = "drop that foreign key before, and add it again behind";
+            return Err(Failure::unsupported(what, hint));
         }
     }
-    Ok(last)
-}
-
-impl Referring {
-    /// What rows of other tables may refer to must stay: a partition takes rows that refer to it until it has
-    /// switched (PR-408).
-    fn stays(&self, table: &str, before: &TableRows, after: &TableRows) -> Result<(), Failure> {
-        let of = |row: &Row| {
-            let values: Vec<Value> = self.columns.iter().map(|at| row.values[*at].clone()).collect();
-            // Null is referred to by nothing, nor is what is too long to be found.
-            if values.iter().any(Value::is_null) { None } else { entry_prefix(&values).ok() }
-        };
-        let left: BTreeSet<Vec<u8>> = after.values().filter_map(of).collect();
-        if before.values().filter_map(of).all(|value| left.contains(&value)) {
-            return Ok(());
-        }
-        let Referring { child, foreign, names, .. } = self;
-        let names = names.join(", ");
-        let what = format!(
-            "removing or changing ({names}) of the replicated table \"{table}\", \
-             to which \"{foreign}\" of \"{child}\" refers,"
-        );
-        let hint = "drop that foreign key before, and add it again behind";
-        Err(Failure::unsupported(what, hint))
-    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use types::Lsn;
+    use types::data::constraint::Reference;
     use types::data::{Column, ColumnType};
 
     fn table() -> Table {
@@ -411,9 +465,8 @@ mod tests {
         Row::new(vec![Value::Int(id), Value::Int(v)])
     }
 
-    fn rows(all: &[(i64, i64)]) -> TableRows {
-        let encoded = |(id, v): &(i64, i64)| (table().encode(&row(*id, *v)).expect("a row").0, row(*id, *v));
-        all.iter().map(encoded).collect()
+    fn rows(all: &[(i64, i64)]) -> Vec<Row> {
+        all.iter().map(|(id, v)| row(*id, *v)).collect()
     }
 
     fn edit(id: i64, v: Option<i64>, existed: bool) -> Edit {
@@ -422,53 +475,98 @@ mod tests {
         Edit { key, existed, after, since: None }
     }
 
-    fn replacement(edits: Vec<Edit>, columns: Option<usize>) -> Replacement {
-        let referring = columns.map(|at| Referring {
-            child: "stock".into(),
-            foreign: "stock_item_fkey".into(),
-            columns: vec![at],
-            names: vec!["id".into()],
-        });
-        let (table, children) = (table(), Vec::new());
-        let schema = table.schema().clone();
-        Replacement { table, schema, children, referring: referring.into_iter().collect(), edits }
+    /// Only its edits are asked.
+    struct Alone(Pending);
+
+    impl Convert for Alone {
+        fn rows(&mut self, found: Vec<FoundRow>) -> Result<Vec<Row>, Failure> {
+            self.0.of(found)
+        }
+
+        fn rest(&mut self) -> Result<Option<Vec<Row>>, Failure> {
+            self.0.new_rows()
+        }
+
+        fn refused(&self, _: Refusal<'_>) -> Failure {
+            Failure::new("23505", "two rows have one key")
+        }
     }
 
-    fn edited(edits: Vec<Edit>, columns: Option<usize>) -> Result<TableRows, &'static str> {
-        match replacement(edits, columns).edited(&rows(&[(1, 10), (2, 20)])) {
-            Ok(rows) => Ok(rows),
-            Err(Broken::Failed(failure)) => Err(failure.code),
-            Err(Broken::Violates(_)) => Err("23000"),
-        }
+    const BEFORE: [(i64, i64); 2] = [(1, 10), (2, 20)];
+
+    fn edited(edits: Vec<Edit>) -> Result<Vec<Row>, &'static str> {
+        let found = |(id, v): &(i64, i64)| {
+            let row = row(*id, *v);
+            FoundRow { key: table().encode(&row).expect("a row").0, version: Lsn(1), row }
+        };
+        let mut alone = Alone(Pending::new(&table(), edits));
+        converted(&mut alone, BEFORE.iter().map(found).collect()).map_err(|failure| failure.code)
+    }
+
+    /// The table as it is, and one that refers to this column of it.
+    fn referred(column: usize) -> Target {
+        let reference = Reference {
+            columns: vec![1],
+            parent: table().id(),
+            parent_columns: vec![column],
+            on_delete: Default::default(),
+            on_update: Default::default(),
+            deferred: None,
+        };
+        let foreign = Constraint::new(21, "stock_item_fkey", Demand::Foreign(reference));
+        let schema = table().schema().clone();
+        let child = TableRecord {
+            id: TableId(9),
+            name: "stock".into(),
+            schema: schema.clone().with_constraints(vec![foreign]).expect("valid"),
+            ..table().record().clone()
+        };
+        let (children, definitions) = (vec![Arc::new(child)], Vec::new());
+        Target { name: "t".into(), schema, places: vec![Some(0), Some(1)], children, definitions }
+    }
+
+    #[test]
+    fn edits_make_other_rows_of_those_that_are_there() {
+        let added = || edit(3, Some(30), false);
+        assert_eq!(edited(vec![edit(2, None, true), added()]), Ok(rows(&[(1, 10), (3, 30)])));
+        assert_eq!(edited(vec![edit(2, Some(21), true)]), Ok(rows(&[(1, 10), (2, 21)])));
+        assert_eq!(edited(vec![edit(1, Some(11), false)]), Err("23505"));
+        assert_eq!(
+            edited(vec![edit(4, Some(11), true)]),
+            Err(fault::SERIALIZATION),
+            "it has seen another table"
+        );
     }
 
     #[test]
     fn pr408_what_rows_may_refer_to_stays() {
-        let added = || edit(3, Some(30), false);
-        assert_eq!(edited(vec![added()], Some(0)), Ok(rows(&[(1, 10), (2, 20), (3, 30)])));
-        assert_eq!(edited(vec![edit(2, Some(21), true)], Some(0)), Ok(rows(&[(1, 10), (2, 21)])));
-        assert_eq!(edited(vec![edit(2, None, true)], Some(0)), Err(code::UNSUPPORTED));
-        assert_eq!(edited(vec![edit(2, Some(21), true)], Some(1)), Err(code::UNSUPPORTED), "a unique value");
-        assert_eq!(edited(vec![edit(2, None, true), added()], None), Ok(rows(&[(1, 10), (3, 30)])));
-        assert_eq!(edited(vec![edit(1, Some(11), false)], None), Err("23505"));
+        let stay = |column: usize, new: &[(i64, i64)]| {
+            let checked = values_stay((&table(), &referred(column)), &rows(&BEFORE), &rows(new));
+            checked.map_err(|failure| failure.code)
+        };
+        assert_eq!(stay(0, &[(1, 10), (2, 20), (3, 30)]), Ok(()));
+        assert_eq!(stay(0, &[(1, 10), (2, 21)]), Ok(()));
+        assert_eq!(stay(0, &[(1, 10)]), Err(code::UNSUPPORTED));
+        assert_eq!(stay(1, &[(1, 10), (2, 21)]), Err(code::UNSUPPORTED), "a unique value");
+        let target = referred(0);
+        let one = target.children[0].schema.constraints()[0].clone();
+        let other = redirected(one, (table().id(), TableId(70)), &target);
+        assert_eq!(other.reference().map(|reference| reference.parent), Some(TableId(70)));
     }
 
     #[test]
     fn such_a_table_is_small() {
         let columns = vec![Column::new("id", ColumnType::Int).not_null(), Column::new("v", ColumnType::Text)];
-        let table = Table::new(Arc::new(crate::catalog::example(columns)));
+        let wide = Table::new(Arc::new(crate::catalog::example(columns)));
         let text = "x".repeat(1 << 20);
-        let many: TableRows = (0..16)
-            .map(|id| {
-                let row = Row::new(vec![Value::Int(id), text.as_str().into()]);
-                (table.encode(&row).expect("a row").0, row)
-            })
-            .collect();
-        let count = |rows: &TableRows| match encoded(&table, rows) {
-            Ok(ops) => Ok(ops.len()),
-            Err(failure) => Err(failure.code),
+        let of = |id: i64| Row::new(vec![Value::Int(id), text.as_str().into()]);
+        let alone = Alone(Pending::new(&wide, Vec::new()));
+        let count = |ids: std::ops::Range<i64>| {
+            let rows: Vec<Row> = ids.map(of).collect();
+            encoded(&wide, &rows, &alone).map(|ops| ops.len()).map_err(|failure| failure.code)
         };
-        assert_eq!(count(&many), Err(code::LIMIT));
-        assert_eq!(count(&many.into_iter().take(15).collect()), Ok(15));
+        assert_eq!((count(0..16), count(0..15)), (Err(code::LIMIT), Ok(15)));
+        let twice = encoded(&wide, &[of(1), of(1)], &alone).map_err(|failure| failure.code);
+        assert_eq!(twice, Err("23505"));
     }
 }

@@ -11,7 +11,9 @@ use crate::fault;
 use crate::numbering;
 use crate::read::Values;
 use crate::refill::{self, Convert, FoundRow, Refusal, Target};
+use crate::replicated;
 use crate::rows::fitted;
+use crate::several;
 use crate::statements::canceled;
 use crate::{database, eval, write};
 use client::{Client, ClientError, Table};
@@ -182,7 +184,6 @@ impl Rewrite {
             (column, from)
         };
         let (columns, from): (Vec<Column>, Vec<Origin>) = columns.into_iter().map(counted).unzip();
-        // A replicated table is in a database of several partitions, where no row is copied so.
         let plain = table.schema.clone().into_parts();
         let parts = SchemaParts { columns, key, partition_by, open: false, version: 1, constraints, ..plain };
         let schema = Schema::from_parts(parts).map_err(invalid)?;
@@ -397,14 +398,14 @@ pub async fn carry_out(
     values: &Values,
     make: impl Fn(&Catalog, &Arc<TableRecord>, u32) -> Result<Rewrite, Failure>,
 ) -> Result<(), Failure> {
-    let handle = &evaluator.handle;
-    if handle.spread().is_some() {
-        let hint = "it says where rows lie: make another table, and INSERT ... SELECT what is there";
-        let what = "another primary key or type in a database of several partitions";
-        return Err(Failure::unsupported(what, hint));
-    }
+    let is_spread = evaluator.handle.spread().is_some();
     refilled(evaluator, (name, count), |catalog, table, first| {
         fault::together(table, "another primary key or type")?;
+        if is_spread && !table.schema.is_replicated() {
+            let hint = "it says where rows lie: make another table, and INSERT ... SELECT what is there";
+            let what = "another primary key or type in a database of several partitions";
+            return Err(Failure::unsupported(what, hint));
+        }
         let rewrite = Arc::new(make(catalog, table, first)?);
         rewrite.refers_to_others(table)?;
         Ok((rewrite.target.clone(), Converting::new(evaluator, rewrite, values.now)))
@@ -433,7 +434,11 @@ pub async fn refilled<C: Convert + Send + 'static>(
             database::counted(handle, &target.schema).await?;
             let database = handle.database_record()?;
             let work = move |client: &mut Client| {
-                Ok(refill::refill(client, &database, (&Table::new(table), &target), &mut convert))
+                let (table, convert) = (Table::new(table), &mut convert);
+                Ok(match table.schema().is_replicated() {
+                    true => replicated::refill(client, &database, (&table, &target), convert),
+                    false => refill::refill(client, &database, (&table, &target), convert),
+                })
             };
             let done = ddl::on_a_client(handle, work).await;
             // Tables have other versions, whatever came of it.
@@ -449,6 +454,9 @@ pub async fn refilled<C: Convert + Send + 'static>(
                     }
                 }
                 done => {
+                    if done.is_ok() {
+                        several::finished(handle).await?;
+                    }
                     handle.look_again().await;
                     return done;
                 }

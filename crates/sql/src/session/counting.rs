@@ -303,7 +303,7 @@ impl SqlSession {
         let what = "numbering of rows that are there";
         fault::together(table, what)?;
         let handle = self.evaluator.handle.clone();
-        if handle.spread().is_some() {
+        if handle.spread().is_some() && !table.schema.is_replicated() {
             let hint = "make another table, and INSERT ... SELECT what is there";
             return Err(Failure::unsupported(format!("{what} in several partitions"), hint));
         }
