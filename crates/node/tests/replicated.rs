@@ -295,6 +295,8 @@ fn pr407_of_several_who_write_at_once_nobody_is_overwritten_and_readers_see_one_
         }
     });
     let mut client = cluster.client();
+    let database = client.database("shop").expect("there");
+    client.level(&database).expect("level");
     assert_eq!(counts(&mut client, "shop.item"), [8 + 2 * EACH as u64; 4]);
     assert_eq!(
         within(&service).good("SELECT min(v), max(v) FROM item WHERE id <= 8"),

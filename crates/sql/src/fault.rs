@@ -169,6 +169,21 @@ pub fn together(table: &TableRecord, what: &str) -> Result<(), Failure> {
     Err(Failure::unsupported(format!("{what} of \"{}\"", table.name), hint))
 }
 
+/// The error of who writes or locks rows of a replicated table in a transaction.
+pub fn replicated_within(table: &str) -> Failure {
+    let what = format!("writing or locking rows of the replicated table \"{table}\" in a transaction");
+    let hint = "send the statement by itself, outside of BEGIN: it fills the table again in every partition";
+    Failure::unsupported(what, hint)
+}
+
+/// The error of a replicated table with more bytes of keys and rows than it may have.
+pub fn replicated_too_large(table: &str, bytes: usize) -> Failure {
+    let message = format!("the replicated table \"{table}\" has at most {bytes} bytes of keys and rows");
+    let hint =
+        "all of them are written again with each change: have its key begin with the partition key instead";
+    Failure::new(code::LIMIT, message).hint(hint)
+}
+
 /// True if a name is given to something else already. That is read from the sentence of a controller, whose
 /// answers have a status for people's scripts and a text, and no more.
 pub fn is_taken(failure: &Failure) -> bool {

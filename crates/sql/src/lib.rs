@@ -21,7 +21,7 @@
 //! | reads of one row, counts, scans; tables; databases, of several partitions, too | [`read`], [`ddl`], [`database`], [`several`] |
 //! | transactions | [`txn`] |
 //! | statements that write, by several parts too, what they do to rows, and its sending | [`statements`], [`parts`], [`merge`], [`edits`], [`write`] |
-//! | statements and transactions of more rows than one write has; writes of replicated tables | [`large`]; [`replicated`] |
+//! | statements and transactions of more rows than one write has; writes of replicated tables | [`large`]; [`replicated`], [`refill::whole`] |
 //! | where each part of a query runs | [`explain`] |
 //! | system tables: the cluster's views and PostgreSQL's catalogs | [`system`] |
 //! | the task that drives the native client | [`driver`] |

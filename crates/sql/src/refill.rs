@@ -9,6 +9,8 @@
 //! Each entry rests on the one before it: if that is lost with a primary, all rows are copied again, under
 //! other ids. Whoever copies says again and again that it does.
 
+pub mod whole;
+
 use crate::catalog::as_of;
 use crate::fault;
 use crate::several;

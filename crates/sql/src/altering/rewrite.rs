@@ -10,8 +10,7 @@ use crate::evaluate::{Evaluator, Given};
 use crate::fault;
 use crate::numbering;
 use crate::read::Values;
-use crate::refill::{self, Convert, FoundRow, Refusal, Target};
-use crate::replicated;
+use crate::refill::{self, Convert, FoundRow, Refusal, Target, whole};
 use crate::rows::fitted;
 use crate::several;
 use crate::statements::canceled;
@@ -436,7 +435,7 @@ pub async fn refilled<C: Convert + Send + 'static>(
             let work = move |client: &mut Client| {
                 let (table, convert) = (Table::new(table), &mut convert);
                 Ok(match table.schema().is_replicated() {
-                    true => replicated::refill(client, &database, (&table, &target), convert),
+                    true => whole::refill(client, &database, (&table, &target), convert),
                     false => refill::refill(client, &database, (&table, &target), convert),
                 })
             };

@@ -11,7 +11,6 @@ use crate::constraints::violation::{self, Refused};
 use crate::evaluate::Evaluator;
 use crate::fault::{self, Decided};
 use crate::read::Values;
-use crate::replicated;
 use crate::rows::Filler;
 use crate::txn::{Acknowledged, Limit, Room};
 use crate::ty::Ty;
@@ -310,7 +309,7 @@ impl CopyInput {
         let rows: usize = self.forming.values().map(|batch| batch.ops.len()).sum();
         if rows > self.limit.rows || self.forming_bytes > self.limit.bytes {
             if self.table.schema().is_replicated() {
-                return Err(replicated::too_large(self.table.name()));
+                return Err(fault::replicated_too_large(self.table.name(), self.limit.bytes));
             }
             let hint = "COPY by itself, or into a table that the transaction has made or truncated";
             return Err(self.limit.passed().hint(hint));

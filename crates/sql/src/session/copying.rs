@@ -5,6 +5,7 @@ use crate::constraints::check;
 use crate::copy::copy_input::{Into, not_begun};
 use crate::copy::{CopyIn, CopyInput, CopyOut, Source};
 use crate::edits::Edits;
+use crate::fault;
 use crate::plan::{StatementPlan, told_columns};
 use crate::read::{self, Values};
 use crate::replicated;
@@ -51,7 +52,7 @@ impl SqlSession {
         }
         let is_replicated = copy.table.schema.is_replicated();
         if is_replicated && self.open.is_some() {
-            return Err(replicated::within(&copy.table.name));
+            return Err(fault::replicated_within(&copy.table.name));
         }
         let into = match &mut self.open {
             None if self.grouped => {
@@ -118,9 +119,9 @@ impl SqlSession {
             return Err(duplicate(&table, Some(twice.key())));
         }
         let Some(first) = rows.first() else { return Ok(()) };
-        let partition = table.partition_of(first.key()).map_err(crate::fault::of_client)?;
+        let partition = table.partition_of(first.key()).map_err(fault::of_client)?;
         for op in rows.iter().filter(|_| !table.is_global()) {
-            if table.partition_of(op.key()).map_err(crate::fault::of_client)? != partition {
+            if table.partition_of(op.key()).map_err(fault::of_client)? != partition {
                 let how = "rows that were sent lie in different partitions";
                 return Err(elsewhere(&table, how, "COPY FROM in a transaction into several partitions"));
             }
@@ -136,7 +137,7 @@ impl SqlSession {
             if check::has_any(table.schema()) {
                 let read = |op: &RowOp| table.decode(op.key(), op.row().unwrap_or(&Bytes::new()));
                 let read = rows.iter().map(read).collect::<Result<Vec<_>, _>>();
-                let read = read.map_err(crate::fault::of_client)?;
+                let read = read.map_err(fault::of_client)?;
                 check::rows(&self.evaluator, &table, &read, &values).await?;
             }
         }

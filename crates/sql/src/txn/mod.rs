@@ -39,7 +39,6 @@ use crate::driver::Handle;
 use crate::edits::Edits;
 use crate::fault::{self, Decided};
 use crate::read::CALL;
-use crate::replicated;
 use crate::settings::Settings;
 use crate::write::{self, Batch};
 use buffer::UndoLog;
@@ -409,7 +408,7 @@ impl Open {
     pub async fn take(&mut self, edits: &mut Edits) -> Result<(), Failure> {
         let Some(partition) = edits.partition else { return Ok(()) };
         if edits.table.schema().is_replicated() {
-            return Err(replicated::within(edits.table.name()));
+            return Err(fault::replicated_within(edits.table.name()));
         }
         if !self.definitions.is_empty() && edits.table.record().database().is_none() {
             let how = "the transaction has made or dropped tables that lie together; this row is one";
