@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use types::{
     Durable, Epoch, Incarnation, LogKind, Member, Micros, NodeId, Now, PartitionId, PartitionRecord, Policy,
-    Position, Rules, StoreId, TableId,
+    Position, Rules, SessionId, StoreId, TableId,
 };
 use understudy_engine::MemoryEngine;
 use understudy_replica::{ClientRef, Host, LeaseManager, Output, Recovered, Replica, Settings};
@@ -73,8 +73,12 @@ impl Alone {
 
     /// A request over a connection; requests are numbered from 1.
     fn request(&mut self, connection: u64, op: Op) {
+        self.send(connection, Request::new(T, 1, P, op));
+    }
+
+    fn send(&mut self, connection: u64, request: Request) {
         self.requests += 1;
-        let request = Request { id: self.requests, ..Request::new(T, 1, P, op) };
+        let request = Request { id: self.requests, ..request };
         let to = ClientRef { connection, request: self.requests };
         self.with(|host, now, out| host.request(now, to, request, out));
     }
@@ -85,8 +89,7 @@ impl Alone {
     }
 
     fn put(&mut self, key: &'static str, row: &'static str) {
-        let (key, row) = (Bytes::from_static(key.as_bytes()), Bytes::from_static(row.as_bytes()));
-        self.request(0, Op::write(vec![RowOp::Put { key, row }]));
+        self.request(0, put(key, row));
     }
 
     fn wait(&mut self, ms: u64) {
@@ -99,6 +102,11 @@ impl Alone {
         let replies = std::mem::take(&mut self.replies);
         replies.into_iter().map(|reply| (reply.id, reply.status, reply.body)).collect()
     }
+}
+
+fn put(key: &'static str, row: &'static str) -> Op {
+    let (key, row) = (Bytes::from_static(key.as_bytes()), Bytes::from_static(row.as_bytes()));
+    Op::write(vec![RowOp::Put { key, row }])
 }
 
 fn holder(transaction: u64) -> TurnHolder {
@@ -160,4 +168,31 @@ fn pr374_waits_end_with_time_with_connections_and_with_the_term() {
     alone.ask(4, "a", 5_000);
     alone.configure(2, vec![member(2), member(1)]);
     assert_eq!(alone.answers(), [(4, Status::NotPrimary, Body::None)]);
+}
+
+#[test]
+fn pr410_a_write_that_is_asked_for_again_passes_on_nothing() {
+    let mut alone = Alone::new();
+    alone.request(0, Op::OpenSession);
+    alone.sync();
+    let session = SessionId(alone.replies[0].position());
+    alone.answers();
+    alone.ask(1, "a", 5_000);
+    assert_eq!(alone.answers(), [ok(2, granted(false))]);
+    alone.ask(2, "a", 5_000);
+    alone.ask(3, "a", 5_000);
+    let write = Request { session, seq: 1, ..Request::new(T, 1, P, put("a", "one")) };
+    alone.send(0, write.clone());
+    alone.sync();
+    let answers = alone.answers();
+    assert!(answers.len() == 2 && answers.contains(&ok(3, granted(true))), "{answers:?}");
+    // Its answer was lost, so it comes once more. By now the turn is somebody else's.
+    alone.send(0, write);
+    alone.sync();
+    let answers = alone.answers();
+    assert!(answers.len() == 1 && answers[0].0 == 6 && answers[0].1 == Status::Ok, "{answers:?}");
+    alone.put("a", "two");
+    alone.sync();
+    let answers = alone.answers();
+    assert!(answers.contains(&ok(4, granted(true))), "{answers:?}");
 }

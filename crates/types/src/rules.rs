@@ -192,6 +192,11 @@ rules! {
         "A snapshot over partitions is read by the LSN that it had in a partition before a failover.";
     Pr365 "PR-365" copies_secure_commits:
         "The transaction manager forgets what a partition's primary alone has on its disk.";
+    Pr374 "PR-374" silent_turns_end: "Who has the turn at a row and says nothing any more has it for ever.";
+    Pr377 "PR-377" turns_wait_for_commits:
+        "The turn at a row is told before what was written in the one before can be read.";
+    Pr410 "PR-410" repeats_pass_nothing:
+        "A write that is answered once more passes on the turn that somebody else has by now.";
     Le01 "LE-01" flushes_name_their_own_position: "A flush names the entry behind the last one that it holds.";
     Le02 "LE-02" persisted_is_what_was_flushed:
         "`persisted` is told to be what is published when a flush ends, not what it began with.";

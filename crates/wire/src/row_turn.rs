@@ -44,7 +44,7 @@ pub enum TurnOp {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum TurnAnswer {
     /// It is its turn. All that was executed when it came is committed by now: whoever reads the row at the
-    /// primary reads what the one before has written.
+    /// primary reads what the one before has written. The reply's LSN says how far the log reached then.
     Granted {
         /// Others had it until now.
         waited: bool,

@@ -23,6 +23,8 @@ pub enum Event {
     Tick { node: u32, incarnation: u64 },
     /// No input is left.
     Flush { node: u32, incarnation: u64 },
+    /// A client's connection to it has ended.
+    ClientGone { node: u32, incarnation: u64, conn: Conn },
     /// It is time to tell the controllers how things are.
     Status { node: u32, incarnation: u64 },
     /// The disk is through with a batch.
@@ -201,6 +203,7 @@ pub fn numbers_of(event: &Event) -> [u64; 6] {
         Event::OldController => plain(34, 0, 0),
         Event::Cloned => plain(35, 0, 0),
         Event::Scrub { begins } => plain(36, u32::from(*begins), 0),
+        Event::ClientGone { node, incarnation, conn } => [37, u64::from(*node), *incarnation, *conn, 0, 0],
     }
 }
 

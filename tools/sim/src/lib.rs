@@ -10,7 +10,7 @@
 //! | what can happen, and that it does | [`event`], [`world`] |
 //! | what a seed is made of | [`plan`], [`faults`] |
 //! | machines | [`disk`], [`lsm_files`], [`network`], [`clock`], [`node`] |
-//! | clients, keys and rows | [`client`], [`snapshot_client`], [`load_client`], [`job_client`], [`table_client`], [`call_client`], [`rows`], [`programs`] |
+//! | clients, keys and rows | [`client`], [`snapshot_client`], [`load_client`], [`job_client`], [`table_client`], [`call_client`], [`turn_client`], [`rows`], [`programs`] |
 //! | checkers | [`check`] |
 //! | planted bugs and the seeds that find them | [`plants`] |
 //! | runs and their figures | [`outcome`], [`summary`] |
@@ -38,6 +38,7 @@ pub mod snapshot_client;
 pub mod summary;
 pub mod table_client;
 pub mod trace;
+pub mod turn_client;
 pub mod txn_client;
 pub mod world;
 

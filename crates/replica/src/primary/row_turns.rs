@@ -2,14 +2,15 @@
 //! They are in memory, for one term. Nothing rests on them: who has none is aborted if others were faster.
 //!
 //! A row has a holder and a queue behind it. The turn is passed on in the order of asking: when the row is
-//! written, when its holder is released, when its holder's connection ends, and when the holder has asked
-//! nothing for [`LEASE`]. Who waits is answered when its turn comes, when it has waited for as long as it
-//! wants to, or when the term ends. Each transaction waits for one row at a time.
+//! written by an entry behind which the turn did not begin (PR-410), when its holder is released, when its
+//! holder's connection ends, and when the holder has asked nothing for [`LEASE`]. Who waits is answered when
+//! its turn comes, when it has waited for as long as it wants to, or when the term ends. Each transaction
+//! waits for one row at a time.
 
 use crate::output::ClientRef;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use types::{Micros, TableId};
+use types::{Lsn, Micros, TableId};
 use wire::{Request, TurnAnswer, TurnHolder};
 
 /// How long a transaction has its turns behind its last question: twice as long as anybody waits.
@@ -36,12 +37,16 @@ pub(crate) struct RowTurns {
     waiting: usize,
     /// What rows and places in queues take.
     bytes: usize,
+    /// Where the primary's log ends.
+    end: Lsn,
 }
 
 /// Who has the turn at a row, and who waits for it, in order.
 #[derive(Debug)]
 struct Queue {
     holder: TurnHolder,
+    /// Where the log ended when the turn began.
+    since: Lsn,
     next: VecDeque<TurnHolder>,
 }
 
@@ -92,6 +97,11 @@ fn bytes_of(row: &Row) -> usize {
 }
 
 impl RowTurns {
+    /// The primary's log ends there by now: turns that begin later begin behind it.
+    pub fn log_ends_at(&mut self, end: Lsn) {
+        self.end = end;
+    }
+
     /// True if nobody has a turn.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
@@ -148,9 +158,21 @@ impl RowTurns {
         answered
     }
 
-    /// These rows were written: their turns are passed on.
-    pub fn written<'a>(&mut self, now: Micros, rows: impl Iterator<Item = &'a Row>) -> Vec<Answered> {
-        rows.filter_map(|row| self.pass(now, row)).collect()
+    /// The entry at this LSN has written these rows: their turns are passed on. One that began behind the
+    /// entry stays: the write is answered once more, or names the row twice (PR-410).
+    pub fn written<'a>(
+        &mut self,
+        now: Micros,
+        at: Lsn,
+        rows: impl Iterator<Item = &'a Row>,
+    ) -> Vec<Answered> {
+        let mut answered = Vec::new();
+        for row in rows {
+            if self.rows.get(row).is_some_and(|queue| queue.since < at) {
+                answered.extend(self.pass(now, row));
+            }
+        }
+        answered
     }
 
     /// A transaction has ended: its turns are passed on, and it waits no more.
@@ -171,17 +193,19 @@ impl RowTurns {
         all.into_iter().flat_map(|who| self.release(now, who)).collect()
     }
 
-    /// Time has passed: who has waited for long enough goes on without, and who has asked nothing for long
-    /// loses its turns.
-    pub fn expire(&mut self, now: Micros) -> Vec<Answered> {
+    /// Time has passed: who has waited for long enough goes on without.
+    pub fn end_waits(&mut self, now: Micros) -> Vec<Answered> {
         let late = |holder: &Holder| holder.waits.as_ref().is_some_and(|wait| wait.until <= now);
         let late: Vec<TurnHolder> =
             self.holders.iter().filter(|(_, holder)| late(holder)).map(|(who, _)| *who).collect();
-        let mut answered: Vec<Answered> = late.into_iter().filter_map(|who| self.give_up(who)).collect();
+        late.into_iter().filter_map(|who| self.give_up(who)).collect()
+    }
+
+    /// Time has passed: who has asked nothing for long loses its turns.
+    pub fn end_silent(&mut self, now: Micros) -> Vec<Answered> {
         let over = self.holders.iter().filter(|(_, holder)| holder.until <= now);
         let over: Vec<TurnHolder> = over.map(|(who, _)| *who).collect();
-        answered.extend(over.into_iter().flat_map(|who| self.release(now, who)));
-        answered
+        over.into_iter().flat_map(|who| self.release(now, who)).collect()
     }
 
     /// The term ends: everybody who waits, in the order of names. Nobody has a turn any more.
@@ -229,7 +253,7 @@ impl RowTurns {
     fn begin(&mut self, now: Micros, who: TurnHolder, (row, connection): (Row, u64)) {
         self.bytes += bytes_of(&row);
         self.holder(now, who, connection).rows.insert(row.clone());
-        self.rows.insert(row, Queue { holder: who, next: VecDeque::new() });
+        self.rows.insert(row, Queue { holder: who, since: self.end, next: VecDeque::new() });
     }
 
     /// Stands in the queue of a row that somebody has.
@@ -277,7 +301,7 @@ impl RowTurns {
             self.forget_idle(before);
             return None;
         };
-        queue.holder = who;
+        (queue.holder, queue.since) = (who, self.end);
         self.waiting -= 1;
         self.bytes -= bytes_of(row);
         self.forget_idle(before);

@@ -46,10 +46,10 @@ impl Replica {
     ) {
         match answer {
             Ok(Some(answer)) => {
-                let done = answer.status == Status::Ok && answer.entry.is_some();
+                let done = answer.entry.filter(|_| answer.status == Status::Ok);
                 self.give(ctx, to, request, answer);
-                if done {
-                    row_turns::pass(self, ctx, request);
+                if let Some(at) = done {
+                    row_turns::pass(self, ctx, request, at.lsn);
                 }
             }
             Ok(None) => {}

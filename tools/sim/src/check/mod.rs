@@ -30,6 +30,7 @@
 //! | `cycles` | I5: dependencies of global transactions go round in no circle |
 //! | `claims` | PR-324, PR-325, PR-369: unique values and references over all partitions |
 //! | `truncation` | I11: commits that the manager's log keeps no more |
+//! | `turns` | PR-377, PR-410: turns at rows |
 //! | `cluster_snapshots` | PR-80: points over all partitions |
 //! | `report` | I14, R9: reports of loss |
 //! | `aside` | R9: tails have what is given up |
@@ -69,6 +70,7 @@ pub mod storage;
 pub mod survival;
 pub mod tables;
 pub mod truncation;
+pub mod turns;
 pub mod wanted;
 
 use effects::ReportedLoss;
@@ -77,7 +79,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tables::{TableAnswer, TableOperation};
 use types::config::{FailoverRecord, TailReport};
 use types::engine::Version;
-use types::{Member, PartitionId, Position, Term};
+use types::{Epoch, Member, PartitionId, Position, Term};
 use wire::control::Suspect;
 use wire::{Entry, RecordText};
 
@@ -114,6 +116,8 @@ pub struct ClientAnswers<'a> {
     pub transactions: &'a [commits::TxnOperation],
     /// What operators were told that they have given up of them.
     pub given_up: &'a [commits::GivenUp],
+    /// Turns at rows.
+    pub turns: &'a [turns::Turn],
 }
 
 /// All checkers.
@@ -344,6 +348,11 @@ impl Checks {
             self.finish_partition(now, (partition, tip), told, most);
         }
         self.finish_transactions(now, told, most);
+        let term = |partition, epoch: Epoch| self.epochs.terms(partition).get(&epoch).copied();
+        let of_turns = turns::check(told.turns, &self.lineage, term);
+        for (id, sentence) in of_turns.into_iter().take(most) {
+            self.fault(id, now, sentence);
+        }
     }
 
     /// Compares what clients saw of global transactions with the manager's log.

@@ -15,7 +15,7 @@ pub struct Asked {
     pub partition: PartitionId,
     /// It may change something.
     pub writes: bool,
-    /// What was asked makes an entry: its epoch fences the answer.
+    /// What was asked makes an entry: its epoch fences the answer. Or it is a turn, on which nothing rests.
     pub fenced: bool,
     /// It is numbered in a session: whatever is decided about it is an entry.
     pub numbered: bool,
@@ -53,7 +53,7 @@ impl Requests {
         let asked = Asked {
             partition: request.partition,
             writes: request.op.writes(),
-            fenced: request.op.makes_entries(),
+            fenced: request.op.makes_entries() || matches!(request.op, Op::Turn(_)),
             numbered: request.session.is_some(),
             ends_job: match &request.op {
                 Op::EndJob { abort, .. } => Some(*abort),

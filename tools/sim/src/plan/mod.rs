@@ -10,6 +10,7 @@ pub mod profiles;
 pub mod scrubs;
 pub mod stranded;
 pub mod transactions;
+pub mod turns;
 pub mod wide;
 pub mod workload;
 

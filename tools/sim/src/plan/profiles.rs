@@ -9,6 +9,7 @@ use crate::plan::RunPlan;
 use crate::plan::calls::CallPlan;
 use crate::plan::own::OwnFaults;
 use crate::plan::transactions::TxnPlan;
+use crate::plan::turns::TurnPlan;
 use crate::plan::wide::WidePlan;
 use crate::random::Stream;
 use Fault::*;
@@ -86,6 +87,7 @@ pub fn bias(plan: &mut RunPlan, finding: Finding, seed: u64, random: &mut Stream
     if profile.wide {
         plan.workload.wide = Some(WidePlan::all(random.next()));
     }
+    plan.workload.turns = profile.turns.then(|| TurnPlan::crowded(seed));
 }
 
 /// The fewest copies with which commits are allowed.
@@ -144,6 +146,8 @@ struct Profile {
     transactions: bool,
     /// It has procedures, and calls are shipped.
     calls: bool,
+    /// Clients ask for turns at rows.
+    turns: bool,
 }
 
 const DURABLE: (&str, LogKind) = ("durable", LogKind::Disk);
@@ -181,6 +185,7 @@ const fn usual(finding: Finding, always: &'static [Fault], perhaps: &'static [Fa
         database: false,
         transactions: false,
         calls: false,
+        turns: false,
     }
 }
 
@@ -197,6 +202,11 @@ const fn tables(profile: Profile) -> Profile {
 /// Global transactions.
 const fn transactions(profile: Profile) -> Profile {
     Profile { tables: 1, transactions: true, ..profile }
+}
+
+/// Clients of turns at rows of one partition.
+const fn turns(profile: Profile) -> Profile {
+    Profile { tables: 1, turns: true, recoverable: 1_000, ..profile }
 }
 
 /// A database, and clients of its procedures.
@@ -409,6 +419,9 @@ static PROFILES: [Profile; Finding::ALL.len() - AS_DRAWN.len()] = [
     transactions(usual(Pr363, &[Crash, Isolate], &[Power, Pause])),
     transactions(usual(Pr364, &[Isolate, Clog], &[Crash, Pause])),
     transactions(usual(Pr365, &[SlowDisk, Isolate], &[Crash, Power, Clog])),
+    turns(usual(Pr374, &[Crash], &[Break])),
+    Profile { rules: &[DURABLE], ..turns(usual(Pr377, &[SlowDisk], &[Clog])) },
+    turns(usual(Pr410, &[SlowDisk], &[Break])),
     trees(usual(Le01, &[Crash, Power], &[Restart, SlowDisk])),
     trees(crowded(usual(Le02, &[StuckDisk, Crash], &[Power, Pause]))),
     Profile { cluster_snapshots: true, ..trees(crowded(usual(Le03, &[SlowDisk, Pause], &[Crash, Clog]))) },

@@ -2,6 +2,7 @@
 
 use crate::check::backups::Backup;
 use crate::plan::transactions::TxnPlan;
+use crate::plan::turns::TurnPlan;
 use crate::plan::wide::WidePlan;
 use crate::random::{Concern, Stream};
 
@@ -34,6 +35,8 @@ pub struct WorkloadPlan {
     pub transactions: TxnPlan,
     /// What clients ask beside single rows.
     pub wide: Option<WidePlan>,
+    /// Clients ask for turns at rows.
+    pub turns: Option<TurnPlan>,
 }
 
 impl WorkloadPlan {
@@ -56,6 +59,7 @@ impl WorkloadPlan {
             table_clients: 0,
             transactions: TxnPlan::default(),
             wide,
+            turns: TurnPlan::new(seed).filter(|_| !biased),
         }
     }
 }

@@ -20,6 +20,7 @@ impl World {
             | Event::Install { node, .. }
             | Event::Component { node, .. }
             | Event::GoOn { node, .. }
+            | Event::ClientGone { node, .. }
             | Event::Checkpoint { node, .. } => Some((*node, true)),
             Event::Tick { node, .. }
             | Event::Status { node, .. }
@@ -45,6 +46,7 @@ impl World {
             Event::Start { node } => self.start_in_time(node),
             Event::Tick { node, incarnation } => self.tick(node, incarnation),
             Event::Flush { node, incarnation } => self.flush(node, incarnation),
+            Event::ClientGone { node, incarnation, conn } => self.client_gone(node, incarnation, conn),
             Event::Status { node, incarnation } => self.status(node, incarnation),
             Event::Synced { node, incarnation } => self.synced(node, incarnation),
             Event::Mark { node, incarnation } => self.mark_log(node, incarnation),

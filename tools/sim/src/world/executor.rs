@@ -293,6 +293,13 @@ impl World {
         self.after(wait, Event::Leave { node, incarnation, to, reply, valid_until: None });
     }
 
+    /// A client's connection to a node has ended.
+    pub(super) fn client_gone(&mut self, node: u32, incarnation: u64, conn: Conn) {
+        if self.machine(node).incarnation() == Some(incarnation) {
+            self.input(node, |host, now, out| host.client_gone(now, conn, out));
+        }
+    }
+
     fn peer(&mut self, node: u32, message: PeerMessage) {
         let (id, now) = (message.partition(), self.now());
         if let PeerMessage::Chunk(chunk) = &message {

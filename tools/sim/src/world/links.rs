@@ -206,6 +206,10 @@ impl World {
                 process.links.unlink_controller(id);
                 self.after(RECONNECT_DELAY_US, Event::Dial { from: (at, incarnation), to: other, lane });
             }
+            // Whose turns at rows these were: nothing else waits for a client.
+            (Endpoint::Node(node), Endpoint::Client(_)) if self.plan.workload.turns.is_some() => {
+                self.after(1, Event::ClientGone { node, incarnation, conn });
+            }
             (Endpoint::Controller(id), _) => self.controller_process_disconnected(id, conn),
             (Endpoint::Client(_), _) => {
                 self.client_linked(at, other, slot_of(lane), LinkNews::Broken(conn));

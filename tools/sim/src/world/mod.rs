@@ -195,7 +195,7 @@ impl World {
         let (now, operations) = (self.now(), self.clients.operations());
         let (jobs, lost) = (self.clients.told_of_jobs(), self.clients.told_lost());
         let tables = self.clients.table_operations();
-        let transactions = self.clients.transactions();
+        let (transactions, turns) = (self.clients.transactions(), self.clients.turns());
         self.checks.finish(
             now,
             ClientAnswers {
@@ -205,6 +205,7 @@ impl World {
                 tables: &tables,
                 transactions: &transactions,
                 given_up: self.clients.given_up(),
+                turns: &turns,
             },
         );
         if !self.clients.given_up().is_empty() {

@@ -216,6 +216,7 @@ impl World {
         let missing = missing.or_else(|| Some(("PR-253", self.missing_commits()?)));
         let missing = missing.or_else(|| Some(("PR-290", self.kept_commits()?)));
         let missing = missing.or_else(|| Some(("I13", self.uneven_catalogs()?)));
+        let missing = missing.or_else(|| Some(("PR-374", self.missing_turns()?)));
         if missing.is_none() {
             self.look_at_all(true);
             self.check_tables();
@@ -242,6 +243,15 @@ impl World {
             self.trace.note(self.now(), format_args!("does not converge, as it need not: {missing}"));
             self.clients.abandon(self.schedule.now());
         }
+    }
+
+    /// In a healed world every turn at a row ends, also that of who has died: each client gets its own in the
+    /// end.
+    fn missing_turns(&self) -> Option<String> {
+        let waits = self.clients.wait_for_turns();
+        let (partition, clients) =
+            waits.filter(|(partition, _)| !self.closed_for_good().contains(partition))?;
+        Some(format!("{clients} clients get no turn in {partition}"))
     }
 
     /// In a healed world every client can write in the end: whose last write was given up asks once more.

@@ -9,6 +9,7 @@ use crate::check::commits::{GivenUp, TxnOperation};
 use crate::check::effects::ReportedLoss;
 use crate::check::history::{Answer, Operation};
 use crate::check::lineage::Change;
+use crate::check::turns::Turn;
 use crate::check::{cluster_snapshots::CompleteSnapshot, jobs::JobAnswer, tables::TableOperation};
 use crate::client::adversary::Adversary;
 use crate::client::native::Native;
@@ -18,13 +19,15 @@ use crate::load_client::LoadClient;
 use crate::lsm_files::LsmFiles;
 use crate::network::{Conn, Endpoint};
 use crate::plan::RunPlan;
+use crate::plan::turns::TurnPlan;
 use crate::random::{Concern, Stream};
 use crate::snapshot_client::SnapshotClient;
 use crate::table_client::TableClient;
+use crate::turn_client::TurnClient;
 use crate::txn_client::{Draws, RecoveryClient, TxnClient};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{LoadId, PartitionId, Position, Rules, SessionId};
-use wire::Message;
+use wire::{Message, Reply};
 
 /// Which client has a number.
 enum Which {
@@ -37,6 +40,7 @@ enum Which {
     Transactions(usize),
     Recovery,
     Backups,
+    Turns(usize),
 }
 
 /// What came of a reply.
@@ -71,6 +75,8 @@ pub(super) struct Workload {
     /// Those of global transactions, and the recovery manager.
     transactions: (Vec<TxnClient>, RecoveryClient),
     backups: BackupClient,
+    /// Those that ask for turns at rows.
+    turns: Vec<TurnClient>,
 }
 
 impl Workload {
@@ -96,6 +102,7 @@ impl Workload {
                 .collect(),
             transactions: transactions(seed, plan, rules),
             backups: BackupClient::new(Workload::backups(plan), draws(7_000), plan, rules),
+            turns: plan.workload.turns.iter().flat_map(|turns| turn_clients(plan, turns)).collect(),
         }
     }
 
@@ -105,9 +112,15 @@ impl Workload {
         first..first + plan.calls.map_or(0, |calls| calls.clients)
     }
 
-    /// The number of the one that makes backups: the last.
+    /// The number of the one that makes backups.
     fn backups(plan: &RunPlan) -> u32 {
         Workload::callers(plan).end + txn_clients(plan)
+    }
+
+    /// The numbers of those that ask for turns at rows: behind all others.
+    fn turn_numbers(plan: &RunPlan) -> std::ops::Range<u32> {
+        let first = Workload::backups(plan) + 1;
+        first..first + plan.workload.turns.map_or(0, |turns| turns.clients)
     }
 
     /// The numbers of those that a plan wants, each with how long after the first it begins, microseconds.
@@ -126,12 +139,17 @@ impl Workload {
         let first = Workload::callers(plan).end;
         let transactions = (first..first + txn_clients(plan)).map(|id| (id, 9_000 + u64::from(id) * 1_000));
         let backups = plan.workload.backups.then(|| (Workload::backups(plan), 10_000));
-        rows.chain(others).chain(tables).chain(calls).chain(transactions).chain(backups).collect()
+        let turns = Workload::turn_numbers(plan).map(|id| (id, 11_000 + u64::from(id) * 1_000));
+        let all = rows.chain(others).chain(tables).chain(calls).chain(transactions);
+        all.chain(backups).chain(turns).collect()
     }
 
     /// The numbers of all, whether a plan wants them or not.
     pub fn ids(plan: &RunPlan) -> std::ops::Range<u32> {
-        0..Workload::backups(plan) + u32::from(plan.workload.backups)
+        match plan.workload.turns {
+            Some(_) => 0..Workload::turn_numbers(plan).end,
+            None => 0..Workload::backups(plan) + u32::from(plan.workload.backups),
+        }
     }
 
     fn which(&self, id: u32) -> Which {
@@ -150,11 +168,14 @@ impl Workload {
 
     /// Which of those behind the callers of procedures.
     fn which_behind(&self, at: usize) -> Which {
-        match self.transactions.0.len() {
-            0 => Which::Backups,
-            count if at < count => Which::Transactions(at),
-            count if at == count => Which::Recovery,
-            _ => Which::Backups,
+        let count = self.transactions.0.len();
+        match at {
+            at if at < count => Which::Transactions(at),
+            at if at == count && count > 0 => Which::Recovery,
+            at => match at - count - usize::from(count > 0) {
+                0 => Which::Backups,
+                at => Which::Turns(at - 1),
+            },
         }
     }
 
@@ -170,6 +191,7 @@ impl Workload {
             Which::Transactions(at) => self.transactions.0[at].step(now, goes_on),
             Which::Recovery => self.transactions.1.step(now, goes_on),
             Which::Backups => self.backups.step(now, goes_on),
+            Which::Turns(at) => self.turns[at].step(now, goes_on),
         }
     }
 
@@ -190,6 +212,7 @@ impl Workload {
             (Which::Loads, Endpoint::Node(node)) => self.loads.linked(node, news.up()),
             (Which::Jobs, Endpoint::Node(node)) => self.jobs.linked(node, news.up()),
             (Which::Calls(at), Endpoint::Node(node)) => self.calls[at].linked(node, news.up()),
+            (Which::Turns(at), Endpoint::Node(node)) => self.turns[at].linked(now, node, news),
             _ => {}
         }
     }
@@ -232,13 +255,13 @@ impl Workload {
                 let fault = self.backups.fault().map(ToString::to_string);
                 return Heard { seen: self.backups.take_seen(), fault, ..Heard::default() };
             }
+            (Which::Turns(at), Message::Reply(reply)) => return self.of_turns(at, now, (conn, &reply)),
             (_, Message::Reply(reply)) => reply,
             _ => return Heard::default(),
         };
         match self.which(id) {
-            Which::Rows(_) | Which::Tables(_) | Which::Transactions(_) | Which::Recovery | Which::Backups => {
-                Heard::default()
-            }
+            Which::Rows(_) | Which::Tables(_) | Which::Transactions(_) | Which::Recovery => Heard::default(),
+            Which::Backups | Which::Turns(_) => Heard::default(),
             Which::Snapshots => {
                 self.snapshots.hear(now, &reply);
                 Heard::default()
@@ -262,6 +285,16 @@ impl Workload {
                 Heard { seen, ..Heard::default() }
             }
         }
+    }
+
+    /// A client of turns hears of what it asked.
+    fn of_turns(&mut self, at: usize, now: u64, (conn, reply): (Conn, &Reply)) -> Heard {
+        let client = &mut self.turns[at];
+        let before = client.operations().len();
+        client.hear(now, conn, reply);
+        let (ended, fault) = (client.operations().len() - before, client.fault());
+        let fault = fault.map(ToString::to_string);
+        Heard { ended: ended as u64, seen: client.take_seen(), fault }
     }
 
     fn loaded(&self) -> usize {
@@ -310,12 +343,26 @@ impl Workload {
         self.tables.iter_mut().for_each(|client| client.give_up(now));
         self.calls.iter_mut().for_each(CallClient::forget);
         self.transactions.0.iter_mut().for_each(|client| client.abandon(now));
+        self.turns.iter_mut().for_each(|client| client.abandon(now));
     }
 
     /// Everything that ended on rows, loads included.
     pub fn operations(&self) -> Vec<Operation> {
         let rows = self.rows.iter().flat_map(|client| client.operations().history());
-        rows.chain(self.loads.history()).cloned().collect()
+        let turns = self.turns.iter().flat_map(TurnClient::operations);
+        rows.chain(self.loads.history()).chain(turns).cloned().collect()
+    }
+
+    /// Turns at rows that clients were told of.
+    pub fn turns(&self) -> Vec<Turn> {
+        self.turns.iter().flat_map(TurnClient::turns).cloned().collect()
+    }
+
+    /// The partition in which clients still wait for their last turns, and how many they are.
+    pub fn wait_for_turns(&self) -> Option<(PartitionId, usize)> {
+        let mut waiting = self.turns.iter().filter_map(TurnClient::waits_for);
+        let partition = waiting.next()?;
+        Some((partition, 1 + waiting.count()))
     }
 
     /// When a client has something to do next, if nothing happens before.
@@ -326,6 +373,7 @@ impl Workload {
             Which::Recovery => self.transactions.1.wakes_at(),
             Which::Backups => self.backups.wakes_at(),
             Which::Snapshots | Which::Loads | Which::Jobs | Which::Tables(_) | Which::Calls(_) => None,
+            Which::Turns(_) => None,
         }
     }
 
@@ -389,6 +437,12 @@ fn row_client(id: u32, random: Stream, plan: &RunPlan, rules: Rules) -> Box<dyn 
 fn txn_clients(plan: &RunPlan) -> u32 {
     let clients = plan.workload.transactions.clients;
     clients + u32::from(clients > 0)
+}
+
+/// Those that ask for turns.
+fn turn_clients(plan: &RunPlan, turns: &TurnPlan) -> Vec<TurnClient> {
+    let numbers = Workload::turn_numbers(plan).zip(0..);
+    numbers.filter_map(|(id, at)| TurnClient::new(id, at, plan, turns)).collect()
 }
 
 fn transactions(seed: u64, plan: &RunPlan, rules: Rules) -> (Vec<TxnClient>, RecoveryClient) {

@@ -26,11 +26,13 @@ type Given = (u64, Option<TurnAnswer>);
 struct World {
     turns: RowTurns,
     requests: u64,
+    /// Where the log ends.
+    end: Lsn,
 }
 
 impl World {
     fn new() -> World {
-        World { turns: RowTurns::default(), requests: 0 }
+        World { turns: RowTurns::default(), requests: 0, end: Lsn::ZERO }
     }
 
     /// What somebody asks, with its number as the connection's. Requests are numbered from 1.
@@ -50,8 +52,17 @@ impl World {
         answered.into_iter().map(|one| (one.request.id, one.answer)).collect()
     }
 
+    /// A new entry writes a row.
     fn write(&mut self, now: Micros, name: &str) -> Vec<Given> {
-        let answered = self.turns.written(now, [row(name)].iter());
+        self.end = self.end.next();
+        self.turns.log_ends_at(self.end);
+        self.write_again(now, &[name])
+    }
+
+    /// The newest entry writes these rows, as it did before.
+    fn write_again(&mut self, now: Micros, names: &[&str]) -> Vec<Given> {
+        let rows: Vec<Row> = names.iter().map(|name| row(name)).collect();
+        let answered = self.turns.written(now, self.end, rows.iter());
         self.told(answered)
     }
 
@@ -61,7 +72,8 @@ impl World {
     }
 
     fn expire(&mut self, now: Micros) -> Vec<Given> {
-        let answered = self.turns.expire(now);
+        let mut answered = self.turns.end_waits(now);
+        answered.extend(self.turns.end_silent(now));
         self.told(answered)
     }
 }
@@ -145,6 +157,23 @@ fn a_question_that_comes_again_keeps_its_place_and_another_one_gives_it_up() {
     assert_eq!(world.ask(at(5), 3, "b", WAIT), [(4, WITHOUT)], "it waits for one row at a time");
     assert_eq!(world.release(at(6), 2), NOTHING);
     assert_eq!(world.release(at(7), 1), [(6, COMES)]);
+}
+
+#[test]
+fn pr410_a_write_passes_on_no_turn_that_began_behind_it() {
+    let mut world = World::new();
+    assert_eq!(world.ask(at(0), 1, "a", WAIT), [(1, FREE)]);
+    for number in [2, 3, 4] {
+        assert_eq!(world.ask(at(1), number, "a", WAIT), NOTHING);
+    }
+    assert_eq!(world.write(at(2), "a"), [(2, COMES)]);
+    assert_eq!(world.write_again(at(3), &["a"]), NOTHING, "the same is answered once more");
+    // An entry that names a row twice.
+    world.end = world.end.next();
+    world.turns.log_ends_at(world.end);
+    assert_eq!(world.write_again(at(4), &["a", "a"]), [(3, COMES)]);
+    assert_eq!(world.release(at(5), 3), [(4, COMES)]);
+    assert_eq!(world.write_again(at(6), &["a"]), NOTHING, "the turn came without a write");
 }
 
 #[test]

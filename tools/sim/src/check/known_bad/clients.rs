@@ -8,6 +8,7 @@ use crate::check::effects::ReportedLoss;
 use crate::check::history::{Action, Answer, Batch, IndexRange, KeyRange, RowChange};
 use crate::check::jobs::JobAnswer;
 use crate::check::lineage::tests::{P, at};
+use crate::check::turns::Turn;
 use bytes::Bytes;
 use types::{Epoch, JobId, Lsn};
 use wire::Op;
@@ -40,6 +41,12 @@ pub(super) const CASES: &[KnownBad] = &[
     bad("backups", "a restored row is another", &[("PR-330", "where the backup has 1")], || {
         backed_up(&[("a", 1, 1)], &[("b", 2)])
     }),
+    bad("turns", "two have the turn at a row", &[("PR-410", "are at one row at once")], || {
+        with_turns(&[(1, 2, None, None), (2, 2, None, None)])
+    }),
+    bad("turns", "a read of what was before", &[("PR-377", "a read behind")], || {
+        with_turns(&[(1, 2, None, Some(1))])
+    }),
 ];
 
 pub(super) const ACCEPTED: &[Accepted] = &[
@@ -51,7 +58,33 @@ pub(super) const ACCEPTED: &[Accepted] = &[
     ("a job", || of_a_job(2)),
     ("a point over all partitions", || snapshot_at(2)),
     ("a backup", || backed_up(&[("a", 1, 1)], &[("b", 1)])),
+    ("turns that a write and an end pass on", || {
+        with_turns(&[(1, 1, None, Some(1)), (2, 2, Some(25), Some(2)), (3, 2, None, Some(2))])
+    }),
 ];
+
+/// The turn of a transaction: its number, where the log ended, when it was over, and where it has read.
+type TurnAt = (u64, u64, Option<u64>, Option<u64>);
+
+/// A client has put 1 and 2 to a key, and transactions have had the turn at it.
+fn with_turns(turns: &[TurnAt]) -> Run {
+    let mut run = Run::of(&["r8", "r8"]);
+    run.turns = turns
+        .iter()
+        .map(|(number, lsn, ended, read)| Turn {
+            who: (1, *number),
+            partition: P,
+            key: "r8".into(),
+            asked: 10 * number,
+            answered: 10 * number + 1,
+            at: Lsn(*lsn),
+            epoch: Epoch(1),
+            ended: *ended,
+            read: read.map(|at| (Lsn(at), Epoch(1))),
+        })
+        .collect();
+    run
+}
 
 /// A client has put 1 and 2 to a key, and reads it.
 fn got(key: &str, (lsn, value): (u64, u64), read_at: u64) -> Run {

@@ -12,6 +12,7 @@ use crate::check::jobs::JobAnswer;
 use crate::check::lineage::Lineage;
 use crate::check::lineage::tests::P;
 use crate::check::requests::Asked;
+use crate::check::turns::Turn;
 use crate::check::wanted::wanted;
 use crate::check::{Checks, ClientAnswers, calls, indexes, loads};
 use crate::network::Conn;
@@ -52,6 +53,8 @@ pub(super) struct Run {
     pub snapshots: Vec<CompleteSnapshot>,
     pub backups: Vec<Backup>,
     pub restored: Vec<Restored>,
+    /// Turns at rows.
+    pub turns: Vec<Turn>,
     /// What was asked of procedures.
     pub calls: BTreeMap<(SessionId, u64), calls::Asked>,
     /// What was told of it, by entry.
@@ -102,6 +105,7 @@ impl Run {
             snapshots: Vec::new(),
             backups: Vec::new(),
             restored: Vec::new(),
+            turns: Vec::new(),
             calls: BTreeMap::new(),
             called: BTreeMap::new(),
             failovers: Vec::new(),
@@ -387,6 +391,7 @@ impl Run {
             tables: &[],
             transactions: &self.transactions,
             given_up: &self.given_up,
+            turns: &self.turns,
         };
         self.checks.finish_to_the_end(self.now, told);
         self.checks.cluster_snapshots(self.now, &self.snapshots, &self.operations);

@@ -81,8 +81,15 @@ impl Log {
     /// What is broken, if clients were told this.
     fn broken(mut self, tables: &[TableOperation]) -> Vec<String> {
         self.checks.tip(P, at(1, self.end));
-        let told =
-            ClientAnswers { operations: &[], jobs: &[], lost: &[], tables, transactions: &[], given_up: &[] };
+        let told = ClientAnswers {
+            operations: &[],
+            jobs: &[],
+            lost: &[],
+            tables,
+            transactions: &[],
+            given_up: &[],
+            turns: &[],
+        };
         self.checks.finish_to_the_end(100, told);
         let violations = self.checks.violations().iter();
         violations.map(|broken| broken.id.clone()).collect::<BTreeSet<_>>().into_iter().collect()
