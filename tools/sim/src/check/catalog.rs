@@ -124,6 +124,11 @@ impl Table {
     /// From a row of the catalog: its key without the space, and its value. The error is a sentence.
     pub fn read(key: &[u8], value: &[u8]) -> Result<Table, String> {
         let (state, table) = CatalogTable::decode(key, value)?;
+        Table::of(state, table)
+    }
+
+    /// From a definition, and how far the table is. The error is a sentence.
+    pub fn of(state: TableState, table: CatalogTable) -> Result<Table, String> {
         let columns = (table.schema.columns().len(), rows::table_schema(1, 0).columns().len());
         let more = columns.0.saturating_sub(columns.1) as u32;
         let standing = match (state, table.fills) {

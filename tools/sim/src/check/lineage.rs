@@ -65,8 +65,8 @@ pub struct Lineage {
     entries: BTreeMap<(PartitionId, Lsn), Vec<Known>>,
     /// What bulk loads change.
     loads: BTreeMap<LoadId, Vec<Change>>,
-    /// The partition of the database, if there is one.
-    database: Option<PartitionId>,
+    /// The partitions of the database, if there is one: the first one first.
+    databases: Vec<PartitionId>,
     transactional: Transactional,
     /// In which partition each key lies that global transactions have written.
     places: BTreeMap<String, PartitionId>,
@@ -95,17 +95,17 @@ impl Lineage {
 
     /// A partition is a database's.
     pub fn will_have_tables(&mut self, partition: PartitionId) {
-        self.database = Some(partition);
+        self.databases.push(partition);
     }
 
     /// True if a partition is a database's.
     pub fn has_tables(&self, partition: PartitionId) -> bool {
-        self.database == Some(partition)
+        self.databases.contains(&partition)
     }
 
-    /// The partition of the database.
-    pub fn database(&self) -> Option<PartitionId> {
-        self.database
+    /// The partitions of the database: the first one first.
+    pub fn databases(&self) -> &[PartitionId] {
+        &self.databases
     }
 
     fn changes(&self, entry: &Entry) -> Vec<Change> {

@@ -330,7 +330,7 @@ impl Checks {
         let acknowledged: BTreeSet<(PartitionId, Position)> =
             told.operations.iter().filter_map(|op| Some((op.partition, op.acknowledged()?))).collect();
         let of_tables = told.tables.iter().filter_map(|op| match op.told {
-            TableAnswer::Done(at) => Some((self.lineage.database()?, at)),
+            TableAnswer::Done(at) => Some((op.partition, at)),
             _ => None,
         });
         let acknowledged: BTreeSet<_> = acknowledged.into_iter().chain(of_tables).collect();
@@ -384,11 +384,11 @@ impl Checks {
         told: ClientAnswers<'_>,
     ) -> Position {
         let here = acknowledged.iter().filter(|(of, _)| *of == partition).map(|(_, at)| *at);
-        let refused = told.tables.iter().filter_map(|op| match op.told {
+        let of_here = told.tables.iter().filter(|op| op.partition == partition);
+        let refused = of_here.filter_map(|op| match op.told {
             TableAnswer::Refused(_, at) => Some(Position::new(tip.term, at)),
             _ => None,
         });
-        let refused = refused.filter(|_| self.lineage.has_tables(partition));
         let behind = |at: &Position| *at > tip && self.lineage.has(partition, *at, tip);
         here.chain(refused).filter(behind).max().unwrap_or(tip)
     }
@@ -418,7 +418,11 @@ impl Checks {
         let last = effects::Final::new(line, lost, lossy);
         let last = last.with_terms(self.epochs.terms(partition), gone.clone().into_iter());
         let of_tables = match self.lineage.has_tables(partition) {
-            true => tables::told::check(&tables::told::Logs::new(&last, gone.into_iter()), told.tables),
+            true => {
+                let of_here = told.tables.iter().filter(|op| op.partition == partition);
+                let of_here: Vec<TableOperation> = of_here.cloned().collect();
+                tables::told::check(&tables::told::Logs::new(&last, gone.into_iter()), &of_here)
+            }
             false => Vec::new(),
         };
         let jobs: Vec<_> = told.jobs.iter().filter(|told| told.partition == partition).collect();

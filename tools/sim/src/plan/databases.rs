@@ -1,4 +1,8 @@
-//! Which seeds have a database: several tables in one partition.
+//! Which seeds have a database: several tables in one partition, or in each of several.
+
+use super::{RunPlan, TablePlan};
+use crate::random::{Concern, Stream};
+use types::LogKind;
 
 /// Remainders of the numbers of seeds with a database: none of the seeds that found something before there
 /// were any has one of them, so that those are what they were.
@@ -10,9 +14,46 @@ pub fn has_database(seed: u64) -> bool {
     SEEDS.contains(&(seed % OF))
 }
 
+/// The same of a database of several partitions, each of which has all tables. Another modulus, so that these
+/// seeds are not always those with something else.
+const SPREAD: [u64; 12] = [14, 35, 59, 83, 103, 130, 155, 178, 203, 246, 264, 289];
+const SPREAD_OF: u64 = 311;
+
+/// True if a seed has a database of several partitions, if it has no other one.
+pub fn has_spread_database(seed: u64) -> bool {
+    SPREAD.contains(&(seed % SPREAD_OF)) && !has_database(seed) && !super::calls::has_calls(seed)
+}
+
+impl RunPlan {
+    /// A database of several partitions besides the tables, and clients for each of them. Its tables are
+    /// changed in the first one, and the others follow, so a failover must not lose it: no acknowledgement
+    /// rests on the primary alone.
+    pub(super) fn add_spread_database(&mut self, seed: u64) {
+        let mut random = Stream::new(seed, Concern::Shape, 9);
+        let drawn = super::table(&mut random, 0, self.nodes);
+        let policy = *random.pick(&["durable", "durable", "semi", "sync"]).expect("not empty");
+        let partitions = random.between(2, 3) as u32;
+        let (name, log) = ("shop".into(), LogKind::Disk);
+        self.tables.push(TablePlan { name, policy, log, partitions, database: true, ..drawn });
+        self.workload.table_clients = random.between(u64::from(partitions) + 1, 5) as u32;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_seed_in_fifty_has_a_database_of_several_partitions() {
+        let plans = (0..3_110).filter(|seed| has_spread_database(*seed));
+        let plans: Vec<RunPlan> = plans.map(|seed| RunPlan::new(seed, 300, None)).collect();
+        assert!(plans.len() * 50 >= 3_110, "{}", plans.len());
+        for plan in plans {
+            assert_eq!(plan.database(), None);
+            assert!((2..=3).contains(&plan.database_partitions().len()));
+            assert!(plan.workload.table_clients as usize > plan.database_partitions().len());
+        }
+    }
 
     #[test]
     fn a_fifth_of_the_seeds_have_a_database() {

@@ -79,9 +79,14 @@ impl TablePlan {
         if self.lsm || self.cold.is_some() { EngineKind::Lsm } else { EngineKind::Memory }
     }
 
-    /// True if its log is on disk, and it has no part in global transactions.
+    /// True if its log is on disk, it has no part in global transactions, and its policy may be any.
     fn is_drawn_on_disk(&self) -> bool {
-        self.log == LogKind::Disk && self.part == Part::None
+        self.log == LogKind::Disk && self.part == Part::None && !self.is_spread()
+    }
+
+    /// True for a database of several partitions without global transactions: each has all tables.
+    pub fn is_spread(&self) -> bool {
+        self.database && self.part == Part::None && self.partitions > 1
     }
 
     /// True if it is in no database, and has no part in global transactions.
@@ -219,6 +224,9 @@ impl RunPlan {
         if databases::has_database(seed) {
             self.add_database(seed);
         }
+        if databases::has_spread_database(seed) {
+            self.add_spread_database(seed);
+        }
         if transactions::has_transactions(seed) {
             self.add_transactions(seed, TxnPlan::of(seed));
         }
@@ -347,11 +355,18 @@ impl RunPlan {
         bare.map(|(partition, number, _)| (partition, number))
     }
 
-    /// The partition of the database, and its id.
+    /// The partition of the database that has one, and its id.
     pub fn database(&self) -> Option<(PartitionId, TableId)> {
-        let is = |table: &TablePlan| table.database && table.part == Part::None;
+        let is = |table: &TablePlan| table.database && table.part == Part::None && !table.is_spread();
         let found = self.partitions().find(|(_, _, table)| is(table));
         found.map(|(partition, number, _)| (partition, number))
+    }
+
+    /// The partitions of the database without global transactions, be they one or several, and its id.
+    pub fn database_partitions(&self) -> Vec<(PartitionId, TableId)> {
+        let is = |table: &TablePlan| table.database && table.part == Part::None;
+        let found = self.partitions().filter(|(_, _, table)| is(table));
+        found.map(|(partition, number, _)| (partition, number)).collect()
     }
 
     /// Nodes, those that come later included.

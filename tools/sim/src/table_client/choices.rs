@@ -36,6 +36,8 @@ enum Refill {
 #[derive(Debug)]
 pub(super) struct Choices {
     random: Stream,
+    /// It makes, changes and drops tables. Else others do, elsewhere.
+    changes: bool,
     /// The tables as they were when it last looked.
     tables: Vec<Table>,
     /// What some were before that.
@@ -51,9 +53,9 @@ pub(super) struct Choices {
 
 impl Choices {
     /// Of a client that knows nothing.
-    pub fn new(random: Stream) -> Choices {
+    pub fn new(random: Stream, changes: bool) -> Choices {
         let (tables, older) = (Vec::new(), Vec::new());
-        Choices { random, tables, older, looks: true, refill: None, seen: None, token: Lsn::ZERO }
+        Choices { random, changes, tables, older, looks: true, refill: None, seen: None, token: Lsn::ZERO }
     }
 
     /// Where its decisions are drawn from.
@@ -74,7 +76,7 @@ impl Choices {
             }
         }
         let choice = self.random.below(100);
-        if numbers.are_enough() && (choice < 26 || self.tables.is_empty()) {
+        if self.changes && numbers.are_enough() && (choice < 26 || self.tables.is_empty()) {
             return self.changing(value, numbers);
         }
         match self.tables.is_empty() {
@@ -100,7 +102,8 @@ impl Choices {
         self.random.pick(&self.tables).cloned()
     }
 
-    fn write(value: u64, changes: Vec<TableChange>, parts: Vec<Part>) -> Asked {
+    /// A write that rests on nothing.
+    pub fn write(value: u64, changes: Vec<TableChange>, parts: Vec<Part>) -> Asked {
         let (since, alone) = (None, false);
         Asked::Write(Box::new(Transaction { value, changes, parts, since, alone }))
     }

@@ -1,7 +1,10 @@
 //! A client of a database: several tables in one partition, made, changed, dropped, written and read while
-//! others do the same. It asks one thing after the other, and each again until it is decided.
+//! others do the same. It asks one thing after the other, and each again until it is decided. Where a
+//! database has several partitions, each client is one of one of them. Those of the first one change tables
+//! there; the others bring the same to theirs.
 
 mod choices;
+mod level;
 mod numbers;
 
 use crate::check::catalog::{Table, is_reserved};
@@ -16,11 +19,12 @@ use crate::random::Stream;
 use crate::rows;
 use bytes::Bytes;
 use choices::Choices;
+use level::{Level, Step};
 use numbers::Numbers;
 use std::collections::BTreeMap;
-use types::{FeedId, JobId, PartitionId, SessionId, TableId};
+use types::{CatalogTable, FeedId, JobId, PartitionId, Rules, SessionId, TableId};
 use wire::job::JobRecord;
-use wire::request::FeedMark;
+use wire::request::{FeedMark, ReadSnapshot};
 use wire::{Body, Message, Op, Outcome, ReadLevel, RecordText, Reply, Request, RowOp, Status, TablePart};
 
 /// An attempt without an answer is given up after this.
@@ -32,6 +36,8 @@ const OPERATION_TIMEOUT_US: u64 = 4_000_000;
 #[derive(Debug)]
 struct Open {
     operation: TableOperation,
+    /// What it changes of tables, as it is sent.
+    changes: Vec<wire::TableChange>,
     deadline: u64,
     /// The attempt on its way: request, since when.
     flight: Option<(u64, u64)>,
@@ -64,6 +70,8 @@ pub struct TableClient {
     session: Session,
     choices: Choices,
     numbers: Numbers,
+    /// How its partition is brought to the tables of the first one, if it is another one.
+    level: Option<Level>,
     open: Option<Open>,
     history: Vec<TableOperation>,
     last_number: u64,
@@ -72,16 +80,26 @@ pub struct TableClient {
 }
 
 impl TableClient {
-    /// A client of a plan that has a database, with the name of a client.
-    pub fn new(id: u32, random: Stream, plan: &RunPlan) -> Option<TableClient> {
-        let (partition, database) = plan.database()?;
-        let (nodes, links) = (plan.nodes, BTreeMap::new());
+    /// A client of a plan that has a database, with the name of a client; `at` is its number among them. Of
+    /// its streams the second is for bringing its partition level.
+    pub fn new(
+        (id, at): (u32, u32),
+        (random, levels): (Stream, Stream),
+        (plan, rules): (&RunPlan, Rules),
+    ) -> Option<TableClient> {
+        let places = plan.database_partitions();
+        let (first, _) = *places.first()?;
+        let (partition, database) = places[at as usize % places.len()];
+        let level = (partition != first).then(|| Level::new(first, rules, levels));
+        // A node that comes later may lead one of several.
+        let nodes = if places.len() > 1 { plan.all_nodes() } else { plan.nodes };
         Some(TableClient {
             id,
-            route: Route { partition, database, nodes, links, turn: id },
+            route: Route { partition, database, nodes, links: BTreeMap::new(), turn: id },
             session: Session { id: None, next: 1 },
-            choices: Choices::new(random),
+            choices: Choices::new(random, level.is_none()),
             numbers: Numbers::new(plan.controllers, id),
+            level,
             open: None,
             history: Vec::new(),
             last_number: 0,
@@ -105,9 +123,9 @@ impl TableClient {
         self.fault.as_deref()
     }
 
-    /// Its partition, while it waits for it.
+    /// Its partition, while it waits for it. That it brings the partition level has no end.
     pub fn waits_for(&self) -> Option<PartitionId> {
-        self.open.as_ref().map(|_| self.route.partition)
+        self.open.as_ref().filter(|open| !open.operation.levels).map(|_| self.route.partition)
     }
 
     /// There is news of a connection.
@@ -124,8 +142,11 @@ impl TableClient {
         }
     }
 
-    /// Does what is due. Nothing new is begun unless `goes_on`.
+    /// Does what is due. Nothing new is begun unless `goes_on`, but for what brings its partition level.
     pub fn step(&mut self, now: u64, goes_on: bool) -> Vec<ClientEffect> {
+        if self.open.is_none() && self.level.as_ref().is_some_and(|level| level.due(now).is_some()) {
+            self.bring_level(now);
+        }
         if self.open.is_none() && goes_on && now >= self.next_at {
             self.invent(now);
         }
@@ -146,10 +167,43 @@ impl TableClient {
         let value = self.number();
         let asked = self.choices.next(value, &mut self.numbers);
         self.next_at = now + self.choices.random().between(15_000, 200_000);
+        let changes = match &asked {
+            Asked::Write(write) => write.changes.iter().map(sent_change).collect(),
+            _ => Vec::new(),
+        };
+        self.ask(now, (self.route.partition, false), asked, changes);
+    }
+
+    /// The next step of bringing its partition to the tables of the first one.
+    fn bring_level(&mut self, now: u64) {
+        let (value, own) = (self.number(), self.route.partition);
+        let Some(level) = &self.level else { return };
+        let first = level.first();
+        let (partition, changes) = match level.due(now) {
+            Some(Step::Own) => (own, Vec::new()),
+            Some(Step::First(_)) => (first, Vec::new()),
+            Some(Step::Change(changes)) => (own, changes.clone()),
+            None => return,
+        };
+        let asked = match changes.is_empty() {
+            true => Asked::Catalog(ReadSnapshot::Newest),
+            false => Choices::write(value, changes.iter().map(read_change).collect(), Vec::new()),
+        };
+        self.ask(now, (partition, true), asked, changes);
+    }
+
+    fn ask(
+        &mut self,
+        now: u64,
+        (partition, levels): (PartitionId, bool),
+        asked: Asked,
+        changes: Vec<wire::TableChange>,
+    ) {
+        let (session, told) = (None, TableAnswer::Unknown);
         let operation =
-            TableOperation { asked, session: None, invoked: now, completed: 0, told: TableAnswer::Unknown };
+            TableOperation { partition, levels, asked, session, invoked: now, completed: 0, told };
         let deadline = now + OPERATION_TIMEOUT_US;
-        self.open = Some(Open { operation, deadline, flight: None, retry_at: now, sent: false });
+        self.open = Some(Open { operation, changes, deadline, flight: None, retry_at: now, sent: false });
     }
 
     /// The run is over, or it has waited long enough: what was sent may have been done.
@@ -165,7 +219,12 @@ impl TableClient {
 
     fn end(&mut self, now: u64, told: TableAnswer) {
         let Some(open) = self.open.take() else { return };
-        self.choices.heard(&open.operation.asked, &told);
+        if let Some(level) = self.level.as_mut().filter(|_| open.operation.levels) {
+            level.ended(now, &told);
+        }
+        if !open.operation.levels || matches!(open.operation.asked, Asked::Write(_)) {
+            self.choices.heard(&open.operation.asked, &told);
+        }
         self.history.push(TableOperation { completed: now, told, ..open.operation });
     }
 
@@ -220,7 +279,13 @@ impl TableClient {
                 None => return self.lies(now, reply),
             },
             (Status::Ok, false) => match shown(&open.operation.asked, &reply.body) {
-                Ok(shown) => TableAnswer::Shown(shown, reply.lsn, reply.epoch),
+                Ok(shown) => {
+                    let level = self.level.as_mut().filter(|_| open.operation.levels);
+                    if let (Some(level), Body::Rows { rows, .. }) = (level, &reply.body) {
+                        level.read(rows, reply.position());
+                    }
+                    TableAnswer::Shown(shown, reply.lsn, reply.epoch)
+                }
                 Err(_) => return self.lies(now, reply),
             },
             (Status::Stale(_), false) => TableAnswer::Shown(Shown::Stale, reply.lsn, reply.epoch),
@@ -273,7 +338,8 @@ fn refused(outcome: Outcome) -> Option<Refused> {
 
 /// What a node is sent for an operation. A write without a session opens one first.
 fn request(id: u64, route: &Route, session: &Session, open: &mut Open) -> Request {
-    let (operation, partition, database) = (&mut open.operation, route.partition, route.database);
+    let (operation, changes, database) = (&mut open.operation, &open.changes, route.database);
+    let partition = operation.partition;
     let of_database = |op| Request { id, trace: id, ..Request::new(database, 0, partition, op) };
     match &operation.asked {
         Asked::Write(write) => {
@@ -285,7 +351,7 @@ fn request(id: u64, route: &Route, session: &Session, open: &mut Open) -> Reques
                 Some(part) => {
                     Request { table: part.table, schema: part.version, ..of_database(alone(write, part)) }
                 }
-                None => of_database(transact(write)),
+                None => of_database(transact(write, changes)),
             };
             Request { session: of, seq: session.next, confirmed: session.next - 1, ..request }
         }
@@ -323,13 +389,30 @@ fn alone(write: &Transaction, part: &Part) -> Op {
     Op::Write { ops, mark, since: write.since }
 }
 
-fn transact(write: &Transaction) -> Op {
+/// A change of a table as it is sent.
+fn sent_change(change: &TableChange) -> wire::TableChange {
     let text = |table: &Table| RecordText::new(&table.definition());
-    let change = |change: &TableChange| match change {
+    match change {
         TableChange::Create(table) => wire::TableChange::Create(text(table)),
         TableChange::Alter(from, to) => wire::TableChange::Alter { from: *from, to: text(to) },
         TableChange::Drop(table, schema) => wire::TableChange::Drop { table: *table, schema: *schema },
+    }
+}
+
+/// A change of a table that is sent, as checkers speak of it.
+fn read_change(change: &wire::TableChange) -> TableChange {
+    let read = |text: &RecordText| {
+        let table: CatalogTable = text.read().expect("what was read of a catalog");
+        Table::of(table.state(), table).expect("a table that a client has made")
     };
+    match change {
+        wire::TableChange::Create(table) => TableChange::Create(read(table)),
+        wire::TableChange::Alter { from, to } => TableChange::Alter(*from, read(to)),
+        wire::TableChange::Drop { table, schema } => TableChange::Drop(*table, *schema),
+    }
+}
+
+fn transact(write: &Transaction, changes: &[wire::TableChange]) -> Op {
     let part = |part: &Part| TablePart {
         table: part.table,
         schema: part.version,
@@ -337,7 +420,7 @@ fn transact(write: &Transaction) -> Op {
         seen: part.seen.clone(),
     };
     Op::Transact {
-        changes: write.changes.iter().map(change).collect(),
+        changes: changes.to_vec(),
         parts: write.parts.iter().map(part).collect(),
         since: write.since,
     }

@@ -70,7 +70,7 @@ impl World {
     }
 
     /// The replica of the partition's recorded primary.
-    fn led(&self, partition: PartitionId) -> Option<&Replica> {
+    pub(super) fn led(&self, partition: PartitionId) -> Option<&Replica> {
         let primary = self.checks.epochs.newest(partition)?.primary;
         let process = self.machine(primary.node.0).process.as_ref()?;
         process.host.replica(partition)

@@ -151,7 +151,7 @@ impl World {
             })
             .collect();
         let mut checks = Checks::default();
-        if let Some((partition, _)) = plan.database() {
+        for (partition, _) in plan.database_partitions() {
             checks.lineage.will_have_tables(partition);
         }
         checks.lineage.will_have_transactions(plan.transactional());

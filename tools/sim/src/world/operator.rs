@@ -3,7 +3,7 @@
 use crate::network::Conn;
 use crate::plan::{Part, TablePlan};
 use types::config::Holds;
-use types::database::catalog_schema;
+use types::database::{catalog_schema, catalog_schema_by};
 use types::policy::Standby;
 use wire::RecordText;
 use wire::control::{Admin, AdminAnswer, AdminCommand, CreateTable};
@@ -97,6 +97,11 @@ fn creation(table: &TablePlan) -> CreateTable {
         name: table.name.clone(),
         schema: match table.part {
             Part::Manager => types::system::schema(&table.name).expect("a system table"),
+            // Several partitions of rows that transactions of one partition write: by the key.
+            _ if table.is_spread() => {
+                let rows = crate::rows::schema();
+                catalog_schema_by(&rows.columns()[..1]).expect("a column more")
+            }
             _ if table.database => catalog_schema(),
             _ => crate::rows::schema(),
         },

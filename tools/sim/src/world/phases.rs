@@ -216,6 +216,7 @@ impl World {
         let missing = missing.or_else(|| Some(("PR-253", self.missing_commits()?)));
         let missing = missing.or_else(|| Some(("PR-290", self.kept_commits()?)));
         let missing = missing.or_else(|| Some(("I13", self.uneven_catalogs()?)));
+        let missing = missing.or_else(|| Some(("I13", self.uneven_tables()?)));
         let missing = missing.or_else(|| Some(("PR-374", self.missing_turns()?)));
         if missing.is_none() {
             self.look_at_all(true);

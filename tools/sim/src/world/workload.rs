@@ -94,7 +94,8 @@ impl Workload {
             jobs: JobClient::new(plan.workload.clients + 2, draws(1_002), plan),
             tables: (0..plan.workload.table_clients)
                 .filter_map(|at| {
-                    TableClient::new(plan.workload.clients + 3 + at, draws(3_000 + u64::from(at)), plan)
+                    let streams = (draws(3_000 + u64::from(at)), draws(3_500 + u64::from(at)));
+                    TableClient::new((plan.workload.clients + 3 + at, at), streams, (plan, rules))
                 })
                 .collect(),
             calls: Workload::callers(plan)

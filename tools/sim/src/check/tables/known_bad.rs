@@ -13,7 +13,7 @@ use crate::rows;
 use std::collections::BTreeSet;
 use types::data::Standing as How;
 use types::engine::Row;
-use types::{Epoch, KeySpace, Lsn, Mutation, SessionId, TableId, TableState};
+use types::{Epoch, KeySpace, Lsn, Mutation, PartitionId, SessionId, TableId, TableState};
 use wire::entry::Kind;
 use wire::request::ReadSnapshot;
 use wire::{Effects, Entry, Header};
@@ -115,7 +115,8 @@ fn write(value: u64, changes: Vec<TableChange>, parts: Vec<Part>) -> Asked {
 
 fn told(lsn: u64, asked: Asked, told: TableAnswer) -> TableOperation {
     let session = matches!(asked, Asked::Write(_)).then_some((SessionId(at(1, 1)), lsn));
-    TableOperation { asked, session, invoked: 10 * lsn, completed: 10 * lsn + 1, told }
+    let (partition, levels) = (P, false);
+    TableOperation { partition, levels, asked, session, invoked: 10 * lsn, completed: 10 * lsn + 1, told }
 }
 
 fn done(lsn: u64, asked: Asked) -> TableOperation {
@@ -389,6 +390,24 @@ fn pr152_a_constraint_that_is_valid_though_a_row_does_not_keep_it() {
         let altered = done(3, write(3, vec![change], Vec::new()));
         assert_eq!(log.broken(&[made, wrote, altered]), broken);
     }
+}
+
+#[test]
+fn pr170_a_table_that_two_bring_to_a_partition_is_made_once() {
+    let (log, made) = Log::of_two();
+    let asked = write(2, vec![TableChange::Create(live(ONE))], Vec::new());
+    let refused = told(2, asked.clone(), TableAnswer::Refused(Refused::Stale, Lsn(2)));
+    assert_eq!(log.rows(Vec::new()).broken(&[made, refused]), [""; 0], "one was faster");
+    let (log, made) = Log::of_two();
+    assert_eq!(log.rows(vec![defined(&live(ONE))]).broken(&[made, done(2, asked)]), ["PR-120"]);
+}
+
+#[test]
+fn what_is_told_of_one_partition_is_looked_for_in_no_other_one() {
+    let (log, mut operations) = both();
+    let other = done(3, write(3, Vec::new(), vec![put(ONE, 1, &["m3"])]));
+    operations.push(TableOperation { partition: PartitionId(P.0 + 1), ..other });
+    assert_eq!(log.broken(&operations), [""; 0]);
 }
 
 #[test]

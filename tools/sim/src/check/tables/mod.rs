@@ -1,5 +1,5 @@
 //! Tables of a database, several in one partition (PR-120 to PR-124, PR-150 to PR-153): what clients asked of
-//! them, what they were told, and what must hold of it.
+//! them, what they were told, and what must hold of it, partition by partition.
 //!
 //! | file | what |
 //! | --- | --- |
@@ -17,7 +17,7 @@ pub mod told;
 
 use crate::check::catalog::{Standing, Table};
 use crate::check::history::{Bound, KeyRange, RowChange};
-use types::{Epoch, Lsn, Position, SessionId, TableId};
+use types::{Epoch, Lsn, PartitionId, Position, SessionId, TableId};
 use wire::request::ReadSnapshot;
 
 /// A change of tables.
@@ -162,6 +162,10 @@ pub enum TableAnswer {
 /// A client's operation on a database.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TableOperation {
+    /// Of which partition.
+    pub partition: PartitionId,
+    /// It is to bring the partition to the tables that the first one has.
+    pub levels: bool,
     /// What was asked.
     pub asked: Asked,
     /// Session and number of a write, once it was sent.
@@ -185,6 +189,7 @@ impl TableOperation {
                 && write.changes.len() > 1
         };
         match &self.told {
+            TableAnswer::Done(_) if self.levels => Some("tables-levelled"),
             TableAnswer::Done(_) if write.changes.iter().any(takes_place) => Some("table-refilled"),
             TableAnswer::Done(_) if !write.changes.is_empty() => match write.parts.is_empty() {
                 true => Some("tables-changed"),
