@@ -24,11 +24,30 @@ pub fn has_spread_database(seed: u64) -> bool {
     SPREAD.contains(&(seed % SPREAD_OF)) && !has_database(seed) && !super::calls::has_calls(seed)
 }
 
+/// The same of a database of one partition whose clients make large transactions, too.
+const LARGE: [u64; 12] = [17, 39, 51, 66, 92, 121, 150, 189, 216, 256, 273, 294];
+
+/// True if a seed has such a database, if it has no other one.
+pub fn has_large_writes(seed: u64) -> bool {
+    LARGE.contains(&(seed % SPREAD_OF)) && !has_database(seed) && !super::calls::has_calls(seed)
+}
+
 impl RunPlan {
+    /// The database that a seed has, if it has one.
+    pub(super) fn vary_databases(&mut self, seed: u64) {
+        self.workload.large_writes = has_large_writes(seed);
+        if has_database(seed) || self.workload.large_writes {
+            self.add_database(seed);
+        }
+        if has_spread_database(seed) {
+            self.add_spread_database(seed);
+        }
+    }
+
     /// A database of several partitions besides the tables, and clients for each of them. Its tables are
     /// changed in the first one, and the others follow, so a failover must not lose it: no acknowledgement
     /// rests on the primary alone.
-    pub(super) fn add_spread_database(&mut self, seed: u64) {
+    fn add_spread_database(&mut self, seed: u64) {
         let mut random = Stream::new(seed, Concern::Shape, 9);
         let drawn = super::table(&mut random, 0, self.nodes);
         let policy = *random.pick(&["durable", "durable", "semi", "sync"]).expect("not empty");
@@ -42,6 +61,14 @@ impl RunPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_seed_in_fifty_has_large_transactions() {
+        let plans = (0..3_110).filter(|seed| has_large_writes(*seed));
+        let plans: Vec<RunPlan> = plans.map(|seed| RunPlan::new(seed, 300, None)).collect();
+        assert!(plans.len() * 50 >= 3_110, "{}", plans.len());
+        assert!(plans.iter().all(|plan| plan.database().is_some() && plan.workload.large_writes));
+    }
 
     #[test]
     fn one_seed_in_fifty_has_a_database_of_several_partitions() {

@@ -221,12 +221,7 @@ impl RunPlan {
 
     /// What some seeds have, and none of those that once found something without it.
     fn vary(&mut self, seed: u64) {
-        if databases::has_database(seed) {
-            self.add_database(seed);
-        }
-        if databases::has_spread_database(seed) {
-            self.add_spread_database(seed);
-        }
+        self.vary_databases(seed);
         if transactions::has_transactions(seed) {
             self.add_transactions(seed, TxnPlan::of(seed));
         }

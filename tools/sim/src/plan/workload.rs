@@ -31,6 +31,8 @@ pub struct WorkloadPlan {
     pub forces: bool,
     /// Clients of a database's tables; none where there is no database.
     pub table_clients: u32,
+    /// They make large transactions, too: of several entries, over several tables.
+    pub large_writes: bool,
     /// What clients of global transactions do.
     pub transactions: TxnPlan,
     /// What clients ask beside single rows.
@@ -57,6 +59,7 @@ impl WorkloadPlan {
             jobs: !biased && [1, 6].contains(&(seed % 7)),
             forces: !biased && (forced.chance(30) || wide.is_some() && forced.chance(150)),
             table_clients: 0,
+            large_writes: false,
             transactions: TxnPlan::default(),
             wide,
             turns: TurnPlan::new(seed).filter(|_| !biased),

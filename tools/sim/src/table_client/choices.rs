@@ -1,6 +1,7 @@
 //! What a client of a database asks next: it makes, changes and drops tables, writes rows of several, and
 //! reads them, by a catalog that others change meanwhile.
 
+use super::large::Large;
 use super::numbers::Numbers;
 use crate::check::catalog::{Demands, Kept, Standing, Table};
 use crate::check::history::{Bound, KeyRange, RowChange};
@@ -38,6 +39,8 @@ pub(super) struct Choices {
     random: Stream,
     /// It makes, changes and drops tables. Else others do, elsewhere.
     changes: bool,
+    /// It makes large transactions, too.
+    enlarges: bool,
     /// The tables as they were when it last looked.
     tables: Vec<Table>,
     /// What some were before that.
@@ -45,6 +48,8 @@ pub(super) struct Choices {
     /// It has to look again.
     looks: bool,
     refill: Option<Refill>,
+    /// A large transaction, and whether a step of it was asked for last.
+    large: (Option<Large>, bool),
     /// The newest state that a primary has shown.
     seen: Option<Position>,
     /// The greatest LSN that was told.
@@ -52,10 +57,20 @@ pub(super) struct Choices {
 }
 
 impl Choices {
-    /// Of a client that knows nothing.
-    pub fn new(random: Stream, changes: bool) -> Choices {
-        let (tables, older) = (Vec::new(), Vec::new());
-        Choices { random, changes, tables, older, looks: true, refill: None, seen: None, token: Lsn::ZERO }
+    /// Of a client that knows nothing. It changes tables or not, and makes large transactions or not.
+    pub fn new(random: Stream, (changes, enlarges): (bool, bool)) -> Choices {
+        Choices {
+            random,
+            changes,
+            enlarges,
+            tables: Vec::new(),
+            older: Vec::new(),
+            looks: true,
+            refill: None,
+            large: (None, false),
+            seen: None,
+            token: Lsn::ZERO,
+        }
     }
 
     /// Where its decisions are drawn from.
@@ -73,6 +88,12 @@ impl Choices {
             match self.random.chance(60) {
                 true => self.refill = None,
                 false => return self.refilling(value, numbers),
+            }
+        }
+        if self.enlarges && numbers.are_enough() {
+            let large = self.enlarging(value, numbers);
+            if let Some(asked) = large {
+                return asked;
             }
         }
         let choice = self.random.below(100);
@@ -297,8 +318,47 @@ impl Choices {
         }
     }
 
+    /// The next step of a large transaction, which begins now and then. Some die in the middle.
+    fn enlarging(&mut self, value: u64, numbers: &mut Numbers) -> Option<Asked> {
+        let begun = self.large.0.is_some();
+        if begun && self.random.chance(40) {
+            self.large.0 = None;
+        } else if !begun && self.random.chance(120) {
+            self.large.0 = self.enlarged(numbers);
+        }
+        let large = self.large.0.as_mut()?;
+        let commits = large.commits();
+        let (changes, copy) = large.next(numbers, &mut self.random);
+        let mut parts: Vec<Part> = copy.iter().map(|copy| self.part(copy)).collect();
+        if commits && self.random.chance(500) {
+            // Rows of other tables come with the last entry.
+            let is_changed = |id: TableId| changes.iter().any(|change| change.id() == id);
+            parts = self.parts().into_iter().filter(|part| !is_changed(part.table)).collect();
+        }
+        self.large.1 = true;
+        Some(Choices::write(value, changes, parts))
+    }
+
+    /// A large transaction over two of the tables that it knows, if there are as many.
+    fn enlarged(&mut self, numbers: &mut Numbers) -> Option<Large> {
+        let live = self.tables.iter().filter(|table| table.standing == Standing::Live);
+        let live: Vec<Table> = live.cloned().collect();
+        let count = live.len() as u64;
+        if count < 2 {
+            return None;
+        }
+        let (first, behind) = (self.random.below(count), 1 + self.random.below(count - 1));
+        let chosen = [first, (first + behind) % count].map(|at| live[at as usize].clone());
+        let writes = self.random.between(2, 5) as u32;
+        Some(Large::begin(chosen.into(), writes, numbers))
+    }
+
     /// What it was told of an operation.
     pub fn heard(&mut self, asked: &Asked, told: &TableAnswer) {
+        if std::mem::take(&mut self.large.1) && self.large.0.as_mut().is_some_and(|large| !large.heard(told))
+        {
+            self.large.0 = None;
+        }
         match told {
             TableAnswer::Done(at) => {
                 self.token = self.token.max(at.lsn);

@@ -4,6 +4,7 @@
 //! there; the others bring the same to theirs.
 
 mod choices;
+mod large;
 mod level;
 mod numbers;
 
@@ -97,7 +98,7 @@ impl TableClient {
             id,
             route: Route { partition, database, nodes, links: BTreeMap::new(), turn: id },
             session: Session { id: None, next: 1 },
-            choices: Choices::new(random, level.is_none()),
+            choices: Choices::new(random, (level.is_none(), plan.workload.large_writes)),
             numbers: Numbers::new(plan.controllers, id),
             level,
             open: None,

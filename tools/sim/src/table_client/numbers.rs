@@ -35,6 +35,12 @@ impl Numbers {
         Numbers { controllers, next, link, asked: 0, waits_since: None, left, given }
     }
 
+    /// These, as if they had been given out.
+    #[cfg(test)]
+    pub fn of(given: std::ops::Range<u32>) -> Numbers {
+        Numbers { left: given.rev().collect(), ..Numbers::new(1, 0) }
+    }
+
     /// One that nobody else has, if there is one left.
     pub fn take(&mut self) -> Option<u32> {
         self.left.pop()

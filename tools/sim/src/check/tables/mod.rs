@@ -31,6 +31,16 @@ pub enum TableChange {
     Drop(TableId, u32),
 }
 
+impl TableChange {
+    /// The table.
+    pub fn id(&self) -> TableId {
+        match self {
+            TableChange::Create(table) | TableChange::Alter(_, table) => table.id,
+            TableChange::Drop(id, _) => *id,
+        }
+    }
+}
+
 /// What a write does to one table's rows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Part {
@@ -188,9 +198,11 @@ impl TableOperation {
             matches!(change, TableChange::Alter(1, table) if table.standing == Standing::Live)
                 && write.changes.len() > 1
         };
+        let placed = write.changes.iter().filter(|change| takes_place(change)).count();
         match &self.told {
             TableAnswer::Done(_) if self.levels => Some("tables-levelled"),
-            TableAnswer::Done(_) if write.changes.iter().any(takes_place) => Some("table-refilled"),
+            TableAnswer::Done(_) if placed > 1 => Some("large-write-committed"),
+            TableAnswer::Done(_) if placed == 1 => Some("table-refilled"),
             TableAnswer::Done(_) if !write.changes.is_empty() => match write.parts.is_empty() {
                 true => Some("tables-changed"),
                 false => Some("tables-changed-with-rows"),
