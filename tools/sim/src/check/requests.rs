@@ -15,8 +15,10 @@ pub struct Asked {
     pub partition: PartitionId,
     /// It may change something.
     pub writes: bool,
-    /// What was asked makes an entry: its epoch fences the answer. Or it is a turn, on which nothing rests.
+    /// What was asked makes an entry: its epoch fences the answer.
     pub fenced: bool,
+    /// It is about turns at rows: nothing rests on the answer, whoever gives it.
+    pub turn: bool,
     /// It is numbered in a session: whatever is decided about it is an entry.
     pub numbered: bool,
     /// It ends a job: true, if that is aborted.
@@ -53,7 +55,8 @@ impl Requests {
         let asked = Asked {
             partition: request.partition,
             writes: request.op.writes(),
-            fenced: request.op.makes_entries() || matches!(request.op, Op::Turn(_)),
+            fenced: request.op.makes_entries(),
+            turn: matches!(request.op, Op::Turn(_)),
             numbered: request.session.is_some(),
             ends_job: match &request.op {
                 Op::EndJob { abort, .. } => Some(*abort),

@@ -210,7 +210,7 @@ impl World {
     pub(super) fn show_answer(&mut self, node: u32, asked: &Asked, reply: &Reply) {
         let Some(member) = self.machine(node).member() else { return };
         let decided = matches!(reply.status, Status::Ok | Status::Refused(_));
-        if !decided {
+        if !decided || asked.turn {
             return;
         }
         if let Some(read) = asked.any {

@@ -232,6 +232,10 @@ impl<'a> Model<'a> {
 fn settled(before: &[Kept], named: &[Kept]) -> Vec<Kept> {
     let find = |all: &[Kept], number: u32| all.iter().find(|kept| kept.number == number).cloned();
     let settle = |kept: &Kept| match find(before, kept.number) {
+        // It was to go, and is there again: another partition has lost that it was dropped.
+        Some(before) if !before.is_enforced() && kept.is_enforced() => {
+            Some(Kept { standing: How::Building, ..before })
+        }
         Some(before) => Some(before),
         None if kept.standing == How::Dropping => None,
         None => Some(Kept { standing: How::Building, ..kept.clone() }),
