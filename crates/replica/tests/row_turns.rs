@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use types::{
-    Durable, Epoch, Incarnation, LogKind, Member, Micros, NodeId, Now, PartitionId, PartitionRecord, Policy,
-    Position, Rules, SessionId, StoreId, TableId,
+    Durable, Epoch, Finding, Incarnation, LogKind, Member, Micros, NodeId, Now, PartitionId, PartitionRecord,
+    Policy, Position, Rules, SessionId, StoreId, TableId,
 };
 use understudy_engine::MemoryEngine;
 use understudy_replica::{ClientRef, Host, LeaseManager, Output, Recovered, Replica, Settings};
@@ -29,12 +29,16 @@ struct Alone {
 
 impl Alone {
     fn new() -> Alone {
+        Alone::by(Rules::ALL)
+    }
+
+    fn by(rules: Rules) -> Alone {
         let me = member(1);
         let now = Now { mono: Micros::from_millis(1000), wall_ms: 1_000_000 };
         let lease_manager = LeaseManager::new(me, &Settings::default(), Micros::ZERO);
         let mut host = Host::new(me, Settings::default(), lease_manager);
         let engine = Box::new(MemoryEngine::volatile());
-        host.add(Replica::recover(me, P, Rules::ALL, engine, Recovered::nothing()));
+        host.add(Replica::recover(me, P, rules, engine, Recovered::nothing()));
         let mut alone = Alone { host, now, requests: 0, logged: Vec::new(), replies: Vec::new() };
         alone.configure(1, vec![me]);
         alone.sync();
@@ -195,4 +199,36 @@ fn pr410_a_write_that_is_asked_for_again_passes_on_nothing() {
     alone.sync();
     let answers = alone.answers();
     assert!(answers.contains(&ok(4, granted(true))), "{answers:?}");
+}
+
+#[test]
+fn pr374_pr377_and_pr410_without_the_rules_it_goes_wrong() {
+    let by = |finding: Finding| Alone::by(Rules::without(finding).expect("this build has mutants"));
+    let mut alone = by(Finding::Pr374);
+    alone.ask(1, "a", 5_000);
+    alone.wait(9_000);
+    alone.ask(2, "a", 5_000);
+    assert_eq!(alone.answers(), [ok(1, granted(false))]);
+    alone.wait(2_000);
+    assert!(alone.answers().is_empty(), "who is silent has it for ever");
+    let mut alone = by(Finding::Pr377);
+    alone.ask(1, "a", 5_000);
+    alone.ask(2, "a", 5_000);
+    alone.put("a", "one");
+    assert!(alone.answers().contains(&ok(2, granted(true))), "what was written is on no disk yet");
+    let mut alone = by(Finding::Pr410);
+    alone.request(0, Op::OpenSession);
+    alone.sync();
+    let session = SessionId(alone.replies[0].position());
+    for who in 1..=3 {
+        alone.ask(who, "a", 5_000);
+    }
+    let write = Request { session, seq: 1, ..Request::new(T, 1, P, put("a", "one")) };
+    for granted_to in [3, 4] {
+        alone.answers();
+        alone.send(0, write.clone());
+        alone.sync();
+        let answers = alone.answers();
+        assert!(answers.contains(&ok(granted_to, granted(true))), "{answers:?}");
+    }
 }
