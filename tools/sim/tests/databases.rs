@@ -25,6 +25,7 @@ fn large_transactions_are_committed_beside_changes_and_drops_of_their_tables() {
     let seeds_with = |what: &str| seen.get(what).copied().unwrap_or(0);
     assert!(seeds_with("large-write-committed") * 3 >= seeds.len(), "{seen:?}");
     assert!(seeds_with("tables-changed") * 3 >= seeds.len() * 2, "{seen:?}");
+    assert!(seeds_with("rows-cascaded") > 0, "{seen:?}");
 }
 
 #[test]

@@ -92,7 +92,7 @@ impl Choices {
         }
         if self.enlarges && numbers.are_enough() {
             let large = self.enlarging(value, numbers);
-            if let Some(asked) = large {
+            if let Some(asked) = large.or_else(|| self.cascading(value)) {
                 return asked;
             }
         }
@@ -337,6 +337,41 @@ impl Choices {
         }
         self.large.1 = true;
         Some(Choices::write(value, changes, parts))
+    }
+
+    /// A write of rows that refer to others and of those others, in any order: what an entry demands of rows
+    /// is asked of the state behind all of it. So SQL removes what refers to a row together with that
+    /// (cascades), and looks at deferred constraints last.
+    fn cascading(&mut self, value: u64) -> Option<Asked> {
+        if !self.random.chance(60) {
+            return None;
+        }
+        let live = |id: TableId| self.tables.iter().find(|table| table.id == id && !table.is_held());
+        let parent = |table: &Table| {
+            let parents = table.enforced().filter_map(|kept| match kept.demands {
+                Demands::Parents(parent) if parent != table.id => live(parent),
+                _ => None,
+            });
+            parents.last().cloned()
+        };
+        let pairs: Vec<(Table, Table)> =
+            self.tables.iter().filter_map(|table| Some((table.clone(), parent(table)?))).collect();
+        let (child, parent) = self.random.pick(&pairs)?.clone();
+        let all = |change: RowChange| (0..KEYS).map(|key| (change, format!("m{key}"))).collect();
+        let (mut first, mut second) = (self.part(&child), self.part(&parent));
+        match self.random.chance(600) {
+            // All that may refer to the rows goes with them.
+            true => {
+                first.ops = all(RowChange::Delete);
+                second.ops.iter_mut().for_each(|(change, _)| *change = RowChange::Delete);
+            }
+            // All that the rows may refer to comes with them.
+            false => second.ops = all(RowChange::Put),
+        }
+        if self.random.chance(500) {
+            std::mem::swap(&mut first, &mut second);
+        }
+        Some(Choices::write(value, Vec::new(), vec![first, second]))
     }
 
     /// A large transaction over two of the tables that it knows, if there are as many.

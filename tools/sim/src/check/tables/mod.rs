@@ -198,6 +198,10 @@ impl TableOperation {
             matches!(change, TableChange::Alter(1, table) if table.standing == Standing::Live)
                 && write.changes.len() > 1
         };
+        // Nothing else removes so many rows at once.
+        let empties = |part: &Part| {
+            part.ops.len() > 4 && part.ops.iter().all(|(change, _)| *change == RowChange::Delete)
+        };
         let placed = write.changes.iter().filter(|change| takes_place(change)).count();
         match &self.told {
             TableAnswer::Done(_) if self.levels => Some("tables-levelled"),
@@ -207,6 +211,7 @@ impl TableOperation {
                 true => Some("tables-changed"),
                 false => Some("tables-changed-with-rows"),
             },
+            TableAnswer::Done(_) if write.parts.iter().any(empties) => Some("rows-cascaded"),
             TableAnswer::Done(_) if write.parts.len() > 1 => Some("tables-written"),
             TableAnswer::Refused(Refused::Stale, _) => Some("table-write-stale"),
             TableAnswer::Refused(Refused::Changed, _) => Some("table-row-changed"),
