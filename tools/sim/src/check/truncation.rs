@@ -1,6 +1,8 @@
 //! I11: what the transaction manager has removed from its log, every partition with a part in it has on the
 //! disk of every copy that counts (T_P\*). Of the commits of a partition it is enough to look at the newest
-//! one that is removed: a partition's log has them in the order of their timestamps (PR-251).
+//! one that an entry removes: a partition's log has them in the order of their timestamps (PR-251). It is
+//! looked at as soon as its row goes, whatever is kept from before it (PR-394), and no later than when the
+//! manager says that nothing up to it is kept.
 
 use super::lineage::{Lineage, Transactional};
 use bytes::Bytes;
@@ -16,9 +18,15 @@ use wire::{Effects, Entry};
 pub struct Truncation {
     /// The partitions in which each commit has a part.
     named: BTreeMap<Position, Vec<PartitionId>>,
+    /// The same commits, by the keys under which the manager has them.
+    keys: BTreeMap<Bytes, Position>,
     /// The entries with which a partition's log has a commit: a failover may have lost one of them.
     flushes: BTreeMap<(PartitionId, Position), BTreeSet<Position>>,
-    /// Entries of the manager's log that remove commits, up to which, and were not looked at yet.
+    /// Commits whose rows have gone and that were not looked at yet: of each entry that removes some, the
+    /// newest one of each partition.
+    gone: Vec<(PartitionId, Position)>,
+    /// Entries of the manager's log after which nothing is kept, up to which, and that were not looked at
+    /// yet.
     due: Vec<(Position, Position)>,
     /// Commits up to here were looked at.
     looked_at: Position,
@@ -44,14 +52,29 @@ impl Truncation {
         }
         let effects = entry.effects().and_then(|effects| Effects::decode(effects).ok());
         let mutations = effects.map_or(Vec::new(), |effects| effects.mutations);
-        for (key, value) in mutations.iter().filter_map(|one| Some((&one.key, one.value.as_ref()?))) {
-            if transactional.manager == Some(partition) {
-                self.add_of_manager(entry.at(), key, value);
-            } else if *key == newest_flush_key()
-                && let Some(commit) = decode_timestamp(value)
-            {
-                self.flushes.entry((partition, commit)).or_default().insert(entry.at());
+        let of_manager = transactional.manager == Some(partition);
+        let mut gone = BTreeMap::new();
+        for one in &mutations {
+            match &one.value {
+                Some(value) if of_manager => self.add_of_manager(entry.at(), &one.key, value),
+                Some(value) if one.key == newest_flush_key() => {
+                    if let Some(commit) = decode_timestamp(value) {
+                        self.flushes.entry((partition, commit)).or_default().insert(entry.at());
+                    }
+                }
+                None if of_manager => self.remove(&one.key, &mut gone),
+                _ => {}
             }
+        }
+        self.gone.extend(gone);
+    }
+
+    /// A row of the manager's goes. Of each partition with a part in a commit the newest one is noted.
+    fn remove(&mut self, key: &Bytes, gone: &mut BTreeMap<PartitionId, Position>) {
+        let Some(commit) = self.keys.remove(key) else { return };
+        for partition in self.named.remove(&commit).into_iter().flatten() {
+            let newest = gone.entry(partition).or_default();
+            *newest = commit.max(*newest);
         }
     }
 
@@ -66,14 +89,15 @@ impl Truncation {
         let read = read_commit(&KeySpace::Bare.key_of(key), value).ok();
         let kept = read.and_then(|(commit, _, writes)| Some((commit, decode_write_set(&writes).ok()?)));
         if let Some((commit, kept)) = kept {
+            self.keys.insert(key.clone(), commit);
             self.named.insert(commit, kept.iter().map(|writes| writes.partition).collect());
         }
     }
 
-    /// What was removed since the last time, of each partition the newest commit.
+    /// What was removed since the last time, of each partition the newest commit of each entry.
     pub fn removed(&mut self, lineage: &Lineage) -> Vec<Removed> {
         let Some(manager) = lineage.transactional().manager else { return Vec::new() };
-        let mut removed: Vec<Removed> = Vec::new();
+        let mut removed = std::mem::take(&mut self.gone);
         for (at, upto) in std::mem::take(&mut self.due) {
             let floor = self.looked_at;
             let line = lineage.line(manager, at).map(|known| known.at);
@@ -84,13 +108,14 @@ impl Truncation {
                 }
             }
             self.looked_at = floor.max(upto);
-            removed.extend(newest.into_iter().map(|(partition, commit)| {
-                let flushes = self.flushes.get(&(partition, commit));
-                let flushes = flushes.into_iter().flatten().copied().collect();
-                Removed { commit, partition, flushes }
-            }));
+            removed.extend(newest);
         }
-        removed
+        let with_flushes = |(partition, commit): (PartitionId, Position)| {
+            let flushes = self.flushes.get(&(partition, commit));
+            let flushes = flushes.into_iter().flatten().copied().collect();
+            Removed { commit, partition, flushes }
+        };
+        removed.into_iter().map(with_flushes).collect()
     }
 }
 

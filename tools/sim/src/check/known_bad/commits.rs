@@ -11,7 +11,7 @@ use crate::check::lineage::tests::{P, at};
 use crate::programs::{self, COUNTERS};
 use crate::rows;
 use bytes::Bytes;
-use types::commits::{encode_timestamp, flush_key, newest_flush_key, truncated_key};
+use types::commits::{encode_timestamp, flush_key, newest_flush_key, removed_key, truncated_key};
 use types::data::{Row, Value, encode_key, encode_row};
 use types::system::{commit_key, commit_row};
 use types::{KeySpace, Mutation, NodeId, PartitionId, PartitionRecord, Position, SessionId};
@@ -34,6 +34,12 @@ pub(super) const CASES: &[KnownBad] = &[
     bad("claims", "a note to what nobody has", &[("PR-369", "which nobody has")], || note_of_3(4)),
     bad("truncation", "a commit that one copy lacks", &[("I11", "which counts in p65")], || truncated(2)),
     bad("truncation", "a commit that nobody has", &[("I11", "n1.i1, which counts")], || truncated(0)),
+    bad(
+        "truncation",
+        "an older one is kept, and one copy lacks it",
+        &[("I11", "which counts in p65")],
+        || removed_above(2),
+    ),
     bad("calls", "a call does not add to what is there", &[("I9", "makes Some(3) of 5")], || called(3)),
 ];
 
@@ -48,6 +54,7 @@ pub(super) const ACCEPTED: &[Accepted] = &[
     ("a letter to somebody", || letter_to_m1("m1")),
     ("a note to what somebody has", || note_of_3(3)),
     ("a commit that all copies have is removed", || truncated(3)),
+    ("a commit that all copies have is removed, and an older one is kept", || removed_above(3)),
     ("two calls", || called(8)),
 ];
 
@@ -187,13 +194,36 @@ fn note_of_3(mark: i64) -> Run {
 fn truncated(copies: usize) -> Run {
     let mut run = manager();
     let commit = commits(&mut run, "a", 1);
+    is_flushed(&mut run, commit, copies);
+    let gone = Mutation { key: KeySpace::Bare.row_key(&commit_key(commit)), value: None };
+    run.changes(&[gone, stored(truncated_key(), commit)]);
+    run.looks_at_truncation();
+    run
+}
+
+/// The second of two commits is removed, which so many copies of its partition have on their disks. The first
+/// one is kept.
+fn removed_above(copies: usize) -> Run {
+    let mut run = manager();
+    commits(&mut run, "a", 1);
+    let commit = commits(&mut run, "b", 2);
+    is_flushed(&mut run, commit, copies);
+    let gone = Mutation { key: KeySpace::Bare.row_key(&commit_key(commit)), value: None };
+    run.changes(&[gone, stored(removed_key(), commit), stored(truncated_key(), Position::ZERO)]);
+    run.looks_at_truncation();
+    run
+}
+
+/// The change that keeps a timestamp under this key.
+fn stored(key: Bytes, at: Position) -> Mutation {
+    Mutation { key, value: Some(Bytes::copy_from_slice(&encode_timestamp(at))) }
+}
+
+/// So many copies of the partition that commits write have this one on their disks.
+fn is_flushed(run: &mut Run, commit: Position, copies: usize) {
     let written = PartitionRecord { id: WRITTEN, ..record(1, 1, &NODES) };
     let verdict = run.checks.epochs.written(run.now, written);
     run.checks.expect("I10", run.now, verdict);
-    let stored = |key: Bytes, at: Position| Mutation {
-        key,
-        value: Some(Bytes::copy_from_slice(&encode_timestamp(at))),
-    };
     let marks = [stored(flush_key(commit), Position::ZERO), stored(newest_flush_key(), commit)];
     let flush = Entry::encode(Header::new(Kind::Rows, WRITTEN, at(1, 1), 0), &payload(&marks));
     for node in NODES.into_iter().take(copies).map(NodeId) {
@@ -201,10 +231,6 @@ fn truncated(copies: usize) -> Run {
         run.checks.entry(run.now, &flush);
         run.checks.storage.proven(node, WRITTEN, flush.at());
     }
-    let gone = Mutation { key: KeySpace::Bare.row_key(&commit_key(commit)), value: None };
-    run.changes(&[gone, stored(truncated_key(), commit)]);
-    run.looks_at_truncation();
-    run
 }
 
 /// The change that puts a number to a row that procedures are about.
