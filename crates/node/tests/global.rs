@@ -8,7 +8,7 @@ use client::{Call, Client, ClientError, Database, FailKind, Outcome, Table};
 use common::{Cluster, LONG, in_sync, wait_for};
 use std::time::{Duration, Instant};
 use types::data::{Column, ColumnType, Row, Schema, Value};
-use types::{Lsn, Micros, NodeId, PartitionId, Position};
+use types::{Lsn, Micros, NodeId, PartitionId, Position, Term};
 use wire::commit::{ExecutingTransactions, PartitionWrites, Threshold, TooLarge};
 use wire::control::{AdminCommand, CreateTable};
 use wire::{Body, CommitAnswer, CommitRequest, ManagerOp, ReadLevel, RowOp};
@@ -289,6 +289,10 @@ fn pr292_a_commit_names_partitions_of_one_global_database_that_are_there() {
     assert!(refused.contains("writes in one database"), "{refused}");
     let unknown = commit(&mut client, &[PartitionId(1_000_000)]).expect_err("no such number").to_string();
     assert!(unknown.contains("p1000000 is not known here"), "{unknown}");
+    let (has, partition) = (Position::new(Term(1), Lsn(1)), plain.partition());
+    let mend = manager.call(ManagerOp::Mend { partition, has, upto: has });
+    let refused = client.call(mend).expect_err("nobody commits there").to_string();
+    assert!(refused.contains("none that global transactions write"), "{refused}");
     client.admin(AdminCommand::DropDatabase("other".into())).expect("dropped");
     let deadline = Instant::now() + LONG;
     loop {

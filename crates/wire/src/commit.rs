@@ -251,7 +251,8 @@ pub enum ManagerOp {
         /// What it has.
         has: Position,
         /// It is to go on behind this one: what lies between is given up. The same as `has`: the manager is
-        /// to go on behind what the partition has, though it does not know of it.
+        /// to go on behind what the partition has, though it does not know of it; by a commit without rows,
+        /// if it has no later one there (PR-415).
         upto: Position,
     },
     /// The tables of a database whose first partition is this that the manager knows. Answered with

@@ -1,7 +1,7 @@
 //! Flushes behind a commit, and calls that take several steps, while the caller does something else.
 
 use super::open::{OpenTransactions, Reports};
-use super::steps::{Doing, KnownCommits, Manager, Step};
+use super::steps::{Doing, KnownCommits, Manager, SnapshotAsk, Step};
 use super::unknown::UnknownCommits;
 use crate::call::{Answer, Call, Completed, LaneId, Outcome, Ticket};
 use crate::client::Client;
@@ -30,7 +30,7 @@ struct Goal {
 /// What is done with the answer to a call of the transaction manager that somebody waits for.
 #[derive(Debug)]
 pub(super) enum Asked {
-    Snapshot,
+    Snapshot(SnapshotAsk),
     Commit { manager: Manager, database: TableId, asked: CommitRequest },
 }
 
@@ -109,7 +109,7 @@ impl Background {
     /// The transaction manager has answered.
     fn learn(&mut self, asked: Asked, answer: &Answer) {
         match (asked, &answer.body) {
-            (Asked::Snapshot, body) => drop(self.known.begun(body)),
+            (Asked::Snapshot(asked), body) => drop(self.known.begun(asked, body)),
             (Asked::Commit { manager, database, asked }, Body::Commit(CommitAnswer::Committed(previous))) => {
                 let flushes = self.known.committed(answer.position(), previous, asked);
                 let room = MOST_FLUSHES.saturating_sub(self.len());
@@ -193,8 +193,9 @@ impl Client {
         };
         let asked = match &mut call.op {
             Op::Manager(ManagerOp::Snapshot { since }) => {
-                *since = self.background.known.seen();
-                Some(Asked::Snapshot)
+                let asked = self.background.known.asks();
+                *since = asked.since();
+                Some(Asked::Snapshot(asked))
             }
             Op::Manager(
                 ManagerOp::Commit(asked)

@@ -14,6 +14,7 @@
 
 mod background;
 mod checks;
+mod gap;
 mod open;
 mod plain;
 mod reads;
@@ -24,12 +25,13 @@ mod steps;
 mod unknown;
 
 pub(crate) use background::Background;
+pub use gap::{Gap, GapStep, Next};
 pub use open::{OpenTransaction, OpenTransactions};
 pub use reads::{AtMost, StoredRows};
 pub use recovery::{Owner, Part, Pass, Steps};
 pub use secure::Securing;
 pub use stale::{ANYWHERE, Secured};
-pub use steps::{Doing, KnownCommits, Manager, Step};
+pub use steps::{Doing, KnownCommits, Manager, SnapshotAsk, Step};
 
 use crate::call::{Answer, Call, FailKind};
 use crate::client::Client;

@@ -46,34 +46,77 @@ impl Manager {
     }
 }
 
-/// What a client knows of commits: its snapshots must show them.
+/// How a snapshot is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SnapshotAsk {
+    /// It comes with the partitions that have a commit above this one; zero: with all that have any.
+    since: Position,
+    /// The newest snapshot that the client was given before.
+    seen: Position,
+}
+
+impl SnapshotAsk {
+    /// [`ManagerOp::Snapshot`] has this.
+    pub fn since(self) -> Position {
+        self.since
+    }
+
+    /// The call.
+    pub fn call(self, manager: Manager) -> Call {
+        manager.call(ManagerOp::Snapshot { since: self.since })
+    }
+}
+
+/// What a client knows of commits: its snapshots must show them. A promotion of the manager that an operator
+/// has forced may have lost some of them; a partition that never had those would be waited for without end
+/// (PR-416). So where another term of the manager has committed, or the newest snapshot is older than one
+/// before, the next one comes with all partitions, and what is missing there is forgotten.
 #[derive(Clone, Debug, Default)]
 pub struct KnownCommits {
     /// The newest snapshot it was given.
     seen: Position,
+    /// The newest one that came with all partitions; zero: the next one is to.
+    whole: Position,
     /// The newest commit of each partition that it has heard of.
     heads: BTreeMap<PartitionId, Position>,
 }
 
 impl KnownCommits {
-    /// The newest snapshot that it was given; zero: none.
-    pub fn seen(&self) -> Position {
-        self.seen
+    /// How a snapshot is asked for now.
+    pub fn asks(&self) -> SnapshotAsk {
+        let same_term = self.whole.term == self.seen.term;
+        SnapshotAsk { since: if same_term { self.seen } else { Position::ZERO }, seen: self.seen }
     }
 
-    /// Asks for a snapshot.
-    pub fn begin(&self, manager: Manager) -> Call {
-        manager.call(ManagerOp::Snapshot { since: self.seen })
-    }
-
-    /// The snapshot that an answer gives; none: it gives none.
-    pub fn begun(&mut self, body: &Body) -> Option<Position> {
+    /// The snapshot that an answer to this gives; none: it gives none.
+    pub fn begun(&mut self, asked: SnapshotAsk, body: &Body) -> Option<Position> {
         let Body::Commit(CommitAnswer::Snapshot { at, heads }) = body else { return None };
+        let in_turn = self.seen == asked.seen;
+        if *at < self.seen && !in_turn {
+            // What this one has, and was not lost since, has come with the later one.
+            return Some(*at);
+        }
+        let whole = asked.since == Position::ZERO;
+        if whole {
+            self.forget_lost(asked.seen.max(*at), heads);
+            self.whole = *at;
+        } else if *at < asked.seen {
+            self.whole = Position::ZERO;
+        }
         for (partition, newest) in heads {
             self.note(*partition, *newest);
         }
-        self.seen = self.seen.max(*at);
+        self.seen = if whole && in_turn { *at } else { self.seen.max(*at) };
         Some(*at)
+    }
+
+    /// These are the newest commits of all partitions, among those up to one that this client knew when it
+    /// asked, or that the answer shows. What is above them and not above that one is lost.
+    fn forget_lost(&mut self, upto: Position, heads: &[(PartitionId, Position)]) {
+        let newest: BTreeMap<PartitionId, Position> = heads.iter().copied().collect();
+        for (partition, known) in self.heads.iter_mut().filter(|(_, known)| **known <= upto) {
+            *known = newest.get(partition).copied().unwrap_or_default();
+        }
     }
 
     /// A partition has this commit, or will.
@@ -333,7 +376,7 @@ mod tests {
     fn a_snapshot_waits_for_what_the_client_knows() {
         let mut known = KnownCommits::default();
         let body = Body::Commit(CommitAnswer::Snapshot { at: at(7), heads: vec![(PartitionId(64), at(5))] });
-        assert_eq!(known.begun(&body), Some(at(7)));
+        assert_eq!(known.begun(known.asks(), &body), Some(at(7)));
         let read = |known: &KnownCommits, partition| known.at(at(7), PartitionId(partition));
         assert_eq!(read(&known, 64), ReadSnapshot::Commit { at: at(7), after: at(5) });
         assert_eq!(read(&known, 65), ReadSnapshot::Commit { at: at(7), after: Position::ZERO });
@@ -342,5 +385,60 @@ mod tests {
         let flushes = known.committed(at(9), &[(PartitionId(65), at(2))], asked);
         assert_eq!(flushes, [(PartitionId(65), flush(9, 2))]);
         assert_eq!(read(&known, 65), ReadSnapshot::Commit { at: at(7), after: at(9) });
+    }
+
+    /// A position of the manager's next term.
+    fn later(lsn: u64) -> Position {
+        Position::new(Term(2), Lsn(lsn))
+    }
+
+    fn snapshot(at: Position, heads: &[(u32, Position)]) -> Body {
+        let heads = heads.iter().map(|(partition, newest)| (PartitionId(*partition), *newest)).collect();
+        Body::Commit(CommitAnswer::Snapshot { at, heads })
+    }
+
+    /// A client that knows commits of two partitions, the newest of which is lost.
+    fn knows_what_is_lost() -> KnownCommits {
+        let mut known = KnownCommits::default();
+        known.begun(known.asks(), &snapshot(at(9), &[(64, at(5)), (65, at(9))]));
+        assert_eq!(known.asks().since(), at(9), "what is known is not asked for");
+        known
+    }
+
+    fn heads(known: &KnownCommits) -> [Position; 2] {
+        [64, 65].map(|partition| known.newest(PartitionId(partition)))
+    }
+
+    #[test]
+    fn pr416_commits_that_a_promotion_of_the_manager_has_lost_are_waited_for_no_longer() {
+        let mut known = knows_what_is_lost();
+        let all = [(64, later(10)), (65, at(4))];
+        assert_eq!(known.begun(known.asks(), &snapshot(later(10), &all[..1])), Some(later(10)));
+        assert_eq!(known.asks().since(), Position::ZERO, "another term has committed");
+        let asked = known.asks();
+        known.note(PartitionId(65), later(12));
+        known.begun(asked, &snapshot(later(11), &all));
+        assert_eq!(heads(&known), [later(10), later(12)], "its own is not in that answer yet");
+        let mut known = knows_what_is_lost();
+        known.begun(known.asks(), &snapshot(later(10), &all[..1]));
+        known.begun(known.asks(), &snapshot(later(10), &all));
+        assert_eq!((heads(&known), known.asks().since()), ([later(10), at(4)], later(10)));
+    }
+
+    #[test]
+    fn pr416_the_same_where_nobody_has_committed_since() {
+        let mut known = knows_what_is_lost();
+        assert_eq!(known.begun(known.asks(), &snapshot(at(6), &[])), Some(at(6)));
+        known.begun(known.asks(), &snapshot(at(6), &[(64, at(5)), (65, at(4))]));
+        assert_eq!((heads(&known), known.asks().since()), ([at(5), at(4)], at(6)));
+    }
+
+    #[test]
+    fn pr416_an_answer_that_comes_late_takes_nothing_away() {
+        let mut known = knows_what_is_lost();
+        let first = known.asks();
+        known.begun(known.asks(), &snapshot(at(12), &[(65, at(12))]));
+        assert_eq!(known.begun(first, &snapshot(at(10), &[(65, at(10))])), Some(at(10)));
+        assert_eq!((heads(&known), known.asks().since()), ([at(5), at(12)], at(12)));
     }
 }

@@ -37,6 +37,9 @@ pub fn refuses_client(
     if let (true, Op::Manager(ManagerOp::Define { partitions, .. })) = (leads, &request.op) {
         return refuses_partitions(view, partitions.iter().copied());
     }
+    if let (true, Op::Manager(ManagerOp::Mend { partition, .. })) = (leads, &request.op) {
+        return refuses_partitions(view, std::iter::once(*partition));
+    }
     if let (true, Op::Manager(ManagerOp::Forget { partitions })) = (leads, &request.op) {
         return refuses_to_forget(view, partitions);
     }

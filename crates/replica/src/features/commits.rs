@@ -16,6 +16,7 @@ mod kept;
 mod stamps;
 mod tables;
 
+pub(crate) use kept::Unmended;
 pub(crate) use tables::{Definitions, Unfit};
 
 use bytes::Bytes;

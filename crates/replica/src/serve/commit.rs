@@ -2,7 +2,7 @@
 //! in the partitions under it.
 
 use crate::answer::{AckCondition, Answer};
-use crate::features::commits::{Definitions, Keep, Looked, Unfit};
+use crate::features::commits::{Definitions, Keep, Looked, Unfit, Unmended};
 use crate::rows::hash_row;
 use crate::serve::write::{Writing, refused};
 use crate::session::{self, MAX_OUTCOMES};
@@ -187,16 +187,21 @@ impl Writing<'_> {
         }
         let engine = self.data.engine.as_ref();
         let books = self.commits.books(engine, self.term)?;
-        let mutations = match books.mend(engine, self.now.wall_ms, mended)? {
+        let at = self.data.next_header(self.term, Kind::Rows, self.now.wall_ms).at;
+        let stamp = books.stamp(self.rules, at);
+        let mutations = match books.mend(engine, (stamp, self.now.wall_ms), mended)? {
             Ok(mutations) => mutations,
-            Err(why) => return Ok(Answer::only(Status::TooOld(why))),
+            Err(Unmended::Gone(why)) => return Ok(Answer::only(Status::TooOld(why))),
+            Err(Unmended::Ahead(why)) => return Ok(Answer::only(Status::Bad(why))),
         };
         if mutations.is_empty() {
             let end = self.data.log.end().lsn;
             return Ok(Answer::new(Status::Ok, Body::Affected(0)).covered(end, AckCondition::Seen));
         }
         let logged = self.log_evaluated(request, 0, (Outcome::Done, 1, mutations));
-        logged.inspect_err(|_| self.commits.forget())
+        let answer = logged.inspect_err(|_| self.commits.forget())?;
+        assert_eq!(answer.entry, Some(at), "PR-250: a commit's timestamp is the position of its entry");
+        Ok(answer)
     }
 
     /// The answer to a commit that was asked for before says the same as the first one did.

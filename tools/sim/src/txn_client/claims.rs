@@ -205,7 +205,7 @@ impl TxnClient {
             claims.announced = true;
         }
         match self.manager() {
-            Some(manager) => self.submit(now, self.known.begin(manager), Purpose::Begin),
+            Some(manager) => self.ask_snapshot(now, manager),
             None => self.end(now, TxnEnd::NotDone),
         }
     }
@@ -235,7 +235,7 @@ impl TxnClient {
             let tables: Vec<TableId> = self.claims.iter().flat_map(Claims::ids).collect();
             let of = |partition| tables.iter().map(move |table| (*table, partition));
             look.to_scan = all.flat_map(of).collect();
-            self.submit(now, self.known.begin(manager), Purpose::Begin);
+            self.ask_snapshot(now, manager);
             return true;
         }
         let Some((table, partition)) = look.to_scan.last().copied() else { return false };

@@ -17,7 +17,7 @@ use crate::plan::RunPlan;
 use crate::plan::transactions::LEDGER;
 use crate::random::Stream;
 use crate::rows::{self, TABLE, table_of};
-use ::client::txn::{ANYWHERE, Doing, KnownCommits, Manager, Secured, Step};
+use ::client::txn::{ANYWHERE, Doing, KnownCommits, Manager, Secured, SnapshotAsk, Step};
 use ::client::{Call, Completed, CoreConfig, FailKind, LaneId, Outcome, Ticket};
 use claims::{Claims, Look};
 pub use recovery::RecoveryClient;
@@ -89,7 +89,7 @@ impl Open {
 /// What a call is for.
 #[derive(Debug)]
 enum Purpose {
-    Begin,
+    Begin(SnapshotAsk),
     /// Asks what all copies have secured.
     Secured {
         /// It asks the manager's primary, and not any of its copies.
@@ -301,8 +301,13 @@ impl TxnClient {
         if let Some(announced) = self.announces() {
             return self.submit(now, manager.call(announced), Purpose::Announce);
         }
-        let call = self.known.begin(manager);
-        self.submit(now, call, Purpose::Begin);
+        self.ask_snapshot(now, manager);
+    }
+
+    /// Asks for a snapshot.
+    fn ask_snapshot(&mut self, now: u64, manager: Manager) {
+        let asked = self.known.asks();
+        self.submit(now, asked.call(manager), Purpose::Begin(asked));
     }
 
     fn end(&mut self, now: u64, told: TxnEnd) {
@@ -342,8 +347,8 @@ impl TxnClient {
             (Purpose::Flush(doing), outcome) => self.flush_goes_on(now, doing, outcome),
             (Purpose::Scan(doing), outcome) => self.scan_goes_on(now, doing, outcome),
             (Purpose::Announce, Some(Outcome::Ok(_))) => self.announced(now),
-            (Purpose::Begin, Some(Outcome::Ok(answer))) => {
-                let snapshot = self.known.begun(&answer.body);
+            (Purpose::Begin(asked), Some(Outcome::Ok(answer))) => {
+                let snapshot = self.known.begun(asked, &answer.body);
                 let Some(open) = &mut self.open else { return };
                 open.operation.snapshot = open.operation.snapshot.or(snapshot);
                 open.current = snapshot;
@@ -353,7 +358,7 @@ impl TxnClient {
             (Purpose::Define, Some(_)) => self.next_read(now),
             (Purpose::Think, _) => self.commit(now),
             (Purpose::Commit, Some(outcome)) => self.commit_ended(now, outcome),
-            (Purpose::Begin | Purpose::Announce, _) => self.end(now, TxnEnd::NotDone),
+            (Purpose::Begin(_) | Purpose::Announce, _) => self.end(now, TxnEnd::NotDone),
             (Purpose::Spread(purpose), Some(outcome)) => {
                 let (map, spread) = (self.shell.core().map(), &mut self.spread);
                 let next = spread.as_mut().and_then(|spread| spread.go_on(now, (purpose, outcome), map));
@@ -404,7 +409,7 @@ impl TxnClient {
                     let again = self.id.is_multiple_of(3) && !open.operation.stale;
                     match (again && !open.to_read.is_empty(), self.manager()) {
                         // Each statement sees what is committed when it begins.
-                        (true, Some(manager)) => self.submit(now, self.known.begin(manager), Purpose::Begin),
+                        (true, Some(manager)) => self.ask_snapshot(now, manager),
                         _ => self.next_read(now),
                     }
                 }

@@ -1,6 +1,7 @@
 //! `txn recover` and `txn skip`: one partition, by an operator's word.
 
 use crate::connect::Context;
+use client::txn::{Gap, GapStep, Next};
 use client::view::transactions::{flush_state, owner, thresholds};
 use client::{Call, Client, ClientError, FailKind};
 use ops::Failure;
@@ -8,7 +9,7 @@ use serde_json::json;
 use types::{PartitionId, Position, TableId};
 use wire::commit::Threshold;
 use wire::request::ReadSnapshot;
-use wire::{Body, CommitAnswer, Flush, ManagerOp, Op};
+use wire::{Body, Flush, ManagerOp, Op};
 
 /// A partition, and what the manager and it say of its commits.
 struct Looked {
@@ -20,14 +21,17 @@ struct Looked {
 
 fn look(client: &mut Client, partition: PartitionId) -> Result<Looked, Failure> {
     let (all, truncated) = thresholds(client)?;
-    let threshold = all.into_iter().find(|threshold| threshold.partition == partition);
-    let threshold = threshold.ok_or_else(|| {
+    let known = all.into_iter().find(|threshold| threshold.partition == partition);
+    let owner = owner(client, partition);
+    let state = owner.as_ref().and_then(|(table, _)| flush_state(client, *table, partition));
+    // A promotion of the manager may have lost all commits of a partition that has some.
+    let zero = Threshold { partition, newest: Position::ZERO, secured: Position::ZERO };
+    let lost = state.filter(|state| state.newest > Position::ZERO).map(|_| zero);
+    let threshold = known.or(lost).ok_or_else(|| {
         Failure::usage(format!("no global transaction has written in partition {partition}"))
     })?;
-    let (table, _) = owner(client, partition)
-        .ok_or_else(|| Failure::usage(format!("partition {partition} was dropped")))?;
-    let state = flush_state(client, table, partition)
-        .ok_or_else(|| Failure::failed(format!("partition {partition} does not answer")))?;
+    let (table, _) = owner.ok_or_else(|| Failure::usage(format!("partition {partition} was dropped")))?;
+    let state = state.ok_or_else(|| Failure::failed(format!("partition {partition} does not answer")))?;
     Ok(Looked { table, threshold, has: state.newest, truncated })
 }
 
@@ -71,7 +75,7 @@ pub fn recover(context: &mut Context, partition: PartitionId) -> Result<(), Fail
 pub fn skip(context: &mut Context, partition: PartitionId, accept_loss: bool) -> Result<(), Failure> {
     let client = context.client()?;
     let looked = look(client, partition)?;
-    let Some(upto) = gap(client, partition, &looked)? else {
+    let Next::Gone(upto) = behind(client, &looked)? else {
         return Err(Failure::usage(format!(
             "nothing is to be given up: what partition {partition} lacks is kept, and `understudy txn recover {partition}` \
              brings it"
@@ -99,40 +103,21 @@ pub fn skip(context: &mut Context, partition: PartitionId, accept_loss: bool) ->
     Ok(())
 }
 
-/// Where the partition's commits go on behind those that are not kept; none: nothing is missing that is not
-/// kept.
-fn gap(client: &mut Client, partition: PartitionId, looked: &Looked) -> Result<Option<Position>, Failure> {
-    // What it has not secured is kept, and may just be on its way there.
-    let gone = looked.truncated.max(looked.threshold.secured);
-    if looked.has >= looked.threshold.newest || looked.has >= gone {
-        return Ok(None);
-    }
+/// What comes behind the newest commit that the partition has.
+fn behind(client: &mut Client, looked: &Looked) -> Result<Next, Failure> {
     let manager = client.transaction_manager()?;
-    let mut from = looked.has;
+    let said = (looked.threshold, looked.truncated);
+    let (mut gap, mut step) = Gap::begin(manager, looked.table, said, looked.has);
     loop {
-        let chain = ManagerOp::Chain { partition, after: looked.has, from };
-        let body = match client.call(manager.call(chain)) {
-            // The next one is gone, which may be newer than some that are kept (PR-394). So none is kept just
-            // behind what the partition has.
-            Err(ClientError::Failed { kind: FailKind::TooOld, .. }) if from == looked.has => {
-                from = Position::new(from.term, from.lsn.next()).max(looked.truncated);
-                continue;
-            }
-            answer => answer?.body,
+        let call = match step {
+            GapStep::Found(next) => return Ok(next),
+            GapStep::Call(call) => call,
         };
-        let (flushes, next) = match body {
-            Body::Commit(CommitAnswer::Chain { flushes, next }) => (flushes, next),
-            other => {
-                let why = format!("the transaction manager answered with {other:?}");
-                return Err(Failure::failed(why));
-            }
+        let body = match client.call(*call) {
+            Ok(answer) => Some(answer.body),
+            Err(ClientError::Failed { kind: FailKind::TooOld, .. }) => None,
+            Err(error) => return Err(error.into()),
         };
-        match (flushes.first(), next) {
-            (Some(first), _) => {
-                return Ok((first.previous > looked.has).then_some(first.previous));
-            }
-            (None, Some(next)) => from = next,
-            (None, None) => return Ok(Some(looked.threshold.newest)),
-        }
+        step = gap.next(body).map_err(Failure::failed)?;
     }
 }

@@ -1,13 +1,13 @@
 //! What the transaction manager keeps, for people; and an operator's last word on a partition whose commits
 //! do not follow each other any more.
 
-use super::{Books, Commit, KnownCommits, commits_above, damaged, encode_write_set, stored};
+use super::{Books, Commit, KnownCommits, commits_above, damaged, encode_write_set};
 use std::collections::VecDeque;
 use types::commits::GivenUp;
 use types::engine::{Engine, EngineError};
 use types::system::commit_row;
 use types::{KeySpace, Micros, Mutation, PartitionId, Position, ReadAt, Term};
-use wire::commit::KeptCommits;
+use wire::commit::{CommitRequest, KeptCommits, PartitionWrites};
 
 /// What one partition has not secured may have one part in so many of the bytes that there may be in all.
 const SHARES: usize = 4;
@@ -36,6 +36,15 @@ impl Backlog {
             each(at);
         }
     }
+}
+
+/// Why a partition does not go on, in a sentence.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Unmended {
+    /// Commits between are gone, and nobody gives them up.
+    Gone(String),
+    /// It has what no manager can have committed yet.
+    Ahead(String),
 }
 
 impl KnownCommits {
@@ -116,13 +125,18 @@ impl Books {
         })
     }
 
-    /// [`wire::ManagerOp::Mend`]. The error is a sentence: commits between are gone that nobody gives up.
+    /// [`wire::ManagerOp::Mend`], by an entry that would be at this position: what changes by it. Where the
+    /// manager goes on behind what the partition has, and knows of no later commit there, it makes one
+    /// without rows: the newest commit is the next snapshot, and must lie on the manager's own log (PR-415).
     pub fn mend(
         &mut self,
         engine: &dyn Engine,
-        wall_ms: u64,
+        (at, wall_ms): (Position, u64),
         (partition, has, upto): (PartitionId, Position, Position),
-    ) -> Result<Result<Vec<Mutation>, String>, EngineError> {
+    ) -> Result<Result<Vec<Mutation>, Unmended>, EngineError> {
+        if has >= at {
+            return Ok(Err(Unmended::Ahead(format!("no partition has {has}: this log ends below {at}"))));
+        }
         let note =
             |given_up: GivenUp| Mutation { key: given_up.key(partition), value: Some(given_up.encode()) };
         let noted = note(GivenUp { from: has, upto, wall_ms });
@@ -131,9 +145,9 @@ impl Books {
         }
         let head = self.heads.get(&partition).copied().unwrap_or_default();
         let gone = |previous| {
-            format!(
+            Unmended::Gone(format!(
                 "partition {partition} has commits up to {has}, and those up to {previous} are not kept any more"
-            )
+            ))
         };
         let next = match first_of(engine, partition, has)? {
             Some((_, previous)) if previous == has => return Ok(Ok(Vec::new())),
@@ -142,9 +156,12 @@ impl Books {
             None if head.newest > has => return Ok(Err(gone(head.newest))),
             None if head.newest == has => return Ok(Ok(Vec::new())),
             None => {
-                let head = self.heads.entry(partition).or_default();
-                head.newest = has;
-                return Ok(Ok(vec![stored(partition, *head), noted]));
+                self.heads.entry(partition).or_default().newest = has;
+                let writes = vec![PartitionWrites { partition, parts: Vec::new() }];
+                let (mut mutations, _) =
+                    self.commit((at, wall_ms), (&CommitRequest { snapshot: at, writes }, &[]));
+                mutations.push(noted);
+                return Ok(Ok(mutations));
             }
         };
         Ok(Ok(vec![linked(next, (partition, has)), noted]))

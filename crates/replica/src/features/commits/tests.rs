@@ -262,7 +262,8 @@ fn pr293_a_partition_that_knows_more_than_the_manager_goes_on_when_an_operator_s
     let lost = Position::new(Term(2), Lsn(900));
     let mend = |world: &mut World, partition, has, upto| {
         let books = world.known.books(&world.engine, TERM).expect("no error");
-        let mended = books.mend(&world.engine, 5, (partition, has, upto)).expect("no error");
+        let entry = (at(world.lsn + 1), 5);
+        let mended = books.mend(&world.engine, entry, (partition, has, upto)).expect("no error");
         mended.map(|mutations| {
             world.execute(&mutations);
         })
@@ -274,10 +275,38 @@ fn pr293_a_partition_that_knows_more_than_the_manager_goes_on_when_an_operator_s
     assert_eq!(flushes.iter().map(|flush| flush.previous).collect::<Vec<_>>(), [lost, at(1)]);
     let other = Position::new(Term(2), Lsn(800));
     assert_eq!(mend(&mut world, OTHER, other, other), Ok(()));
-    assert_eq!(world.commit(10, &[(OTHER, "z")]), Some(vec![other]), "the next one names it");
+    assert_eq!(world.commit(10, &[(OTHER, "z")]), Some(vec![at(5)]), "one without rows lies between");
     let kept = world.known.kept(&world.engine, 9, &[at(1), at(90)]).expect("no error");
-    assert_eq!((kept.commits, kept.counts), (3, vec![(1, Some(1_000)), (3, None)]));
+    assert_eq!((kept.commits, kept.counts), (4, vec![(1, Some(1_000)), (4, None)]));
     assert_eq!(kept.given_up, [(ONE, lost, lost, 5), (OTHER, other, other, 5)]);
+}
+
+/// A partition has a commit of an older term, which the manager has lost, and nobody has committed since.
+#[test]
+fn pr415_behind_what_the_manager_lacks_the_next_snapshot_is_of_its_own_log() {
+    let (mut world, lost) = (World::new(), Position::new(Term(2), Lsn(900)));
+    let books = world.known.books(&world.engine, TERM).expect("no error");
+    let mended = books.mend(&world.engine, (at(1), 5), (ONE, lost, lost)).expect("no error");
+    world.execute(&mended.expect("it goes on"));
+    let asked = ManagerOp::Snapshot { since: Position::ZERO };
+    let snapshot = look(&world.engine, &asked, ReadAt::Applied).expect("no error");
+    assert_eq!(snapshot, Ok(CommitAnswer::Snapshot { at: at(1), heads: vec![(ONE, at(1))] }));
+    let chained = chain(&world.engine, (ONE, lost, Position::ZERO), ReadAt::Applied).expect("no error");
+    let flush = Flush { commit: at(1), previous: lost, parts: Vec::new() };
+    assert_eq!(chained, Ok(CommitAnswer::Chain { flushes: vec![flush], next: None }));
+    assert_eq!(world.commit(1, &[(ONE, "a")]), Some(vec![at(1)]));
+}
+
+#[test]
+fn pr415_nobody_goes_on_behind_what_no_manager_can_have_committed() {
+    let mut world = World::new();
+    world.commit(0, &[(ONE, "a")]).expect("committed");
+    let books = world.known.books(&world.engine, TERM).expect("no error");
+    for has in [at(2), Position::new(Term(TERM.0 + 1), Lsn(1))] {
+        let mended = books.mend(&world.engine, (at(2), 5), (ONE, has, has)).expect("no error");
+        assert!(matches!(mended, Err(Unmended::Ahead(_))), "{mended:?}");
+    }
+    assert_eq!(world.commit(1, &[(ONE, "b")]), Some(vec![at(1)]));
 }
 
 #[test]
@@ -288,10 +317,12 @@ fn pr293_what_is_gone_is_given_up_by_name() {
     }
     world.secure(u64::MAX, &[(ONE, 2)]);
     let books = world.known.books(&world.engine, TERM).expect("no error");
-    let same = books.mend(&world.engine, 5, (ONE, at(1), at(1))).expect("no error");
+    let entry = (at(world.lsn + 1), 5);
+    let same = books.mend(&world.engine, entry, (ONE, at(1), at(1))).expect("no error");
     let gone = format!("commits up to {}, and those up to {} are not kept any more", at(1), at(2));
-    assert!(same.as_ref().is_err_and(|why| why.contains(&gone)), "{same:?}");
-    let given = books.mend(&world.engine, 5, (ONE, at(1), at(2))).expect("no error");
+    let is_gone = |why: &Unmended| matches!(why, Unmended::Gone(why) if why.contains(&gone));
+    assert!(same.as_ref().is_err_and(is_gone), "{same:?}");
+    let given = books.mend(&world.engine, entry, (ONE, at(1), at(2))).expect("no error");
     assert_eq!(given.map(|mutations| mutations.len()), Ok(1), "it is noted");
 }
 
