@@ -170,7 +170,7 @@ impl Controller {
     fn sealed_record(&mut self, plan: &SealPlan, failover: u64) -> PartitionRecord {
         let old = &plan.old;
         let counts = |member: &Member| plan.in_sync.iter().any(|other| other.node == member.node);
-        PartitionRecord {
+        let record = PartitionRecord {
             epoch: old.epoch.next(),
             primary: plan.candidate.present,
             term: Term::of(old.epoch.next()),
@@ -188,7 +188,8 @@ impl Controller {
             failover: Some(failover),
             lossy: plan.lossy,
             ..old.clone()
-        }
+        };
+        noted(record, old)
     }
 
     /// A seal was answered. If another controller was faster, the cluster map has its record by now, and what
@@ -205,6 +206,16 @@ impl Controller {
         while self.sealing.answered_ms.len() > self.settings.failovers_kept {
             self.sealing.answered_ms.pop_first();
         }
+    }
+}
+
+/// The record, with its term noted where an operator has a copy of a partition of global transactions lead
+/// that did not count before: what all had secured, and the manager has removed, may be gone (PR-418).
+fn noted(record: PartitionRecord, old: &PartitionRecord) -> PartitionRecord {
+    let counted = old.in_sync.iter().any(|member| member.same_store(&record.primary));
+    match record.cause == Cause::Forced && record.is_global() && !counted {
+        true => record.led_by_uncounted(),
+        false => record,
     }
 }
 
@@ -306,5 +317,23 @@ mod tests {
         assert_eq!(term(other, false), Term(7), "it waited for the other's report itself");
         let without = Rules::without(Finding::Pr230).expect("tests have mutants");
         assert_eq!(fencing_term(&sealed("async", same, false), without), Term(7), "nobody's log has that");
+    }
+
+    #[test]
+    fn pr418_terms_that_follow_a_copy_that_was_forced_to_lead_say_which_term_that_was() {
+        let mut old = sealed("async", member(2, 1), false);
+        old.unknown.insert(PartitionRecord::TRANSACTIONS.into(), types::config::GLOBAL.into());
+        let next = |old: &PartitionRecord, cause, primary| {
+            let term = Term(old.term.0 + 1);
+            noted(PartitionRecord { cause, primary, term, ..old.clone() }, old)
+        };
+        let forced = next(&old, Cause::Forced, member(4, 1));
+        assert_eq!(forced.last_uncounted(), Some(Term(8)));
+        let later = next(&forced, Cause::Suspected, member(2, 1));
+        assert_eq!((later.term, later.last_uncounted()), (Term(9), Some(Term(8))));
+        let counted = next(&old, Cause::Forced, member(2, 7));
+        assert_eq!(counted.last_uncounted(), None, "it has what all had");
+        let plain = next(&sealed("async", member(2, 1), false), Cause::Forced, member(4, 1));
+        assert_eq!(plain.last_uncounted(), None, "nothing is brought again there");
     }
 }

@@ -49,6 +49,8 @@ pub(crate) struct Data {
     aside: Option<Box<Aside>>,
     /// Whoever leads did not count in the term before: what all had that counted there may be gone (PR-393).
     forced: bool,
+    /// The last term of which that is so: of older entries all may have been secured, and be gone (PR-418).
+    forced_term: Term,
 }
 
 /// What else bounds what may be forgotten.
@@ -80,6 +82,7 @@ impl Data {
             reads: false,
             aside: None,
             forced: false,
+            forced_term: Term::default(),
             engine,
         }
     }

@@ -30,7 +30,7 @@
 //! A timestamp is the term and the LSN of the manager's entry, each u64 big-endian, so its bytes are in its
 //! order.
 
-use crate::config::TableRecord;
+use crate::config::{PartitionRecord, TableRecord};
 use crate::engine::{PartitionRows, space};
 use crate::ids::{PartitionId, TableId};
 use crate::position::{Lsn, Position, Term};
@@ -70,6 +70,24 @@ pub fn decode_timestamp(bytes: &[u8]) -> Option<Position> {
     let (term, lsn) = bytes.split_first_chunk::<8>()?;
     let lsn: [u8; 8] = lsn.try_into().ok()?;
     Some(Position::new(Term(u64::from_be_bytes(*term)), Lsn(u64::from_be_bytes(lsn))))
+}
+
+impl PartitionRecord {
+    /// A field among those that older versions do not know: see [`PartitionRecord::last_uncounted`].
+    pub const UNCOUNTED: &str = "uncounted_term";
+
+    /// The last term of a partition of global transactions in which an operator had a copy lead that did not
+    /// count in the term before: it may lack what all had that counted, and so does whoever followed it
+    /// (PR-418). None: there was none.
+    pub fn last_uncounted(&self) -> Option<Term> {
+        self.unknown.get(PartitionRecord::UNCOUNTED)?.as_u64().map(Term)
+    }
+
+    /// The same, whose term is such a one.
+    pub fn led_by_uncounted(mut self) -> PartitionRecord {
+        self.unknown.insert(PartitionRecord::UNCOUNTED.into(), self.term.0.into());
+        self
+    }
 }
 
 impl Head {

@@ -208,6 +208,7 @@ impl Data {
     pub fn note_primary(&mut self, record: &PartitionRecord) {
         let counted = |member: &Member| member.same_store(&record.primary);
         self.forced = record.before.as_ref().is_some_and(|before| !before.in_sync.iter().any(counted));
+        self.forced_term = record.last_uncounted().unwrap_or_default();
     }
 
     /// Writes clients' entries aside that will not be part of the log any more (R9): some of those above
@@ -215,8 +216,9 @@ impl Data {
     pub fn set_aside(&self, above: Lsn, entries: Vec<Entry>, out: &mut Vec<Output>) {
         // How much of them was secured is known to the primary of that time alone, and not after a start,
         // which knows what the log notes of it now and then (PR-393). Nothing was, but where somebody was
-        // forced to lead.
-        let secured = self.forced || above < self.marks.secured();
+        // forced to lead, in the term that is known or in one since these entries were made (PR-418).
+        let since = entries.last().is_some_and(|entry| entry.at().term < self.forced_term);
+        let secured = self.forced || since || above < self.marks.secured();
         let owner = (self.identity.id, self.identity.me.node);
         out.extend(entries_aside(owner, entries, (self.marks.committed(), secured)));
     }
@@ -388,41 +390,71 @@ mod tests {
         assert!(entries_aside((PartitionId(1), NodeId(2)), vec![entry(11)], (Lsn(12), false)).is_none());
     }
 
+    /// The old primary, who counted beside it, and who did not.
+    fn members() -> [Member; 3] {
+        [1, 2, 3].map(|id| Member { node: NodeId(id), ..member() })
+    }
+
+    /// The record of a term that follows the one before it, of this primary and another one in sync.
+    fn follows(term: u64, (before, other): (Member, Member), primary: Member) -> PartitionRecord {
+        let policy = types::Policy::preset("async", 3, LogKind::Disk).expect("a preset");
+        let before = PreviousTerm {
+            epoch: Epoch(term - 1),
+            term: Term(term - 1),
+            primary: before,
+            handed_over: false,
+            in_sync: vec![before, other],
+        };
+        let record = PartitionRecord::new(PartitionId(1), TableId(1), Epoch(term), vec![primary], policy);
+        PartitionRecord { before: Some(before), ..record }
+    }
+
+    /// The old primary was started again with a log of five parts of commits of the first term, and knows of
+    /// so many that they were secured. It hears of this record, and gives up what is above so many: what its
+    /// tails count.
+    fn counted((noted, common): (u64, u64), record: &PartitionRecord) -> u64 {
+        let identity = Identity { me: members()[0], id: PartitionId(1), rules: Rules::ALL };
+        let found = Recovered { secured: Lsn(noted), ..Recovered::nothing() };
+        let mut data = Data::recover(identity, Box::new(FakeEngine::new()), &found, false);
+        let mut out = Vec::new();
+        for lsn in 1..=5 {
+            let flush = writes(lsn, types::commits::newest_flush_key());
+            let header = data.next_header(Term(1), Kind::Rows, 0);
+            assert!(data.append(Entry::encode(header, &flush.payload()), true, &mut out).is_ok());
+        }
+        data.note_primary(record);
+        assert!(data.truncate(Lsn(common), &mut out));
+        let reports = out.into_iter().filter_map(|output| match output {
+            Output::SetAside { report, .. } => Some(report.commits),
+            _ => None,
+        });
+        reports.sum()
+    }
+
     /// The primary of a term had told the manager that all had its commits. It is started again, and knows of
     /// the first of them alone that they were secured; somebody who lacks them leads.
     #[test]
     fn pr393_commits_that_were_secured_are_lost_with_a_forced_promotion_also_after_a_start() {
-        let [old, other, forced] = [1, 2, 3].map(|id| Member { node: NodeId(id), ..member() });
-        let counted = |(noted, common): (u64, u64), primary: Member| {
-            let identity = Identity { me: old, id: PartitionId(1), rules: Rules::ALL };
-            let found = Recovered { secured: Lsn(noted), ..Recovered::nothing() };
-            let mut data = Data::recover(identity, Box::new(FakeEngine::new()), &found, false);
-            let mut out = Vec::new();
-            for lsn in 1..=5 {
-                let flush = writes(lsn, types::commits::newest_flush_key());
-                let header = data.next_header(Term(1), Kind::Rows, 0);
-                assert!(data.append(Entry::encode(header, &flush.payload()), true, &mut out).is_ok());
-            }
-            let policy = types::Policy::preset("async", 3, LogKind::Disk).expect("a preset");
-            let before = PreviousTerm {
-                epoch: Epoch(1),
-                term: Term(1),
-                primary: old,
-                handed_over: false,
-                in_sync: vec![old, other],
-            };
-            let record = PartitionRecord::new(PartitionId(1), TableId(1), Epoch(2), vec![primary], policy);
-            data.note_primary(&PartitionRecord { before: Some(before), ..record });
-            assert!(data.truncate(Lsn(common), &mut out));
-            let reports = out.into_iter().filter_map(|output| match output {
-                Output::SetAside { report, .. } => Some(report.commits),
-                _ => None,
-            });
-            reports.sum::<u64>()
-        };
+        let [old, other, forced] = members();
+        let counted = |found, primary: Member| counted(found, &follows(2, (old, other), primary));
         assert_eq!(counted((1, 2), forced), 3, "it lacks what all had");
         assert_eq!(counted((1, 2), other), 0, "it has what all had: the others are brought again");
         assert_eq!(counted((3, 2), other), 3, "whoever led between has lost what all had");
+    }
+
+    /// The same, and the old primary hears of a later term alone, whose primary counted in the forced one.
+    #[test]
+    fn pr418_commits_that_were_secured_are_lost_also_where_other_terms_follow_the_forced_one() {
+        let [old, other, forced] = members();
+        let counted = |uncounted: Option<u64>| {
+            let later = follows(3, (forced, other), other);
+            let noted = uncounted.map(|term| follows(term, (old, other), forced).led_by_uncounted());
+            let unknown = noted.map_or(later.unknown.clone(), |noted| noted.unknown);
+            counted((1, 2), &PartitionRecord { unknown, ..later })
+        };
+        assert_eq!(counted(Some(2)), 3, "what all had is gone since the term between");
+        assert_eq!(counted(None), 0, "whoever led between had it: the others are brought again");
+        assert_eq!(counted(Some(1)), 0, "these are of the forced term itself");
     }
 
     #[test]
