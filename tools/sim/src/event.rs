@@ -142,6 +142,10 @@ pub enum ForceStep {
     Return(PartitionId, u32),
     /// A copy should be behind by now.
     Behind(PartitionId, u32),
+    /// Who was made to lead hands the lead over.
+    HandOver(PartitionId),
+    /// Who led before is started again.
+    Forget(u32),
 }
 
 /// What tells one event from another, as numbers: its kind, whom it is for, and of a message its number and

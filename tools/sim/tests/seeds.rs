@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use understudy_sim::faults::Fault;
 use understudy_sim::plan::RunPlan;
+use understudy_sim::plan::transactions::Sequel;
 use understudy_sim::{Options, run, run_all, run_range};
 
 /// Seeds that are run by every build.
@@ -444,6 +445,20 @@ fn an_operator_gives_up_what_no_partition_and_no_manager_keeps() {
         given_up += u32::from(outcome.faults.contains_key("commits-given-up"));
     }
     assert!(given_up > 0, "there was nothing to be given up in any seed");
+}
+
+#[test]
+fn copies_that_were_forced_to_lead_are_followed_by_others() {
+    for (sequel, what) in [(Sequel::Again, "forced-again"), (Sequel::HandOver, "forced-and-followed")] {
+        let has = |seed: &u64| RunPlan::new(*seed, 300, None).workload.transactions.sequel == sequel;
+        let mut seen = 0;
+        for seed in (0..100_000).filter(has).take(12) {
+            let outcome = run(seed, Options::default());
+            assert!(outcome.violations.is_empty(), "seed {seed}: {:?}", outcome.violations);
+            seen += u32::from(outcome.faults.contains_key(what));
+        }
+        assert!(seen > 0, "{what} in no seed");
+    }
 }
 
 #[test]

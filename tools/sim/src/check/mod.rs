@@ -204,6 +204,16 @@ impl Checks {
         let of_database = self.lineage.has_tables(report.partition);
         let verdict = self.aside.add(report, entries, (rows, of_database));
         self.expect("I14", now, verdict);
+        // Nothing that all had is lost, but where an operator had a copy lead that lacks it.
+        let id = report.partition;
+        if !self.epochs.was_forced(id) || self.epochs.was_rebuilt(id) {
+            return;
+        }
+        let lost = self.truncation.lost_with(&self.lineage, entries, self.tips.get(&id).copied());
+        if report.commits < lost {
+            let sentence = format!("{lost} parts of commits in a tail are kept nowhere else: {report:?}");
+            self.fault("I14", now, sentence);
+        }
     }
 
     /// R9: what this node acknowledged alone, and is lost, is in its tails, and a failover's report names

@@ -25,6 +25,8 @@ pub struct Truncation {
     /// Commits whose rows have gone and that were not looked at yet: of each entry that removes some, the
     /// newest one of each partition.
     gone: Vec<(PartitionId, Position)>,
+    /// All commits whose rows have gone.
+    removed: BTreeSet<Position>,
     /// Entries of the manager's log after which nothing is kept, up to which, and that were not looked at
     /// yet.
     due: Vec<(Position, Position)>,
@@ -72,6 +74,7 @@ impl Truncation {
     /// A row of the manager's goes. Of each partition with a part in a commit the newest one is noted.
     fn remove(&mut self, key: &Bytes, gone: &mut BTreeMap<PartitionId, Position>) {
         let Some(commit) = self.keys.remove(key) else { return };
+        self.removed.insert(commit);
         for partition in self.named.remove(&commit).into_iter().flatten() {
             let newest = gone.entry(partition).or_default();
             *newest = commit.max(*newest);
@@ -94,6 +97,23 @@ impl Truncation {
         }
     }
 
+    /// Entries of a partition's logs with which these have a commit.
+    fn with(&self, partition: PartitionId, commit: Position) -> impl Iterator<Item = Position> {
+        self.flushes.get(&(partition, commit)).into_iter().flatten().copied()
+    }
+
+    /// How many of these entries, which a replica gives up, are parts of commits that their manager keeps no
+    /// more, and that the partition's log up to `tip` does not have: these are lost (PR-393, PR-418).
+    pub fn lost_with(&self, lineage: &Lineage, entries: &[Entry], tip: Option<Position>) -> u64 {
+        let lost = |entry: &&Entry| {
+            let partition = entry.header().partition;
+            let has = |at: Position| tip.is_some_and(|tip| lineage.has(partition, tip, at));
+            let commit = commit_of(entry).filter(|commit| self.removed.contains(commit));
+            commit.is_some_and(|commit| !self.with(partition, commit).any(has))
+        };
+        entries.iter().filter(lost).count() as u64
+    }
+
     /// What was removed since the last time, of each partition the newest commit of each entry.
     pub fn removed(&mut self, lineage: &Lineage) -> Vec<Removed> {
         let Some(manager) = lineage.transactional().manager else { return Vec::new() };
@@ -111,12 +131,18 @@ impl Truncation {
             removed.extend(newest);
         }
         let with_flushes = |(partition, commit): (PartitionId, Position)| {
-            let flushes = self.flushes.get(&(partition, commit));
-            let flushes = flushes.into_iter().flatten().copied().collect();
+            let flushes = self.with(partition, commit).collect();
             Removed { commit, partition, flushes }
         };
         removed.into_iter().map(with_flushes).collect()
     }
+}
+
+/// The commit of which an entry of a partition's log is a part; none: it is of none.
+fn commit_of(entry: &Entry) -> Option<Position> {
+    let effects = entry.effects().and_then(|effects| Effects::decode(effects).ok())?;
+    let newest = effects.mutations.iter().find(|one| one.key == newest_flush_key())?;
+    decode_timestamp(newest.value.as_ref()?)
 }
 
 impl Removed {

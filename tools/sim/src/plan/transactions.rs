@@ -63,6 +63,29 @@ pub fn has_skips(seed: u64) -> bool {
     plain && [2, 6, 13, 17].contains(&(seed / OF % 19))
 }
 
+/// What comes after an operator had a copy lead that lacks what all had secured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Sequel {
+    /// Nothing more.
+    #[default]
+    None,
+    /// The same once more, of the same partition.
+    Again,
+    /// A copy that counted beside it is handed the lead, before the old primary is back, which has been
+    /// started again meanwhile.
+    HandOver,
+}
+
+/// What comes after that in a seed: two fifths have it once more, one fifth a hand-over. None of the seeds
+/// that found something before there was such a sequel has one.
+pub fn sequel(seed: u64) -> Sequel {
+    match (has_skips(seed), seed / OF / 19 % 5) {
+        (true, 0 | 1) => Sequel::Again,
+        (true, 3) => Sequel::HandOver,
+        _ => Sequel::None,
+    }
+}
+
 /// What clients of global transactions do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TxnPlan {
@@ -83,6 +106,8 @@ pub struct TxnPlan {
     pub stale: bool,
     /// An operator has a copy lead that lacks what all had secured, and gives that up.
     pub skips: bool,
+    /// What comes after it was made to lead.
+    pub sequel: Sequel,
     /// They die between begin and commit too, and others take their places; so does the recovery manager,
     /// at any step, and at times there are two of these.
     pub dies: bool,
@@ -94,9 +119,9 @@ impl TxnPlan {
         let (spread, lazy) = (has_spread(seed), has_lazy_spread(seed));
         let (claims, by_value) = (has_claims(seed), has_references_by_value(seed));
         let (stale, dies) = (has_stale(seed), has_deaths(seed));
-        let skips = has_skips(seed);
+        let (skips, sequel) = (has_skips(seed), sequel(seed));
         // As long as something is kept it is brought, and nothing is to be given up.
-        TxnPlan { clients: 0, spread, lazy, claims, by_value, brief: skips, stale, skips, dies }
+        TxnPlan { clients: 0, spread, lazy, claims, by_value, brief: skips, stale, skips, sequel, dies }
     }
 }
 

@@ -94,11 +94,13 @@ pub(super) struct Forced {
     chosen: Option<u32>,
     /// Partitions that another was forced to lead, and who led them before.
     done: Vec<(PartitionId, u32)>,
+    /// How often that was, the last partition, and when, virtual microseconds.
+    last: (u32, Option<PartitionId>, u64),
 }
 
 impl Forced {
     fn new(random: Stream) -> Forced {
-        Forced { random, under_way: false, away: None, chosen: None, done: Vec::new() }
+        Forced { random, under_way: false, away: None, chosen: None, done: Vec::new(), last: (0, None, 0) }
     }
 
     /// Where the operator's decisions are drawn from.
@@ -160,9 +162,21 @@ impl Forced {
         client(from) && Some(to) == away || client(to) && Some(from) == away
     }
 
-    /// Another was forced to lead a partition than this node, which led it before.
-    pub fn done(&mut self, partition: PartitionId, before: u32) {
+    /// Another was forced to lead a partition now than this node, which led it before: how often that was.
+    pub fn done(&mut self, now: u64, partition: PartitionId, before: u32) -> u32 {
         self.done.push((partition, before));
+        self.last = (self.last.0 + 1, Some(partition), now);
+        self.last.0
+    }
+
+    /// The partition that another was forced to lead last.
+    pub fn last_partition(&self) -> Option<PartitionId> {
+        self.last.1
+    }
+
+    /// True until another was forced to lead so often, and for so many microseconds from then on.
+    pub fn is_to_come(&self, now: u64, times: u32, settles: u64) -> bool {
+        self.last.0 < times || now < self.last.2 + settles
     }
 
     /// True if no report is awaited of what was acknowledged by those who were put aside.

@@ -4,7 +4,8 @@
 //!
 //! In some worlds with global transactions another copy stands still before: until what the others have
 //! secured is kept nowhere else. That one is made to lead, and its partition lacks what an operator then
-//! gives up.
+//! gives up. In some of these that happens once more; in others the lead is handed to a third copy before
+//! the old primary, which is started again, hears of any of it (PR-418).
 //!
 //! Its clients reach it again only when it has heard of the other term: until then it would serve them, alone
 //! as it is in its set, as the operator was told.
@@ -13,7 +14,9 @@ use super::machines::End;
 use super::workload::Workload;
 use super::{Event, Phase, World};
 use crate::event::{Cure, ForceStep};
+use crate::faults::Fault;
 use crate::network::Endpoint;
+use crate::plan::transactions::Sequel;
 use types::config::Cause;
 use types::policy::Below;
 use types::{LogKind, NodeId, PartitionId, PartitionRecord};
@@ -31,6 +34,12 @@ const LATE: u64 = 2_000_000;
 const OPERATOR_POLL_US: u64 = 400_000;
 /// How long it is cut off from the others.
 const AWAY: u64 = 2_500_000;
+/// The same where the lead is handed over meanwhile.
+const AWAY_LONG: u64 = 6_000_000;
+/// What comes of it is waited for so long before the faults end, where it must come to it.
+const SETTLES: u64 = 4_000_000;
+/// But no longer than this from their begin on.
+const LATEST: u64 = 36_000_000;
 
 impl World {
     /// The first step, some time after the faults have begun.
@@ -42,12 +51,7 @@ impl World {
     /// The next step.
     pub(super) fn force(&mut self, step: ForceStep) {
         match step {
-            ForceStep::Begin if self.stage.phase() == Phase::Faults => {
-                match self.plan.workload.transactions.skips {
-                    true => self.leave_behind(),
-                    false => self.leave_alone(),
-                }
-            }
+            ForceStep::Begin if self.stage.phase() == Phase::Faults => self.begin_force(),
             ForceStep::Behind(partition, node) if self.stage.phase() == Phase::Faults => {
                 self.go_on_without(partition, node)
             }
@@ -59,7 +63,23 @@ impl World {
                 self.ask_force(partition, node)
             }
             ForceStep::Return(partition, node) => self.let_clients(partition, node),
+            ForceStep::HandOver(partition) if self.stage.phase() == Phase::Faults => {
+                self.hand_over(partition)
+            }
+            ForceStep::Forget(node) if self.stage.phase() == Phase::Faults => {
+                self.befall(Fault::Crash, node);
+            }
             _ => {}
+        }
+    }
+
+    fn begin_force(&mut self) {
+        if self.faults.forced.is_under_way() {
+            return self.after(OPERATOR_POLL_US, Event::Force(ForceStep::Begin));
+        }
+        match self.plan.workload.transactions.skips {
+            true => self.leave_behind(),
+            false => self.leave_alone(),
         }
     }
 
@@ -85,8 +105,10 @@ impl World {
     /// is kept nowhere else.
     fn leave_behind(&mut self) {
         let written = &self.checks.lineage.transactional().written;
+        let before = self.faults.forced.last_partition();
         let fits = |record: &&PartitionRecord| {
-            written.contains(&record.id) && record.in_sync.len() > 2 && self.may_be_alone(record)
+            let again = before.is_none_or(|before| before == record.id);
+            again && written.contains(&record.id) && record.in_sync.len() > 2 && self.may_be_alone(record)
         };
         let records: Vec<PartitionRecord> = self.checks.epochs.records().filter(fits).cloned().collect();
         let Some(record) = self.faults.forced.random().pick(&records).cloned() else {
@@ -162,18 +184,22 @@ impl World {
         }
         self.trace.note(self.now(), format_args!("force: n{node} is cut off"));
         self.injected("left-alone");
+        let away = match self.plan.workload.transactions.sequel {
+            Sequel::HandOver => AWAY_LONG,
+            Sequel::None | Sequel::Again => AWAY,
+        };
         let here = Endpoint::Node(node);
         for other in self.others_of(node).into_iter().chain(self.clients_of()) {
             for (from, to) in [(here, other), (other, here)] {
                 self.network.cut(from, to);
                 if !matches!(other, Endpoint::Client(_)) {
-                    self.after(AWAY, Event::Cure(Cure::Link(from, to)));
+                    self.after(away, Event::Cure(Cure::Link(from, to)));
                 }
             }
         }
         self.faults.forced.cut_off(node);
         self.after(PAUSES - ALONE + OPERATOR_POLL_US, Event::Force(ForceStep::Force(partition, node)));
-        self.after(AWAY + OPERATOR_POLL_US, Event::Force(ForceStep::Return(partition, node)));
+        self.after(away + OPERATOR_POLL_US, Event::Force(ForceStep::Return(partition, node)));
     }
 
     fn others_of(&self, node: u32) -> Vec<Endpoint> {
@@ -207,9 +233,44 @@ impl World {
         }
         self.injected("forced");
         self.checks.survival.forced(self.now(), record.id, record.term);
-        if let Some(old) = &record.before {
-            self.faults.forced.done(record.id, old.primary.node.0);
+        let Some(old) = record.before.as_ref().map(|old| old.primary.node.0) else { return };
+        let times = self.faults.forced.done(self.now(), record.id, old);
+        match (self.plan.workload.transactions.sequel, times) {
+            (Sequel::Again, 1) => self.after(OPERATOR_POLL_US, Event::Force(ForceStep::Begin)),
+            (Sequel::Again, _) => self.injected("forced-again"),
+            (Sequel::HandOver, 1) => {
+                // It remembers no more then what all had secured.
+                self.after(1_000, Event::Force(ForceStep::Forget(old)));
+                self.after(OPERATOR_POLL_US, Event::Force(ForceStep::HandOver(record.id)));
+            }
+            _ => {}
         }
+    }
+
+    /// Who was made to lead hands the lead to another one that counts, once there is one.
+    fn hand_over(&mut self, partition: PartitionId) {
+        let Some(record) = self.checks.epochs.newest(partition) else { return };
+        let forced = self.checks.survival.last_forced(partition);
+        if forced.is_some_and(|(_, term)| term < record.term) {
+            return self.injected("forced-and-followed");
+        }
+        if record.in_sync.len() > 1 {
+            self.ask(AdminCommand::Switchover { partition: Some(partition), to: None });
+        }
+        self.after(OPERATOR_POLL_US, Event::Force(ForceStep::HandOver(partition)));
+    }
+
+    /// True while something is to come of an operator's promotions that the faults go on for, although
+    /// clients are through.
+    pub(super) fn waits_for_force(&self) -> bool {
+        let planned = self.plan.workload.transactions;
+        let times = match planned.sequel {
+            Sequel::None => return false,
+            Sequel::Again => 2,
+            Sequel::HandOver => 1,
+        };
+        let (now, latest) = (self.now(), self.stage.began() + LATEST);
+        now < latest && self.faults.forced.is_to_come(now, times, SETTLES)
     }
 
     /// Whoever was cut off knows of what came after it, or is another by now: its clients may come.

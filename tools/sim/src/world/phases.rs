@@ -38,7 +38,8 @@ impl World {
             Phase::Setup => self.set_up(),
             Phase::Faults => {
                 let through = self.clients.are_done();
-                if through || self.now() > self.stage.began() + FAULTS {
+                let late = self.now() > self.stage.began() + FAULTS;
+                if (through || late) && !self.waits_for_force() {
                     self.heal();
                 }
             }

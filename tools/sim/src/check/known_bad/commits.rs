@@ -3,6 +3,7 @@
 
 use super::run::{NODES, Run, payload};
 use super::{Accepted, KnownBad, bad};
+use crate::check::aside;
 use crate::check::calls::Asked;
 use crate::check::commits::{GivenUp, TxnEnd, TxnOperation};
 use crate::check::epochs::tests::record;
@@ -12,6 +13,7 @@ use crate::programs::{self, COUNTERS};
 use crate::rows;
 use bytes::Bytes;
 use types::commits::{encode_timestamp, flush_key, newest_flush_key, removed_key, truncated_key};
+use types::config::{Cause, TailReport};
 use types::data::{Row, Value, encode_key, encode_row};
 use types::system::{commit_key, commit_row};
 use types::{KeySpace, Mutation, NodeId, PartitionId, PartitionRecord, Position, SessionId};
@@ -40,6 +42,7 @@ pub(super) const CASES: &[KnownBad] = &[
         &[("I11", "which counts in p65")],
         || removed_above(2),
     ),
+    bad("truncation", "a tail counts too few", &[("I14", "are kept nowhere else")], || lost_with_tail(0)),
     bad("calls", "a call does not add to what is there", &[("I9", "makes Some(3) of 5")], || called(3)),
 ];
 
@@ -55,6 +58,7 @@ pub(super) const ACCEPTED: &[Accepted] = &[
     ("a note to what somebody has", || note_of_3(3)),
     ("a commit that all copies have is removed", || truncated(3)),
     ("a commit that all copies have is removed, and an older one is kept", || removed_above(3)),
+    ("what all had is lost, and counted in a tail", || lost_with_tail(1)),
     ("two calls", || called(8)),
 ];
 
@@ -214,6 +218,25 @@ fn removed_above(copies: usize) -> Run {
     run
 }
 
+/// A commit is removed that both copies of its partition have on their disks. An operator has a third one lead
+/// that lacks it, and a tail with it counts so many.
+fn lost_with_tail(counted: u64) -> Run {
+    let mut run = manager();
+    let commit = commits(&mut run, "a", 1);
+    let flush = is_flushed_by(&mut run, commit, (&NODES[..2], 2));
+    let gone = Mutation { key: KeySpace::Bare.row_key(&commit_key(commit)), value: None };
+    run.changes(&[gone, stored(truncated_key(), commit)]);
+    run.looks_at_truncation();
+    let (cause, lossy) = (Cause::Forced, true);
+    let forced = PartitionRecord { id: WRITTEN, cause, lossy, ..record(2, 2, &NODES[2..]) };
+    let verdict = run.checks.epochs.written(run.now, forced);
+    run.checks.expect("I10", run.now, verdict);
+    let report = aside::tests::report(1, 1, None);
+    let report = TailReport { partition: WRITTEN, commits: counted, ..report };
+    run.checks.set_aside(run.now, &report, &[flush], &[]);
+    run
+}
+
 /// The change that keeps a timestamp under this key.
 fn stored(key: Bytes, at: Position) -> Mutation {
     Mutation { key, value: Some(Bytes::copy_from_slice(&encode_timestamp(at))) }
@@ -221,16 +244,23 @@ fn stored(key: Bytes, at: Position) -> Mutation {
 
 /// So many copies of the partition that commits write have this one on their disks.
 fn is_flushed(run: &mut Run, commit: Position, copies: usize) {
-    let written = PartitionRecord { id: WRITTEN, ..record(1, 1, &NODES) };
+    is_flushed_by(run, commit, (&NODES, copies));
+}
+
+/// The partition that commits write has copies on these nodes, and so many of them have this commit on their
+/// disks: the entry.
+fn is_flushed_by(run: &mut Run, commit: Position, (nodes, copies): (&[u32], usize)) -> Entry {
+    let written = PartitionRecord { id: WRITTEN, ..record(1, 1, nodes) };
     let verdict = run.checks.epochs.written(run.now, written);
     run.checks.expect("I10", run.now, verdict);
     let marks = [stored(flush_key(commit), Position::ZERO), stored(newest_flush_key(), commit)];
     let flush = Entry::encode(Header::new(Kind::Rows, WRITTEN, at(1, 1), 0), &payload(&marks));
-    for node in NODES.into_iter().take(copies).map(NodeId) {
+    for node in nodes.iter().copied().take(copies).map(NodeId) {
         run.checks.storage.given(node, WRITTEN, flush.at());
         run.checks.entry(run.now, &flush);
         run.checks.storage.proven(node, WRITTEN, flush.at());
     }
+    flush
 }
 
 /// The change that puts a number to a row that procedures are about.
