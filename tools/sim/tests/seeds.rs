@@ -448,6 +448,22 @@ fn an_operator_gives_up_what_no_partition_and_no_manager_keeps() {
 }
 
 #[test]
+fn the_manager_of_commits_goes_on_behind_what_partitions_alone_have() {
+    let recovers = |seed: &u64| RunPlan::new(*seed, 300, None).workload.transactions.recovers;
+    let mut seen: BTreeMap<&str, u32> = BTreeMap::new();
+    for seed in (0..20_000).filter(recovers).take(20) {
+        let outcome = run(seed, Options::default());
+        assert!(outcome.violations.is_empty(), "seed {seed}: {:?}", outcome.violations);
+        for what in outcome.faults.into_keys() {
+            *seen.entry(what).or_default() += 1;
+        }
+    }
+    for what in ["manager-forced", "commits-kept-alone"] {
+        assert!(seen.get(what).is_some_and(|seeds| *seeds > 0), "{what} in no seed: {seen:?}");
+    }
+}
+
+#[test]
 fn copies_that_were_forced_to_lead_are_followed_by_others() {
     for (sequel, what) in [(Sequel::Again, "forced-again"), (Sequel::HandOver, "forced-and-followed")] {
         let has = |seed: &u64| RunPlan::new(*seed, 300, None).workload.transactions.sequel == sequel;

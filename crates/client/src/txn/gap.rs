@@ -70,11 +70,6 @@ impl Gap {
         (gap, step)
     }
 
-    /// The partition.
-    pub fn threshold(&self) -> Threshold {
-        self.threshold
-    }
-
     /// The newest commit that it has.
     pub fn has(&self) -> Position {
         self.has

@@ -2,13 +2,18 @@
 //! transaction read what commits up to its snapshot had written, its snapshot shows all that was acknowledged
 //! before it began, and nobody wrote a row that it writes between the snapshot at which it read that row and
 //! its commit.
+//!
+//! Where an operator had a copy of the manager's log lead that lacks some of it (PR-293), what is lost may be
+//! seen in partitions that had it, and must be seen in those behind which the manager was told to go on.
+//! Nothing is committed that rests on it.
 
 use super::lineage::{Commit, Known};
 use super::{Broken, claims};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use types::{PartitionId, Position};
 
 /// What an operator has given up (`txn skip`), as it was reported: where a partition lacks commits for good.
+/// Where both ends are the same the manager was told to go on behind what the partition has (`txn recover`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GivenUp {
     /// Which.
@@ -94,11 +99,53 @@ impl TxnOperation {
     }
 }
 
+/// What a promotion has lost of the manager's log.
+#[derive(Debug, Default)]
+pub struct Lost {
+    /// Its entries.
+    entries: BTreeSet<Position>,
+    /// The commits among them.
+    commits: BTreeMap<Position, LostCommit>,
+}
+
+/// A commit that is lost.
+#[derive(Debug)]
+struct LostCommit {
+    writes: Commit,
+    /// The partitions whose logs ever had its part, and whether the log that is left has it.
+    had: BTreeMap<PartitionId, bool>,
+}
+
+impl Lost {
+    /// These entries. `had` says which partitions' logs ever had the part of a commit, and whether the log
+    /// that is left has it.
+    pub fn of<'a>(
+        entries: impl Iterator<Item = &'a Known>,
+        had: impl Fn(Position) -> BTreeMap<PartitionId, bool>,
+    ) -> Lost {
+        let mut lost = Lost::default();
+        for known in entries {
+            lost.entries.insert(known.at);
+            if !known.commits.is_empty() {
+                let commit = LostCommit { writes: known.commits.clone(), had: had(known.at) };
+                lost.commits.insert(known.at, commit);
+            }
+        }
+        lost
+    }
+
+    /// True if nothing was.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
 /// The commits of the log that is left, in order, and what was lost of them in partitions.
 #[derive(Debug, Default)]
 pub struct History {
     commits: BTreeMap<Position, Commit>,
     given_up: Vec<GivenUp>,
+    lost: Lost,
     /// In which partition each key lies.
     places: BTreeMap<String, PartitionId>,
 }
@@ -119,6 +166,11 @@ impl History {
         History { given_up: given_up.to_vec(), places: places.clone(), ..self }
     }
 
+    /// The same where this is lost of the manager's log.
+    pub fn and_lost(self, lost: Lost) -> History {
+        History { lost, ..self }
+    }
+
     /// These commits.
     #[cfg(test)]
     pub(crate) fn made_of(commits: BTreeMap<Position, Commit>) -> History {
@@ -130,6 +182,7 @@ impl History {
         &self.commits
     }
 
+    /// What is lost of the manager's log is among it where a partition had it.
     fn written(&self) -> Written<'_> {
         let mut written = Written::new();
         for (at, commit) in &self.commits {
@@ -137,7 +190,25 @@ impl History {
                 written.entry(name.as_str()).or_default().insert(*at, *value);
             }
         }
+        for (at, commit) in &self.lost.commits {
+            let had = |name: &str| self.places.get(name).is_some_and(|of| commit.had.contains_key(of));
+            for (name, value) in commit.writes.iter().filter(|(name, _)| had(name)) {
+                written.entry(name.as_str()).or_default().insert(*at, *value);
+            }
+        }
         written
+    }
+
+    /// True if what a commit has written under a key is lost of the manager's log, and need not be seen by
+    /// this operation: its partition has lost it too, or nobody had told the manager yet to go on behind it.
+    fn may_be_lost(&self, name: &str, at: Position, operation: &TxnOperation) -> bool {
+        let Some(lost) = self.lost.commits.get(&at) else { return false };
+        let Some(place) = self.places.get(name) else { return true };
+        let goes_on = |one: &GivenUp| {
+            let recovered = one.partition == *place && one.from == one.upto && one.from >= at;
+            recovered && one.since < operation.invoked && !operation.stale
+        };
+        lost.had.get(place) != Some(&true) || !self.given_up.iter().any(goes_on)
     }
 
     /// True if what a commit has written under a key was given up before this moment.
@@ -168,7 +239,10 @@ impl History {
         for (name, seen, at) in &operation.reads {
             let (seen, at) = (*seen, *at);
             let up_to = || written.get(name.as_str()).into_iter().flat_map(move |all| all.range(..=at).rev());
-            let stays = |commit: Position| !self.is_given_up(name, commit, operation.completed);
+            let stays = |commit: Position| {
+                let gone = self.is_given_up(name, commit, operation.completed);
+                !gone && !self.may_be_lost(name, commit, operation)
+            };
             let left = up_to().find(|(commit, value)| **value == seen || stays(**commit));
             if seen != left.and_then(|(_, value)| *value) {
                 let there = up_to().next().and_then(|(_, value)| *value);
@@ -182,9 +256,17 @@ impl History {
     /// What was acknowledged is there, and nobody wrote its rows behind the snapshot that they rest on.
     fn check_commit(&self, operation: &TxnOperation, snapshot: Position) -> Result<(), Broken> {
         let TxnEnd::Committed(at) = operation.told else { return Ok(()) };
+        if self.lost.commits.get(&at).is_some_and(|lost| lost.writes == operation.writes) {
+            return Ok(());
+        }
         if self.commits.get(&at) != Some(&operation.writes) {
             let there = self.commits.get(&at);
             return Err(("I1", format!("{at} was acknowledged as {:?}, and is {there:?}", operation.writes)));
+        }
+        let names = operation.writes.iter().map(|(name, _)| name);
+        let mut rests = names.map(|name| operation.seen_at(name)).chain([snapshot]);
+        if let Some(gone) = rests.find(|seen| self.lost.entries.contains(seen)) {
+            return Err(("PR-293", format!("{at} is committed, and rests on {gone}, which is lost")));
         }
         let between =
             self.commits.range((std::ops::Bound::Excluded(snapshot), std::ops::Bound::Excluded(at)));
@@ -204,7 +286,7 @@ impl History {
     /// Whoever begins later sees what was acknowledged before.
     fn check_order(&self, operations: &[TxnOperation]) -> Result<(), Broken> {
         let committed = |operation: &TxnOperation| match operation.told {
-            TxnEnd::Committed(at) => Some((operation.completed, at)),
+            TxnEnd::Committed(at) if !self.lost.commits.contains_key(&at) => Some((operation.completed, at)),
             _ => None,
         };
         let mut acknowledged: Vec<(u64, Position)> = operations.iter().filter_map(committed).collect();

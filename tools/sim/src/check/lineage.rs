@@ -120,13 +120,33 @@ impl Lineage {
         changes(entry, self.has_tables(entry.header().partition))
     }
 
+    /// What the commit of a global transaction writes, and where. One that an operator has follow another one
+    /// in a partition is written again (PR-293). The error is a sentence.
+    fn commits(&self, entry: &Entry) -> Result<(Commit, Located), String> {
+        let (mut commit, mut places) = (Commit::new(), Located::new());
+        for (at, own) in commits(entry)? {
+            let mut rows: Commit = own.iter().map(|(name, value, _)| (name.clone(), *value)).collect();
+            rows.sort();
+            let partition = entry.header().partition;
+            let again = |known: &Known| known.at.lsn < entry.lsn() && known.commits == rows;
+            if at != entry.at() && !self.get(partition, at).is_some_and(again) {
+                return Err(format!("{} has a commit that calls itself {at} (PR-250)", entry.at()));
+            }
+            if at == entry.at() {
+                places.extend(own.into_iter().map(|(name, _, partition)| (name, partition)));
+                commit.extend(rows);
+            }
+        }
+        Ok((commit, places))
+    }
+
     /// Takes note of an entry. The error is a sentence.
     pub fn add(&mut self, entry: &Entry) -> Result<(), String> {
         let header = entry.header();
         let (changes, marks) = (self.changes(entry), marks(entry));
         let tables = if self.has_tables(header.partition) { tables(entry)? } else { Vec::new() };
         let (commits, places) = match self.transactional.manager == Some(header.partition) {
-            true => commits(entry)?,
+            true => self.commits(entry)?,
             false => (Commit::new(), Located::new()),
         };
         self.places.extend(places);
@@ -175,11 +195,15 @@ impl Lineage {
         self.entries.get(&(partition, at.lsn))?.iter().find(|known| known.at == at)
     }
 
+    /// Every entry that was ever made of a partition.
+    pub fn all(&self, partition: PartitionId) -> impl Iterator<Item = &Known> {
+        self.entries.range((partition, Lsn::ZERO)..=(partition, Lsn::MAX)).flat_map(|(_, same)| same)
+    }
+
     /// The newest entry that was ever made in each term.
     pub fn tips(&self, partition: PartitionId) -> BTreeMap<Term, Position> {
-        let all = self.entries.range((partition, Lsn::ZERO)..=(partition, Lsn::MAX));
         // By LSN: the last one of a term is its newest.
-        all.flat_map(|(_, same)| same).map(|known| (known.at.term, known.at)).collect()
+        self.all(partition).map(|known| (known.at.term, known.at)).collect()
     }
 
     /// The log that ends with this entry, newest first.
@@ -251,29 +275,28 @@ fn tables(entry: &Entry) -> Result<Vec<CatalogChange>, String> {
 /// Keys, and where they lie.
 type Located = Vec<(String, PartitionId)>;
 
-/// What the commit of a global transaction writes, and where. The error is a sentence.
-fn commits(entry: &Entry) -> Result<(Commit, Located), String> {
-    let (mut commit, mut places) = (Commit::new(), Located::new());
-    let Some(effects) = effects(entry, false) else { return Ok((commit, places)) };
+/// A row that a commit writes: its key, its value, and where it lies.
+type Written = (String, Option<u64>, PartitionId);
+
+/// The commits that an entry of the manager's log has, with what each writes. The error is a sentence.
+fn commits(entry: &Entry) -> Result<Vec<(Position, Vec<Written>)>, String> {
+    let mut all = Vec::new();
+    let Some(effects) = effects(entry, false) else { return Ok(all) };
     for (key, value) in effects.mutations.iter().filter_map(|one| Some((&one.key, one.value.as_ref()?))) {
         if !KeySpace::Bare.has(key) {
             continue;
         }
         let (at, _, write_set) = types::system::read_commit(&KeySpace::Bare.key_of(key), value)?;
-        if at != entry.at() {
-            return Err(format!("{} has a commit that calls itself {at} (PR-250)", entry.at()));
-        }
-        let kept = wire::commit::decode_write_set(&write_set)?;
-        for writes in &kept {
+        let mut rows = Vec::new();
+        for writes in wire::commit::decode_write_set(&write_set)? {
             for op in writes.parts.iter().flat_map(|part| &part.ops) {
-                let name = rows::name_of(op.key());
-                places.push((name.clone(), writes.partition));
-                commit.push((name, op.row().map(|row| rows::table_value(row))));
+                let value = op.row().map(|row| rows::table_value(row));
+                rows.push((rows::name_of(op.key()), value, writes.partition));
             }
         }
+        all.push((at, rows));
     }
-    commit.sort();
-    Ok((commit, places))
+    Ok(all)
 }
 
 /// The marks of feeds that an entry has.

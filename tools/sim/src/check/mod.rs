@@ -371,16 +371,38 @@ impl Checks {
         let Some(tip) = self.tips.get(&manager).copied() else { return };
         let mut line: Vec<_> = self.lineage.line(manager, tip).collect();
         line.reverse();
+        let lost = self.lost_commits(manager, &line);
+        let whole = told.given_up.is_empty() && lost.is_empty();
         let history = commits::History::of(line.into_iter());
-        let history = history.without(told.given_up, self.lineage.places());
+        let history = history.without(told.given_up, self.lineage.places()).and_lost(lost);
         let mut broken = history.check(told.transactions);
-        // What is given up is seen before, and not behind.
-        if told.given_up.is_empty() {
+        // What is given up, or lost, is seen before, and not behind.
+        if whole {
             broken.extend(cycles::check(history.commits(), told.transactions).err());
         }
         for (id, sentence) in broken.into_iter().take(most) {
             self.fault(id, now, sentence);
         }
+    }
+
+    /// What a promotion with loss has lost of the manager's log, the newest one of which is this.
+    fn lost_commits(&self, manager: PartitionId, line: &[&lineage::Known]) -> commits::Lost {
+        if self.survival.lossy(manager).is_none() {
+            return commits::Lost::default();
+        }
+        let left: BTreeSet<Position> = line.iter().map(|known| known.at).collect();
+        let had = |commit: Position| -> BTreeMap<PartitionId, bool> {
+            let written = self.lineage.transactional().written.iter();
+            let had = written.filter_map(|id| {
+                let tip = self.tips.get(id).copied();
+                let kept = self.truncation.has(&self.lineage, (*id, commit), tip)?;
+                // What an operator had another copy lead for may be back, and gone again.
+                Some((*id, kept && !self.epochs.was_forced(*id)))
+            });
+            had.collect()
+        };
+        let gone = self.lineage.all(manager).filter(|known| !left.contains(&known.at));
+        commits::Lost::of(gone, had)
     }
 
     /// Where the log of a partition ends, of which the newest primary of all that came to serve knew that it

@@ -102,14 +102,25 @@ impl Truncation {
         self.flushes.get(&(partition, commit)).into_iter().flatten().copied()
     }
 
+    /// Whether a partition's log up to `tip` has a commit; none: no log of it ever had it.
+    pub fn has(
+        &self,
+        lineage: &Lineage,
+        (partition, commit): (PartitionId, Position),
+        tip: Option<Position>,
+    ) -> Option<bool> {
+        let known = self.flushes.contains_key(&(partition, commit));
+        let has = |at: Position| tip.is_some_and(|tip| lineage.has(partition, tip, at));
+        known.then(|| self.with(partition, commit).any(has))
+    }
+
     /// How many of these entries, which a replica gives up, are parts of commits that their manager keeps no
     /// more, and that the partition's log up to `tip` does not have: these are lost (PR-393, PR-418).
     pub fn lost_with(&self, lineage: &Lineage, entries: &[Entry], tip: Option<Position>) -> u64 {
         let lost = |entry: &&Entry| {
             let partition = entry.header().partition;
-            let has = |at: Position| tip.is_some_and(|tip| lineage.has(partition, tip, at));
             let commit = commit_of(entry).filter(|commit| self.removed.contains(commit));
-            commit.is_some_and(|commit| !self.with(partition, commit).any(has))
+            commit.is_some_and(|commit| self.has(lineage, (partition, commit), tip) == Some(false))
         };
         entries.iter().filter(lost).count() as u64
     }

@@ -63,6 +63,14 @@ pub fn has_skips(seed: u64) -> bool {
     plain && [2, 6, 13, 17].contains(&(seed / OF % 19))
 }
 
+/// True if an operator has a copy of the transaction manager's partition lead that lacks commits, and lets the
+/// manager go on behind what partitions have of these (`txn recover`). None of the seeds that found something
+/// before there was such an operator has such a number.
+pub fn has_recoveries(seed: u64) -> bool {
+    let plain = has_transactions(seed) && !has_claims(seed) && !has_spread(seed) && !has_skips(seed);
+    plain && [4, 6, 9, 15].contains(&(seed / OF % 23))
+}
+
 /// What comes after an operator had a copy lead that lacks what all had secured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Sequel {
@@ -108,6 +116,8 @@ pub struct TxnPlan {
     pub skips: bool,
     /// What comes after it was made to lead.
     pub sequel: Sequel,
+    /// An operator has a copy of the manager's partition lead that lacks commits, and lets the manager go on.
+    pub recovers: bool,
     /// They die between begin and commit too, and others take their places; so does the recovery manager,
     /// at any step, and at times there are two of these.
     pub dies: bool,
@@ -120,8 +130,10 @@ impl TxnPlan {
         let (claims, by_value) = (has_claims(seed), has_references_by_value(seed));
         let (stale, dies) = (has_stale(seed), has_deaths(seed));
         let (skips, sequel) = (has_skips(seed), sequel(seed));
+        let recovers = has_recoveries(seed);
         // As long as something is kept it is brought, and nothing is to be given up.
-        TxnPlan { clients: 0, spread, lazy, claims, by_value, brief: skips, stale, skips, sequel, dies }
+        let brief = skips;
+        TxnPlan { clients: 0, spread, lazy, claims, by_value, brief, stale, skips, sequel, recovers, dies }
     }
 }
 
@@ -136,6 +148,8 @@ impl RunPlan {
             name: COMMITS.into(),
             policy: "durable",
             log: LogKind::Disk,
+            // Its primary goes on alone, so that there is something to be lost.
+            min_in_sync: if plan.recovers { 1 } else { plain.min_in_sync },
             partitions: 1,
             part: Part::Manager,
             ..plain.clone()
@@ -153,7 +167,7 @@ impl RunPlan {
             part: Part::Written,
             ..plain
         });
-        self.workload.forces |= plan.skips;
+        self.workload.forces |= plan.skips || plan.recovers;
         self.workload.transactions = TxnPlan { clients: random.between(2, 4) as u32, ..plan };
     }
 

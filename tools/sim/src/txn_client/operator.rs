@@ -1,8 +1,9 @@
-//! An operator who looks at all partitions, and gives up what one lacks and nobody keeps any more: step by
-//! step, as `txn skip` does (PR-293).
+//! An operator who looks at all partitions, has the manager go on behind what one has and the manager has
+//! lost (`txn recover`), and gives up what one lacks and nobody keeps any more (`txn skip`): step by step, as
+//! these commands do (PR-293, PR-417).
 
 use crate::check::commits::GivenUp;
-use ::client::txn::{Manager, Owner};
+use ::client::txn::{Gap, GapStep, Manager, Next, Owner};
 use ::client::{Call, FailKind, Map, Outcome};
 use std::collections::VecDeque;
 use types::{Position, TableId};
@@ -12,24 +13,22 @@ use wire::{Body, CommitAnswer, Flush, ManagerOp, Op};
 /// Between two looks, microseconds.
 const REST: u64 = 400_000;
 
-/// A partition, and what the manager and it say of its commits.
+/// A partition, and what the manager says of its commits.
 #[derive(Clone, Copy, Debug)]
 struct Looked {
     table: TableId,
     threshold: Threshold,
     truncated: Position,
-    /// What it has, once it was asked.
-    has: Position,
 }
 
 /// What was asked for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Asked {
     Thresholds,
     State(Looked),
-    Chain(Looked),
-    /// It is to go on behind this one.
-    Mend(Looked, Position),
+    Gap(Looked, Gap),
+    /// The partition is to go on behind the second one, and has the first.
+    Mend(Looked, Position, Position),
     Flush,
 }
 
@@ -43,7 +42,7 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// What was given up.
+    /// What was given up, or is kept by a partition alone.
     pub fn given_up(&self) -> &[GivenUp] {
         &self.given_up
     }
@@ -60,12 +59,13 @@ impl Operator {
     /// A call has ended: the next one. None: it looks again later.
     pub fn next(&mut self, now: u64, outcome: Outcome, (manager, map): (Manager, &Map)) -> Option<Call> {
         let call = match (self.asked.take(), outcome) {
-            (Some(asked), Outcome::Ok(answer)) => self.go_on(now, (asked, answer.body), (manager, map)),
-            // The next commit is gone. Whoever asks from further on is told where they go on.
-            (Some(Asked::Chain(looked)), Outcome::Failed(FailKind::TooOld, _)) => {
-                let behind = Position::new(looked.has.term, looked.has.lsn.next());
-                Some(self.ask_chain(manager, looked, behind))
+            (Some(Asked::Gap(looked, gap)), Outcome::Ok(answer)) => {
+                self.search(manager, (looked, gap), Some(answer.body))
             }
+            (Some(Asked::Gap(looked, gap)), Outcome::Failed(FailKind::TooOld, _)) => {
+                self.search(manager, (looked, gap), None)
+            }
+            (Some(asked), Outcome::Ok(answer)) => self.go_on(now, (asked, answer.body), (manager, map)),
             _ => None,
         };
         let call = call.or_else(|| self.look());
@@ -82,13 +82,6 @@ impl Operator {
         Some(Call::new(looked.table, 0, looked.threshold.partition, Op::FlushState { copies: 1 }))
     }
 
-    /// Asks for the commits that are kept behind what a partition has.
-    fn ask_chain(&mut self, manager: Manager, looked: Looked, from: Position) -> Call {
-        self.asked = Some(Asked::Chain(looked));
-        let (partition, after) = (looked.threshold.partition, looked.has);
-        manager.call(ManagerOp::Chain { partition, after, from })
-    }
-
     fn go_on(
         &mut self,
         now: u64,
@@ -97,41 +90,59 @@ impl Operator {
     ) -> Option<Call> {
         match (asked, body) {
             (Asked::Thresholds, Body::Commit(CommitAnswer::Thresholds { partitions, truncated })) => {
-                let has = Position::ZERO;
                 let looked = |threshold: Threshold| match Owner::of(map, threshold.partition) {
-                    Owner::Database(table) => Some(Looked { table, threshold, truncated, has }),
+                    Owner::Database(table) => Some(Looked { table, threshold, truncated }),
                     Owner::Dropped | Owner::Unknown => None,
                 };
                 self.to_look = partitions.into_iter().filter_map(looked).collect();
                 None
             }
             (Asked::State(looked), Body::Commit(CommitAnswer::State(state))) => {
-                let looked = Looked { has: state.newest, ..looked };
-                // What it was said to have secured may be gone (PR-394).
-                let gone = looked.truncated.max(looked.threshold.secured);
-                let lacks = looked.has < looked.threshold.newest && looked.has < gone;
-                lacks.then(|| self.ask_chain(manager, looked, looked.truncated))
+                let said = (looked.threshold, looked.truncated);
+                let (gap, step) = Gap::begin(manager, looked.table, said, state.newest);
+                self.take(manager, (looked, gap), step)
             }
-            (Asked::Chain(looked), Body::Commit(CommitAnswer::Chain { flushes, next })) => {
-                let upto = match (flushes.first(), next) {
-                    (Some(first), _) => first.previous,
-                    (None, Some(next)) => return Some(self.ask_chain(manager, looked, next)),
-                    (None, None) => looked.threshold.newest,
-                };
-                let (partition, has) = (looked.threshold.partition, looked.has);
-                (upto > has).then(|| {
-                    self.asked = Some(Asked::Mend(looked, upto));
-                    manager.call(ManagerOp::Mend { partition, has, upto })
-                })
-            }
-            (Asked::Mend(looked, upto), _) => {
-                let (partition, from) = (looked.threshold.partition, looked.has);
-                self.given_up.push(GivenUp { partition, from, upto, since: now });
+            (Asked::Mend(looked, has, upto), body) => {
+                let (partition, since) = (looked.threshold.partition, now);
+                // It may have caught up with the manager meanwhile.
+                if has < upto || body == Body::Affected(1) {
+                    self.given_up.push(GivenUp { partition, from: has, upto, since });
+                }
+                if has == upto {
+                    return None;
+                }
                 self.asked = Some(Asked::Flush);
-                let flush = Flush { commit: upto, previous: from, parts: Vec::new() };
+                let flush = Flush { commit: upto, previous: has, parts: Vec::new() };
                 Some(Call::new(looked.table, 0, partition, Op::Flush(flush)))
             }
             _ => None,
         }
+    }
+
+    /// Goes on looking for what comes behind what a partition has.
+    fn search(
+        &mut self,
+        manager: Manager,
+        (looked, mut gap): (Looked, Gap),
+        body: Option<Body>,
+    ) -> Option<Call> {
+        let step = gap.next(body).ok()?;
+        self.take(manager, (looked, gap), step)
+    }
+
+    fn take(&mut self, manager: Manager, (looked, gap): (Looked, Gap), step: GapStep) -> Option<Call> {
+        let has = gap.has();
+        let upto = match step {
+            GapStep::Call(call) => {
+                self.asked = Some(Asked::Gap(looked, gap));
+                return Some(*call);
+            }
+            GapStep::Found(Next::Kept) => return None,
+            GapStep::Found(Next::Gone(upto)) => upto,
+            GapStep::Found(Next::Unknown) => has,
+        };
+        let partition = looked.threshold.partition;
+        self.asked = Some(Asked::Mend(looked, has, upto));
+        Some(manager.call(ManagerOp::Mend { partition, has, upto }))
     }
 }

@@ -51,7 +51,7 @@ pub struct RecoveryClient {
     failures: Option<Failures>,
     /// The last lane that was given out.
     last_lane: LaneId,
-    /// Who gives up what is gone, where there is one, and what is asked.
+    /// Who gives up what is gone, or lets the manager go on, where there is one, and what is asked.
     operator: Option<(Operator, Option<Ticket>)>,
 }
 
@@ -63,11 +63,12 @@ impl RecoveryClient {
         let (managers, last_lane) = (vec![Passes::default()], LaneId::default());
         let fails = plan.workload.transactions.dies;
         let failures = fails.then_some(Failures { random: failures, goes_on: false, second_at: 0 });
-        let operator = plan.workload.transactions.skips.then(|| (Operator::default(), None));
+        let planned = plan.workload.transactions;
+        let operator = (planned.skips || planned.recovers).then(|| (Operator::default(), None));
         RecoveryClient { random, shell, managers, failures, last_lane, operator }
     }
 
-    /// What was given up.
+    /// What was given up, or is kept by a partition alone.
     pub fn given_up(&self) -> &[GivenUp] {
         self.operator.as_ref().map(|(operator, _)| operator.given_up()).unwrap_or_default()
     }

@@ -197,7 +197,8 @@ impl World {
         let manager = self.led(manager)?;
         // Some worlds have an operator who gives up what is gone. What is kept is brought when somebody reads
         // it, and nobody does any more: it goes once nothing is kept, which never is where one is closed.
-        let given_up = self.plan.workload.transactions.skips;
+        let planned = self.plan.workload.transactions;
+        let given_up = planned.skips || planned.recovers;
         let all_open = !transactional.written.iter().any(|partition| closed.contains(partition));
         let waits = |partition: PartitionId| match given_up {
             true => !all_open && self.checks.epochs.was_forced(partition),

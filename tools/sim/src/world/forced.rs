@@ -5,7 +5,8 @@
 //! In some worlds with global transactions another copy stands still before: until what the others have
 //! secured is kept nowhere else. That one is made to lead, and its partition lacks what an operator then
 //! gives up. In some of these that happens once more; in others the lead is handed to a third copy before
-//! the old primary, which is started again, hears of any of it (PR-418).
+//! the old primary, which is started again, hears of any of it (PR-418). In yet others the partition is that
+//! of the transaction manager, and partitions have commits that it lacks then (PR-293, PR-415).
 //!
 //! Its clients reach it again only when it has heard of the other term: until then it would serve them, alone
 //! as it is in its set, as the operator was told.
@@ -146,7 +147,11 @@ impl World {
 
     /// Everybody else who has a copy stands still: the primary goes on without them.
     fn leave_alone(&mut self) {
-        let fits = |record: &&PartitionRecord| self.may_be_alone(record);
+        let recovers = self.plan.workload.transactions.recovers;
+        let manager = self.checks.lineage.transactional().manager.filter(|_| recovers);
+        let fits = |record: &&PartitionRecord| {
+            manager.is_none_or(|manager| manager == record.id) && self.may_be_alone(record)
+        };
         let records: Vec<PartitionRecord> = self.checks.epochs.records().filter(fits).cloned().collect();
         let Some(record) = self.faults.forced.random().pick(&records).cloned() else {
             return self.after(OPERATOR_POLL_US, Event::Force(ForceStep::Begin));
@@ -232,6 +237,9 @@ impl World {
             return;
         }
         self.injected("forced");
+        if self.checks.lineage.transactional().manager == Some(record.id) {
+            self.injected("manager-forced");
+        }
         self.checks.survival.forced(self.now(), record.id, record.term);
         let Some(old) = record.before.as_ref().map(|old| old.primary.node.0) else { return };
         let times = self.faults.forced.done(self.now(), record.id, old);
@@ -265,9 +273,9 @@ impl World {
     pub(super) fn waits_for_force(&self) -> bool {
         let planned = self.plan.workload.transactions;
         let times = match planned.sequel {
-            Sequel::None => return false,
+            Sequel::None if !planned.recovers => return false,
+            Sequel::None | Sequel::HandOver => 1,
             Sequel::Again => 2,
-            Sequel::HandOver => 1,
         };
         let (now, latest) = (self.now(), self.stage.began() + LATEST);
         now < latest && self.faults.forced.is_to_come(now, times, SETTLES)

@@ -208,8 +208,11 @@ impl World {
                 turns: &turns,
             },
         );
-        if !self.clients.given_up().is_empty() {
-            self.injected("commits-given-up");
+        let given_up = self.clients.given_up().iter();
+        let (kept_alone, given_up): (Vec<_>, Vec<_>) = given_up.partition(|one| one.from == one.upto);
+        let seen = [(given_up.is_empty(), "commits-given-up"), (kept_alone.is_empty(), "commits-kept-alone")];
+        for (_, what) in seen.into_iter().filter(|(none, _)| !none) {
+            self.injected(what);
         }
         let verdict = check_numbers(self.clients.numbers());
         self.checks.expect("PR-120", now, verdict);

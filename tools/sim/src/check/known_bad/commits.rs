@@ -9,6 +9,7 @@ use crate::check::commits::{GivenUp, TxnEnd, TxnOperation};
 use crate::check::epochs::tests::record;
 use crate::check::lineage::Transactional;
 use crate::check::lineage::tests::{P, at};
+use crate::check::report::tests::failover;
 use crate::programs::{self, COUNTERS};
 use crate::rows;
 use bytes::Bytes;
@@ -16,7 +17,8 @@ use types::commits::{encode_timestamp, flush_key, newest_flush_key, removed_key,
 use types::config::{Cause, TailReport};
 use types::data::{Row, Value, encode_key, encode_row};
 use types::system::{commit_key, commit_row};
-use types::{KeySpace, Mutation, NodeId, PartitionId, PartitionRecord, Position, SessionId};
+use types::{Epoch, FailoverRecord, KeySpace, Mutation, NodeId, PartitionId, PartitionRecord, Position};
+use types::{SessionId, Term};
 use wire::commit::{KeptWrites, encode_write_set};
 use wire::{Entry, Header, Kind, RowOp, TablePart};
 
@@ -30,6 +32,9 @@ pub(super) const CASES: &[KnownBad] = &[
     bad("commits", "another content", &[("I1", "was acknowledged as")], || third_commit(2, 9)),
     bad("commits", "an acknowledged one is not seen", &[("R5", "behind the commit")], || began_behind(0)),
     bad("commits", "more is missing than was given up", &[("PR-252", "read b as None")], || skipped(2)),
+    bad("commits", "it rests on what is lost", &[("PR-293", "rests on (1,2)")], || rests_on(2)),
+    bad("commits", "nobody sees what is kept alone", &[("PR-252", "read b as None")], || lost_b(true, None)),
+    bad("commits", "nobody had what is seen", &[("PR-252", "read b as Some(2)")], || lost_b(false, Some(2))),
     bad("cycles", "half of a commit", &[("I5", "G-single, read skew")], || half_of_a_commit(false)),
     bad("claims", "a unique value twice", &[("PR-324", "both have the unique value")], || people(3, 3)),
     bad("claims", "a letter to nobody", &[("PR-325", "which is not there")], || letter_to_m1("m0")),
@@ -52,6 +57,9 @@ pub(super) const ACCEPTED: &[Accepted] = &[
     ("a transaction that rests on the newest commit", || third_commit(2, 3)),
     ("a transaction that sees what was acknowledged", || began_behind(1)),
     ("what was given up is missing", || skipped(1)),
+    ("it rests on what is left", || rests_on(1)),
+    ("what a partition keeps alone is seen", || lost_b(true, Some(2))),
+    ("nobody has what is lost", || lost_b(false, None)),
     ("statements that have a snapshot each", || half_of_a_commit(true)),
     ("two people", || people(3, 4)),
     ("a letter to somebody", || letter_to_m1("m1")),
@@ -129,6 +137,47 @@ fn skipped(kept: u64) -> Run {
     let reads = vec![("b".to_string(), None, at(1, 3))];
     let read = transaction(&run, 3, TxnEnd::ReadOnly);
     run.transactions.push(TxnOperation { reads, ..read });
+    run
+}
+
+/// Of two acknowledged commits, which put `a` and `b`, the manager has lost the second one, since an operator
+/// had a copy lead that lacks it: that commit.
+fn lost_by_manager() -> (Run, Position) {
+    let mut run = manager();
+    commits(&mut run, "a", 1);
+    run.configured(record(2, 1, &[1]));
+    let lost = commits(&mut run, "b", 2);
+    run.checks.survival.forced(run.now, P, Term(3));
+    let (cause, lossy) = (Cause::Forced, true);
+    run.fails_over(PartitionRecord { cause, lossy, ..record(3, 3, &[2]) }, 1);
+    let (old_epoch, new_epoch) = (Epoch(2), Epoch(3));
+    run.failovers.push(FailoverRecord { cause, old_epoch, new_epoch, ..failover(true, 1, 1) });
+    (run, lost)
+}
+
+/// A transaction that has a snapshot at this LSN of the first term is committed behind that.
+fn rests_on(lsn: u64) -> Run {
+    let (mut run, _) = lost_by_manager();
+    let told = TxnEnd::Committed(commits(&mut run, "a", 3));
+    let writes = vec![("a".to_string(), Some(3))];
+    run.transactions.push(TxnOperation { writes, ..transaction(&run, lsn, told) });
+    run
+}
+
+/// `b` is read behind that as this. Its partition had it, so that the manager was told to go on behind it; or
+/// it never had.
+fn lost_b(had: bool, value: Option<u64>) -> Run {
+    let (mut run, lost) = lost_by_manager();
+    if had {
+        is_flushed(&mut run, lost, 3);
+        run.checks.tip(WRITTEN, at(1, 1));
+        run.given_up.push(GivenUp { partition: WRITTEN, from: lost, upto: lost, since: run.now });
+    }
+    let snapshot = commits(&mut run, "a", 3);
+    run.now += 10;
+    let reads = vec![("b".to_string(), value, snapshot)];
+    let read = TxnOperation { snapshot: Some(snapshot), reads, ..TxnOperation::new(1, run.now) };
+    run.transactions.push(TxnOperation { told: TxnEnd::ReadOnly, ..read });
     run
 }
 
