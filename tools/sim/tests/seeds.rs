@@ -464,6 +464,19 @@ fn the_manager_of_commits_goes_on_behind_what_partitions_alone_have() {
 }
 
 #[test]
+fn databases_of_global_transactions_are_backed_up_and_restored() {
+    let copies = |seed: &u64| RunPlan::new(*seed, 300, None).workload.transactions.copies;
+    let (mut made, mut restored) = (0, 0);
+    for seed in (0..20_000).filter(copies).take(12) {
+        let outcome = run(seed, Options::default());
+        assert!(outcome.violations.is_empty(), "seed {seed}: {:?}", outcome.violations);
+        made += u32::from(outcome.faults.contains_key("transactions-backed-up"));
+        restored += u32::from(outcome.faults.contains_key("transactions-restored"));
+    }
+    assert!(made > 0 && restored > 0, "made in {made} seeds and restored in {restored}");
+}
+
+#[test]
 fn copies_that_were_forced_to_lead_are_followed_by_others() {
     for (sequel, what) in [(Sequel::Again, "forced-again"), (Sequel::HandOver, "forced-and-followed")] {
         let has = |seed: &u64| RunPlan::new(*seed, 300, None).workload.transactions.sequel == sequel;

@@ -60,6 +60,8 @@ pub struct TxnOperation {
     pub statements: bool,
     /// It reads what all copies have secured, which may be old.
     pub stale: bool,
+    /// It is a backup: it has read all rows.
+    pub backup: bool,
     /// How it ended.
     pub told: TxnEnd,
 }
@@ -76,6 +78,7 @@ impl TxnOperation {
             writes: Vec::new(),
             statements: false,
             stale: false,
+            backup: false,
             told: TxnEnd::Unknown,
         }
     }
@@ -247,7 +250,12 @@ impl History {
             if seen != left.and_then(|(_, value)| *value) {
                 let there = up_to().next().and_then(|(_, value)| *value);
                 let sentence = format!("a transaction at {at} read {name} as {seen:?}, and it was {there:?}");
-                return Err((if operation.stale { "PR-322" } else { "PR-252" }, sentence));
+                let id = match (operation.stale, operation.backup) {
+                    (true, _) => "PR-322",
+                    (false, true) => "PR-330",
+                    (false, false) => "PR-252",
+                };
+                return Err((id, sentence));
             }
         }
         Ok(())

@@ -9,6 +9,9 @@ use types::system::COMMITS;
 /// The name of the database.
 pub const LEDGER: &str = "ledger";
 
+/// The name of another one, into which backups of it are restored.
+pub const COPY: &str = "copy";
+
 /// Remainders of the numbers of seeds with global transactions: none of the seeds that found something before
 /// there were any has one of them, so that those are what they were.
 const SEEDS: [u64; 14] = [2, 10, 13, 32, 33, 34, 52, 70, 72, 74, 76, 79, 80, 82];
@@ -71,6 +74,13 @@ pub fn has_recoveries(seed: u64) -> bool {
     plain && [4, 6, 9, 15].contains(&(seed / OF % 23))
 }
 
+/// True if backups are made of a seed's database under global transactions, and restored into another one.
+/// None of the seeds that found something before there were such backups has such a number.
+pub fn has_copies(seed: u64) -> bool {
+    let plain = has_transactions(seed) && !has_claims(seed) && !has_spread(seed);
+    plain && !has_skips(seed) && !has_recoveries(seed) && [3, 9, 18, 28].contains(&(seed / OF % 29))
+}
+
 /// What comes after an operator had a copy lead that lacks what all had secured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Sequel {
@@ -118,6 +128,8 @@ pub struct TxnPlan {
     pub sequel: Sequel,
     /// An operator has a copy of the manager's partition lead that lacks commits, and lets the manager go on.
     pub recovers: bool,
+    /// Backups are made of the database, and restored into another one under the same manager.
+    pub copies: bool,
     /// They die between begin and commit too, and others take their places; so does the recovery manager,
     /// at any step, and at times there are two of these.
     pub dies: bool,
@@ -130,10 +142,23 @@ impl TxnPlan {
         let (claims, by_value) = (has_claims(seed), has_references_by_value(seed));
         let (stale, dies) = (has_stale(seed), has_deaths(seed));
         let (skips, sequel) = (has_skips(seed), sequel(seed));
-        let recovers = has_recoveries(seed);
+        let (recovers, copies) = (has_recoveries(seed), has_copies(seed));
         // As long as something is kept it is brought, and nothing is to be given up.
         let brief = skips;
-        TxnPlan { clients: 0, spread, lazy, claims, by_value, brief, stale, skips, sequel, recovers, dies }
+        TxnPlan {
+            clients: 0,
+            spread,
+            lazy,
+            claims,
+            by_value,
+            brief,
+            stale,
+            skips,
+            sequel,
+            recovers,
+            copies,
+            dies,
+        }
     }
 }
 
@@ -165,8 +190,21 @@ impl RunPlan {
             partitions: random.between(2, 3) as u32,
             database: true,
             part: Part::Written,
-            ..plain
+            ..plain.clone()
         });
+        if plan.copies {
+            // What is acknowledged there of rows that no transaction has written rests on disks.
+            self.tables.push(TablePlan {
+                name: COPY.into(),
+                policy: "durable",
+                log: LogKind::Disk,
+                min_in_sync: 1,
+                partitions: 2,
+                database: true,
+                part: Part::Written,
+                ..plain
+            });
+        }
         self.workload.forces |= plan.skips || plan.recovers;
         self.workload.transactions = TxnPlan { clients: random.between(2, 4) as u32, ..plan };
     }

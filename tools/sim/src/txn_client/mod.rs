@@ -4,6 +4,7 @@
 //! manager, and in some worlds an operator, and nothing else.
 
 pub mod claims;
+mod copier;
 mod operator;
 mod recovery;
 pub mod spread;

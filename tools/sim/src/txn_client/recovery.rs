@@ -1,10 +1,13 @@
 //! The recovery manager: one pass after the other, as the controller that plans makes them. In some worlds it
 //! dies at any step of a pass and begins again, and for a while there are two of them, as there are while two
-//! controllers plan. Where there is an operator ([`super::operator`]), it asks over the same connections.
+//! controllers plan. Where there is an operator ([`super::operator`]), or somebody makes backups
+//! ([`super::copier`]), they ask over the same connections.
 
+use super::copier::Copier;
 use super::operator::Operator;
 use super::{CALL_TIMEOUT, config};
-use crate::check::commits::GivenUp;
+use crate::check::backups::Restored;
+use crate::check::commits::{GivenUp, TxnOperation};
 use crate::client::shell::Shell;
 use crate::client::{ClientEffect, LinkNews};
 use crate::network::{Conn, Endpoint};
@@ -13,6 +16,7 @@ use crate::random::Stream;
 use ::client::txn::{Manager, Owner, Part, Pass, Step, Steps};
 use ::client::{Completed, LaneId, Outcome, Ticket};
 use std::collections::BTreeMap;
+use types::Rules;
 use types::system::COMMITS;
 use wire::Message;
 
@@ -20,6 +24,8 @@ use wire::Message;
 const REST: u64 = 200_000;
 /// The operator's calls wait for nobody else's.
 const OPERATOR: LaneId = LaneId(u32::MAX);
+/// Nor do those of whoever makes backups.
+const COPIER: LaneId = LaneId(u32::MAX - 1);
 
 /// One recovery manager, from its start to its death.
 #[derive(Debug, Default)]
@@ -53,19 +59,41 @@ pub struct RecoveryClient {
     last_lane: LaneId,
     /// Who gives up what is gone, or lets the manager go on, where there is one, and what is asked.
     operator: Option<(Operator, Option<Ticket>)>,
+    /// Who makes backups, where somebody does, and what is asked.
+    copier: Option<(Copier, Option<Ticket>)>,
 }
 
 impl RecoveryClient {
     /// The recovery manager of a plan with global transactions, with the name of a client. `failures` is the
     /// stream by which it fails, where it does.
-    pub fn new(id: u32, (mut random, failures): (Stream, Stream), plan: &RunPlan) -> RecoveryClient {
+    pub fn new(
+        id: u32,
+        (mut random, failures): (Stream, Stream),
+        (plan, rules): (&RunPlan, Rules),
+    ) -> RecoveryClient {
         let shell = Shell::new(id, config(&mut random), plan.controllers);
         let (managers, last_lane) = (vec![Passes::default()], LaneId::default());
         let fails = plan.workload.transactions.dies;
         let failures = fails.then_some(Failures { random: failures, goes_on: false, second_at: 0 });
         let planned = plan.workload.transactions;
         let operator = (planned.skips || planned.recovers).then(|| (Operator::default(), None));
-        RecoveryClient { random, shell, managers, failures, last_lane, operator }
+        let copier = planned.copies.then(|| (Copier::new(id, rules), None));
+        RecoveryClient { random, shell, managers, failures, last_lane, operator, copier }
+    }
+
+    /// Backups that were made, each as a transaction, and transactions where they were restored.
+    pub fn history(&self) -> &[TxnOperation] {
+        self.copier.as_ref().map(|(copier, _)| copier.history()).unwrap_or_default()
+    }
+
+    /// What came of backups that were restored.
+    pub fn restored(&self) -> &[Restored] {
+        self.copier.as_ref().map(|(copier, _)| copier.restored()).unwrap_or_default()
+    }
+
+    /// What an answer said that it must never say.
+    pub fn fault(&self) -> Option<&str> {
+        self.copier.as_ref().and_then(|(copier, _)| copier.fault())
     }
 
     /// What was given up, or is kept by a partition alone.
@@ -76,7 +104,8 @@ impl RecoveryClient {
     /// When it has something to do next, if nothing happens before.
     pub fn wakes_at(&self) -> Option<u64> {
         let paused = self.managers.iter().flat_map(|one| &one.paused).map(|(until, _)| *until);
-        paused.chain(self.shell.core().next_timer().map(|at| at.0)).min()
+        let copier = self.copier.as_ref().and_then(|(copier, _)| copier.wakes_at());
+        paused.chain(self.shell.core().next_timer().map(|at| at.0)).chain(copier).min()
     }
 
     /// Does what is due. It fails only while the run `goes_on`.
@@ -97,6 +126,7 @@ impl RecoveryClient {
             }
         }
         self.operate(now, None);
+        self.copy(now, goes_on, None);
         self.turn(now);
         self.shell.take_effects()
     }
@@ -121,6 +151,11 @@ impl RecoveryClient {
         while let Some(Completed { ticket, outcome, .. }) = self.shell.next_completed() {
             if self.operator.as_ref().is_some_and(|(_, asked)| *asked == Some(ticket)) {
                 self.operate(now, Some(outcome));
+                self.shell.carry_out(now);
+                continue;
+            }
+            if self.copier.as_ref().is_some_and(|(_, asked)| *asked == Some(ticket)) {
+                self.copy(now, false, Some(outcome));
                 self.shell.carry_out(now);
                 continue;
             }
@@ -149,6 +184,20 @@ impl RecoveryClient {
         };
         if let Some(call) = call {
             *ticket = Some(self.shell.submit(now, OPERATOR, call.within(CALL_TIMEOUT)));
+        }
+    }
+
+    /// Whoever makes backups goes on, or has heard how a call ended.
+    fn copy(&mut self, now: u64, goes_on: bool, outcome: Option<Outcome>) {
+        let map = self.shell.core().map();
+        let manager = map.table(COMMITS).map(|record| Manager::of(record));
+        let (Some(manager), Some((copier, ticket))) = (manager, &mut self.copier) else { return };
+        let call = match outcome {
+            None => copier.step(now, goes_on, (manager, map)),
+            Some(outcome) => copier.next(now, outcome, (manager, map)),
+        };
+        if let Some(call) = call {
+            *ticket = Some(self.shell.submit(now, COPIER, call));
         }
     }
 

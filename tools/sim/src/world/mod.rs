@@ -221,6 +221,13 @@ impl World {
         let taken: Vec<_> = made.iter().map(Backup::cluster_snapshot).collect();
         self.checks.cluster_snapshots(now, &taken, &operations);
         self.checks.backups(now, made, restored);
+        if transactions.iter().any(|one| one.backup) {
+            self.injected("transactions-backed-up");
+        }
+        if !self.clients.copied().is_empty() {
+            self.checks.backups(now, &[], self.clients.copied());
+            self.injected("transactions-restored");
+        }
     }
 
     /// Virtual time, microseconds.

@@ -249,7 +249,8 @@ impl Workload {
             }
             (Which::Recovery, message) => {
                 self.transactions.1.hear(now, (from, conn), message);
-                return Heard::default();
+                let fault = self.transactions.1.fault().map(ToString::to_string);
+                return Heard { fault, ..Heard::default() };
             }
             (Which::Backups, message) => {
                 self.backups.hear(now, (from, conn), message);
@@ -407,7 +408,8 @@ impl Workload {
 
     /// Global transactions that ended.
     pub fn transactions(&self) -> Vec<TxnOperation> {
-        self.transactions.0.iter().flat_map(|client| client.history()).cloned().collect()
+        let clients = self.transactions.0.iter().flat_map(|client| client.history());
+        clients.chain(self.transactions.1.history()).cloned().collect()
     }
 
     /// What was given up of global transactions.
@@ -418,6 +420,11 @@ impl Workload {
     /// Backups that were made, and what came of those that were restored.
     pub fn backed_up(&self) -> (&[Backup], &[Restored]) {
         (self.backups.made(), self.backups.restored())
+    }
+
+    /// What came of backups of a database of global transactions that were restored.
+    pub fn copied(&self) -> &[Restored] {
+        self.transactions.1.restored()
     }
 
     /// Points that were taken.
@@ -455,5 +462,5 @@ fn transactions(seed: u64, plan: &RunPlan, rules: Rules) -> (Vec<TxnClient>, Rec
         TxnClient::new(first + at, random, (plan, rules))
     };
     let clients = (0..count).map(client).collect();
-    (clients, RecoveryClient::new(first + count, (draws(count), draws(1_300)), plan))
+    (clients, RecoveryClient::new(first + count, (draws(count), draws(1_300)), (plan, rules)))
 }

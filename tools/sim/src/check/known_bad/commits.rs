@@ -28,6 +28,7 @@ const WRITTEN: PartitionId = PartitionId(65);
 pub(super) const CASES: &[KnownBad] = &[
     bad("commits", "a read of another commit", &[("PR-252", "read a as None")], || read_as(None)),
     bad("commits", "a copy that lacks what is secured", &[("PR-322", "read a as None")], || stale(None)),
+    bad("commits", "a backup of another state", &[("PR-330", "read a as None")], || backed_up(None)),
     bad("commits", "a row was written since", &[("PR-250", "writes a over")], || third_commit(1, 3)),
     bad("commits", "another content", &[("I1", "was acknowledged as")], || third_commit(2, 9)),
     bad("commits", "an acknowledged one is not seen", &[("R5", "behind the commit")], || began_behind(0)),
@@ -54,6 +55,7 @@ pub(super) const CASES: &[KnownBad] = &[
 pub(super) const ACCEPTED: &[Accepted] = &[
     ("a transaction that reads its snapshot", || read_as(Some(1))),
     ("a transaction that reads what is secured", || stale(Some(1))),
+    ("a backup of one state", || backed_up(Some(1))),
     ("a transaction that rests on the newest commit", || third_commit(2, 3)),
     ("a transaction that sees what was acknowledged", || began_behind(1)),
     ("what was given up is missing", || skipped(1)),
@@ -109,6 +111,13 @@ fn read_as(value: Option<u64>) -> Run {
     commits(&mut run, "b", 2);
     let reads = vec![("a".to_string(), value, at(1, 2))];
     run.transactions.push(TxnOperation { reads, ..transaction(&run, 2, TxnEnd::ReadOnly) });
+    run
+}
+
+/// The same in a backup.
+fn backed_up(value: Option<u64>) -> Run {
+    let mut run = read_as(value);
+    run.transactions.iter_mut().for_each(|read| read.backup = true);
     run
 }
 
