@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use understudy_sim::faults::Fault;
 use understudy_sim::plan::RunPlan;
-use understudy_sim::plan::transactions::Sequel;
+use understudy_sim::plan::transactions::{Sequel, has_cold_copies};
 use understudy_sim::{Options, run, run_all, run_range};
 
 /// Seeds that are run by every build.
@@ -474,6 +474,18 @@ fn databases_of_global_transactions_are_backed_up_and_restored() {
         restored += u32::from(outcome.faults.contains_key("transactions-restored"));
     }
     assert!(made > 0 && restored > 0, "made in {made} seeds and restored in {restored}");
+}
+
+#[test]
+fn cold_copies_of_databases_of_global_transactions_come_to_lead() {
+    let cold = |seed: &u64| has_cold_copies(*seed);
+    let mut led = 0;
+    for seed in (0..20_000).filter(cold).take(12) {
+        let outcome = run(seed, Options::default());
+        assert!(outcome.violations.is_empty(), "seed {seed}: {:?}", outcome.violations);
+        led += u32::from(outcome.faults.contains_key("cold-copy-of-transactions-leads"));
+    }
+    assert!(led > 0, "none came to lead in any seed");
 }
 
 #[test]

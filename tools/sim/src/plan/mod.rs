@@ -250,6 +250,10 @@ impl RunPlan {
             let disk = disk.filter(|table| table.part == Part::None);
             disk.for_each(|table| table.cold = Some(table.policy != "sync"));
         }
+        if transactions::has_cold_copies(seed) {
+            let written = self.tables.iter_mut().filter(|table| table.part == Part::Written);
+            written.for_each(|table| table.cold = Some(true));
+        }
         if [11, 14].contains(&(seed % 19)) || [13, 16, 19].contains(&(seed % 23)) {
             self.faults.insert(Fault::QuietRot);
         }

@@ -81,6 +81,14 @@ pub fn has_copies(seed: u64) -> bool {
     plain && !has_skips(seed) && !has_recoveries(seed) && [3, 9, 18, 28].contains(&(seed / OF % 29))
 }
 
+/// True if the copies of a seed's database under global transactions are cold, or hot in turn. None of the
+/// seeds that found something before they could be has such a number.
+pub fn has_cold_copies(seed: u64) -> bool {
+    let plain = has_transactions(seed) && !has_claims(seed) && !has_spread(seed);
+    let plain = plain && !has_skips(seed) && !has_recoveries(seed) && !has_copies(seed);
+    plain && [2, 6, 8, 21].contains(&(seed / OF % 31))
+}
+
 /// What comes after an operator had a copy lead that lacks what all had secured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Sequel {

@@ -14,7 +14,8 @@ use types::data::decode_known;
 use types::database::catalog_key;
 use types::engine::Engine;
 use types::index::entry_prefix;
-use types::{CatalogTable, KeySpace, PartitionId, Position, ReadAt, TableId, TableState};
+use types::policy::Standby;
+use types::{CatalogTable, KeySpace, PartitionId, PartitionRecord, Position, ReadAt, TableId, TableState};
 
 /// What the index of the clients' table has in this state, and what it should have. None: there is no such
 /// index, or it is not valid.
@@ -66,6 +67,15 @@ impl World {
         let faults: Vec<String> = sound.filter_map(look).collect();
         for fault in faults {
             self.checks.fault("PR-257", self.now(), fault);
+        }
+    }
+
+    /// A record was written: a copy that executed nothing so far may come to lead.
+    pub(super) fn note_cold(&mut self, record: &PartitionRecord) {
+        let cold = record.is_global() && record.policy.standby == Standby::Cold;
+        let before = record.before.as_ref().filter(|_| record.term.began() == record.epoch);
+        if cold && before.is_some_and(|before| before.primary.node != record.primary.node) {
+            self.injected("cold-copy-of-transactions-leads");
         }
     }
 

@@ -41,6 +41,7 @@ impl World {
         );
         self.note_members(&record);
         self.note_forced(&record);
+        self.note_cold(&record);
         self.note_sealed(&record);
         let process = self.machine(record.primary.node.0).process.as_ref();
         let leads = process.filter(|process| process.member == record.primary);
