@@ -26,10 +26,10 @@
 //! | `tables` | PR-120 to PR-124: several tables in one partition |
 //! | `jobs` | PR-47, PR-82: what a job said of its records |
 //! | `calls` | PR-190, R11, I9: calls of procedures |
-//! | `commits` | PR-250 to PR-254: global transactions |
+//! | `commits` | PR-250 to PR-254, PR-293, PR-322, PR-330: global transactions, and their backups |
 //! | `cycles` | I5: dependencies of global transactions go round in no circle |
 //! | `claims` | PR-324, PR-325, PR-369: unique values and references over all partitions |
-//! | `truncation` | I11: commits that the manager's log keeps no more |
+//! | `truncation` | I11, I14: commits that the manager's log keeps no more, and tails with them |
 //! | `turns` | PR-377, PR-410: turns at rows |
 //! | `cluster_snapshots` | PR-80: points over all partitions |
 //! | `report` | I14, R9: reports of loss |
