@@ -155,6 +155,8 @@ fn repeatable(command: &AdminCommand) -> bool {
         AdminCommand::Add(_) | AdminCommand::Remove { .. } | AdminCommand::Records(_) => true,
         // Numbers that nobody takes are not missed.
         AdminCommand::AlterDatabase(_) | AdminCommand::Numbers(_) => true,
+        // It names the version of what it changes.
+        AdminCommand::MoveTable(_) => true,
         AdminCommand::CreateTable(_) | AdminCommand::DropTable(_) => false,
         AdminCommand::CreateDatabase(_) | AdminCommand::DropDatabase(_) => false,
         AdminCommand::Move { .. } | AdminCommand::Force { .. } => false,
@@ -173,6 +175,7 @@ pub(crate) fn name(command: &AdminCommand) -> &'static str {
         AdminCommand::DropDatabase(_) => "database drop",
         AdminCommand::AlterDatabase(_) => "database alter",
         AdminCommand::Numbers(_) => "numbers of tables",
+        AdminCommand::MoveTable(_) => "table move",
         AdminCommand::Switchover { .. } => "switchover",
         AdminCommand::Drain(_) => "node drain",
         AdminCommand::Add(_) => "node add",

@@ -253,8 +253,12 @@ impl Client {
         answer.parse().map_err(|_| ClientError::Protocol(format!("`{answer}` is no number of a table")))
     }
 
-    /// A table of a database as it is now, whatever its name.
+    /// A table of a database as it is now, whatever its name; a table with partitions of its own by its name,
+    /// as it may have moved.
     pub fn look_again(&mut self, table: &Table) -> Result<Table, ClientError> {
+        if table.record().holds.is_table() {
+            return self.table(table.name());
+        }
         let database = self.database_of(table)?;
         self.level(&database)?;
         let found = self.tables_of(&database)?.into_iter().find(|known| known.id() == table.id());

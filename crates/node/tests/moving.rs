@@ -1,5 +1,6 @@
-//! Tables that lie together with others get partitions of their own, on a cluster of this process: with
-//! their rows, beside sessions that write them, and where whoever moved one has died in the middle.
+//! Tables that lie together with others get partitions of their own, and those another number of them, on a
+//! cluster of this process: with their rows, beside sessions that write them, and where whoever moved one has
+//! died in the middle.
 
 mod common;
 
@@ -10,9 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 use types::data::Schema;
-use types::{CatalogTable, TableId, system};
-use wire::control::CreateTable;
-use wire::{RecordText, TableChange};
+use types::{CatalogTable, TableId, TableRecord, system};
+use wire::control::{AdminCommand, CreateTable};
+use wire::moves::{MoveStep, MoveTable};
+use wire::{Op, RecordText, TableChange};
 
 #[test]
 fn a_table_moves_with_its_rows_and_indexes_and_what_cannot_move_is_refused() {
@@ -56,10 +58,7 @@ fn a_table_moves_with_its_rows_and_indexes_and_what_cannot_move_is_refused() {
     assert_eq!(two.good("INSERT INTO t (id, v) VALUES (6000, 1)"), "INSERT 0 1");
     assert_eq!(one.good("SELECT w FROM t WHERE id = 6000"), "7");
     assert!(two.say("INSERT INTO t (id, v) VALUES (77, 1)").starts_with("23505"));
-    one.refused(&[
-        ("ALTER TABLE t SET (partitions = 2)", "0A000", "changing partitions"),
-        ("ALTER TABLE t SET (database = understudy)", "0A000", "into a database"),
-    ]);
+    one.refused(&[("ALTER TABLE t SET (database = understudy)", "0A000", "into a database")]);
     // Nothing is left of it, and its name is free once it is dropped.
     let mut client = cluster.client();
     let database = client.shared_database().expect("there");
@@ -212,4 +211,166 @@ fn pr379_a_move_that_was_given_up_leaves_the_table_and_nothing_else() {
     assert_eq!(one.good("ALTER TABLE t SET (partitions = 2)"), "ALTER TABLE");
     assert_eq!(one.good("SELECT count(*), max(v) FROM t"), "4|d");
     assert_eq!(one.good("SELECT partitions FROM understudy.tables WHERE name = 't'"), "2");
+}
+
+#[test]
+fn a_bare_table_gets_another_number_of_partitions_with_its_rows_and_indexes() {
+    let cluster = Cluster::start();
+    drop(cluster.ready());
+    let (here, there) = (service(&cluster), service(&cluster));
+    let (mut one, mut two) = (Talk::new(&here), Talk::new(&there));
+    one.good("CREATE TABLE t (id serial PRIMARY KEY, v int) WITH (partitions = 2)");
+    for v in 1..=20 {
+        one.good(&format!("INSERT INTO t (v) VALUES ({v})"));
+    }
+    one.good("CREATE INDEX by_v ON t (v)");
+    one.good("ALTER TABLE t ADD COLUMN note text");
+    one.good("UPDATE t SET note = 'seen' WHERE id = 7");
+    let all = "SELECT count(*), count(DISTINCT id), sum(v), max(note) FROM t";
+    let before = two.good(all);
+    assert_eq!(before, "20|20|210|seen");
+    one.refused(&[
+        ("ALTER TABLE t SET (partitions = 3, policy = async)", "0A000", "whose policy is async"),
+        ("ALTER TABLE t SET (partitions = 5000)", "22023", "out of range"),
+        ("ALTER TABLE t SET (partitions = 3, partition_by = 2)", "42P16", ""),
+        ("BEGIN; ALTER TABLE t SET (partitions = 3)", "25001", "transaction block"),
+        ("ALTER TABLE sys_sequences SET (partitions = 3)", "42501", "permission denied"),
+    ]);
+    // What was refused is as it was, and is written.
+    assert_eq!(two.good("UPDATE t SET note = 'seen' WHERE id = 8"), "UPDATE 1");
+    for partitions in [5, 1] {
+        assert_eq!(one.good(&format!("ALTER TABLE t SET (partitions = {partitions})")), "ALTER TABLE");
+        for talk in [&mut one, &mut two] {
+            assert_eq!(talk.good(all), before);
+            assert_eq!(talk.good("SELECT id FROM t WHERE v = 13"), "13");
+            let counted = talk.good("SELECT partitions FROM understudy.tables WHERE name = 't'");
+            assert_eq!(counted, partitions.to_string());
+        }
+    }
+    assert!(one.say("CREATE INDEX by_v ON t (v)").starts_with("42P07"), "it has come along");
+    assert_eq!(two.good("INSERT INTO t (v) VALUES (21)"), "INSERT 0 1");
+    assert_eq!(one.good(all), "21|21|231|seen", "numbers go on");
+    assert!(two.say("INSERT INTO t (id, v) VALUES (13, 1)").starts_with("23505"));
+    let client = cluster.client();
+    assert!(client.cluster_map().tables().all(|table| system::moves(&table.name).is_none()));
+    one.good("DROP TABLE t");
+    assert!(two.say("SELECT * FROM t").starts_with("42P01"));
+}
+
+#[test]
+fn pr400_rows_that_are_written_while_a_bare_table_is_spread_again_are_in_it() {
+    let cluster = Cluster::start();
+    drop(cluster.ready());
+    let (here, there) = (service(&cluster), service(&cluster));
+    let (mut one, mut two, mut three) = (Talk::new(&here), Talk::new(&there), Talk::new(&here));
+    let mut four = Talk::new(&there);
+    one.good("CREATE TABLE t (id int PRIMARY KEY, v int) WITH (partitions = 1)");
+    one.good("INSERT INTO t SELECT n, n FROM generate_series(1, 20000) AS s(n)");
+    let over = AtomicBool::new(false);
+    let written = thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut written = 0;
+            for id in 100_000.. {
+                match two.say(&format!("INSERT INTO t VALUES ({id}, 0)")).as_str() {
+                    "INSERT 0 1" => written += 1,
+                    said => assert!(said.starts_with("40001"), "{said}"),
+                }
+                if over.load(Ordering::Acquire) {
+                    break;
+                }
+            }
+            written
+        });
+        let reader = scope.spawn(|| {
+            let mut seen = 20_000;
+            while !over.load(Ordering::Acquire) {
+                let said = three.say("SELECT count(*) FROM t");
+                if said.starts_with("40001") {
+                    continue;
+                }
+                let now: i64 = said.parse().unwrap_or_else(|_| panic!("{said}"));
+                assert!(now >= seen, "PR-403: {now} rows, and there were {seen}");
+                seen = now;
+            }
+        });
+        // Two of them: one waits for the other.
+        let mover =
+            scope.spawn(|| assert_eq!(four.good("ALTER TABLE t SET (partitions = 3)"), "ALTER TABLE"));
+        assert_eq!(one.good("ALTER TABLE t SET (partitions = 3)"), "ALTER TABLE");
+        mover.join().expect("no panic");
+        one.good("INSERT INTO t VALUES (99999, 0)");
+        over.store(true, Ordering::Release);
+        reader.join().expect("no panic");
+        writer.join().expect("no panic") + 1
+    });
+    assert_eq!(one.good("SELECT count(*) FROM t"), (20_000 + written).to_string());
+    assert_eq!(one.good("SELECT sum(v) FROM t"), "200010000");
+    assert_eq!(one.good("SELECT partitions FROM understudy.tables WHERE name = 't'"), "3");
+}
+
+/// A step of a bare table that moves, as a gateway asks for it. The table's record.
+fn step(
+    client: &mut Client,
+    table: TableId,
+    (number, version): (TableId, u32),
+    step: MoveStep,
+) -> TableRecord {
+    let asked = MoveTable { table, number, version, step };
+    let answer = client.admin(AdminCommand::MoveTable(RecordText::new(&asked))).expect("done");
+    RecordText(answer).read().expect("a record")
+}
+
+#[test]
+fn pr402_a_hold_of_which_nobody_speaks_is_ended_by_who_waits_for_it() {
+    let cluster = Cluster::start();
+    let mut client = cluster.ready();
+    let service = service(&cluster);
+    let mut one = Talk::new(&service);
+    one.good("CREATE TABLE t (id int PRIMARY KEY, v text) WITH (partitions = 3)");
+    for id in 1..=5 {
+        one.good(&format!("INSERT INTO t VALUES ({id}, 'a')"));
+    }
+    let table = client.wait_table("t").expect("there");
+    // What a gateway leaves that has died: before all rows were copied, and behind that.
+    for closed in [false, true] {
+        let number = TableId(client.numbers(1).expect("a number"));
+        let hold = MoveStep::Hold { at_ms: 1, into: None };
+        let held = step(&mut client, table.id(), (number, 0), hold);
+        let confirmed = |client: &mut Client, closed: bool| {
+            let call = |partition| table.call(partition, Op::Held { number, closed });
+            client.all(table.partitions().map(call).collect()).expect("every partition has it");
+        };
+        confirmed(&mut client, false);
+        let request = CreateTable {
+            partitions: 2,
+            ..CreateTable::new(&system::moving(number), table.schema().clone(), "durable")
+        };
+        client.create_table(&request).expect("made");
+        let written = client.call(table.write(table.partitions().next().expect("one"), Vec::new()));
+        assert!(matches!(written, Err(client::ClientError::Stale)), "PR-400: {written:?}");
+        if closed {
+            step(&mut client, table.id(), (number, held.policy.version), MoveStep::Close);
+            confirmed(&mut client, true);
+            assert!(matches!(
+                client.call(table.get(&[types::data::Value::Int(1)]).expect("a key")),
+                Err(client::ClientError::Stale)
+            ));
+        }
+        // It is read as ever, unless nobody may read it, and who writes it or drops it ends the hold.
+        assert_eq!(one.good("SELECT count(*) FROM t"), "5");
+        assert_eq!(one.good("UPDATE t SET v = 'b' WHERE id = 1"), "UPDATE 1");
+        let deadline = Instant::now() + LONG;
+        while client.cluster_map().tables().any(|table| system::moves(&table.name).is_some()) {
+            assert!(Instant::now() < deadline, "the table for the rows is there still");
+            client.poll(std::time::Duration::from_millis(5)).expect("polls");
+        }
+    }
+    let number = TableId(client.numbers(1).expect("a number"));
+    step(&mut client, table.id(), (number, 0), MoveStep::Hold { at_ms: 1, into: None });
+    assert_eq!(one.good("ALTER TABLE t ADD COLUMN w text"), "ALTER TABLE");
+    assert_eq!(one.good("ALTER TABLE t SET (partitions = 2)"), "ALTER TABLE");
+    assert_eq!(one.good("SELECT count(*), max(v) FROM t"), "5|b");
+    let table = client.wait_table("t").expect("there").id();
+    step(&mut client, table, (number, 0), MoveStep::Hold { at_ms: 1, into: None });
+    assert_eq!(one.good("DROP TABLE t"), "DROP TABLE");
 }

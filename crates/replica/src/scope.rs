@@ -18,7 +18,8 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    /// The rows of a bare table, whose partition knows no schema.
+    /// The rows of a bare table, whose partition knows no schema. Of a client that names rows
+    /// [`Scope::of`] and [`Scope::of_writes`] say whether it may.
     pub const BARE: Scope = Scope { keys: KeySpace::Bare, rules: Rules::ALL };
 
     /// Of a table in a state, under a version of its schema. The error says what that state has instead, as a
@@ -32,7 +33,7 @@ impl Scope {
         Scope::asked(engine, (record, rules), (table, schema), at, false)
     }
 
-    /// The same for somebody who writes: not of a table that is held (PR-124).
+    /// The same for somebody who writes: not of a table that is held (PR-124, PR-400).
     pub fn of_writes(
         engine: &dyn Engine,
         (record, rules): (&PartitionRecord, Rules),
@@ -49,7 +50,7 @@ impl Scope {
         writes: bool,
     ) -> Result<Result<Scope, String>, EngineError> {
         if !record.is_of_database() {
-            return Ok(Ok(Scope::BARE));
+            return Ok(held(record, writes).map_or(Ok(Scope::BARE), Err));
         }
         if table == record.table {
             return Ok(Ok(Scope { keys: KeySpace::Catalog, rules }));
@@ -115,6 +116,16 @@ impl Scope {
         let over = ops.iter().map(|op| op.key().len()).find(|bytes| *bytes > longest)?;
         Some(format!("a key of {over} bytes is longer than {longest}"))
     }
+}
+
+/// Why clients do not write rows of a bare table now, or do not even read them, if so (PR-400, PR-403).
+pub(crate) fn held(record: &PartitionRecord, writes: bool) -> Option<String> {
+    let table = record.table;
+    if record.is_closed() {
+        return Some(format!("rows of table {table} have been copied: ask for them where they are then"));
+    }
+    let held = writes && record.moves().is_some();
+    held.then(|| format!("rows of table {table} are being copied: it is written when that is done"))
 }
 
 /// Why nobody writes rows of a sequence, a view or a procedure.

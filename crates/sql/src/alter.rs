@@ -172,7 +172,7 @@ fn new_column(definition: &ColumnDef) -> Result<Column, Failure> {
 }
 
 /// The error of an option that is chosen when a table is created.
-pub fn fixed(option: &str) -> Failure {
+fn fixed(option: &str) -> Failure {
     let hint =
         "it is chosen when the table is created; copies are moved by `understudy node add` and `remove`";
     Failure::unsupported(format!("changing {option}"), hint)

@@ -7,6 +7,7 @@ use crate::constraints::{children, violation};
 use crate::ddl::{self, on_a_client};
 use crate::driver::Handle;
 use crate::fault;
+use crate::held::STALE_HOLD_MS;
 use crate::losses::Losses;
 use crate::moved;
 use crate::numbering;
@@ -29,8 +30,6 @@ use wire::{RecordText, TableChange};
 
 /// How often tables are looked at again because somebody else has changed them.
 const MAX_ATTEMPTS: usize = 8;
-/// A table that somebody holds and has not spoken of for so long is written again.
-const STALE_HOLD_MS: u64 = 60_000;
 /// A transaction fills a table for at most so long.
 const LONGEST_LOAD_MS: u64 = 6 * 3_600_000;
 

@@ -112,7 +112,7 @@ fn failed(kind: FailKind, why: &str) -> Failure {
             Failure::new("57P03", format!("too few copies: {why}")).hint("nothing was done")
         }
         FailKind::Full => Failure::new("53100", why.to_string()).hint("nothing was done"),
-        FailKind::NotFound => Failure::new("42P01", why.to_string()).hint("was the table dropped meanwhile?"),
+        FailKind::NotFound => Failure::new("42P01", why.to_string()).hint(GONE),
         FailKind::Corrupt => Failure::new("XX001", why.to_string()),
         FailKind::NoIndex => Failure::new(SERIALIZATION, why.to_string()).hint("do the transaction again"),
         FailKind::Stale => stale(),
@@ -159,6 +159,14 @@ pub fn stale() -> Failure {
 pub fn is_stale(failure: &Failure) -> bool {
     failure.reason == Reason::Stale
 }
+
+/// True if the partitions that were asked are gone, and nothing was done: another table may have taken the
+/// place of theirs.
+pub fn is_gone(failure: &Failure) -> bool {
+    failure.code == "42P01" && failure.hint.as_deref() == Some(GONE)
+}
+
+const GONE: &str = "was the table dropped meanwhile?";
 
 /// Refuses what only tables of a database know, of one that has partitions for itself.
 pub fn together(table: &TableRecord, what: &str) -> Result<(), Failure> {

@@ -14,7 +14,7 @@
 //! | columns with bounds and defaults, rows that fit them, numbers for rows | [`columns`], [`rows`], [`sequences`] |
 //! | constraints of a database's tables: changed, kept, what follows from them | [`constraints`], [`constraining`], [`follow`], [`early`] |
 //! | ALTER TABLE, outside of databases and in them; a table's rows under another key | [`alter`], [`altering`], [`refill`] |
-//! | ALTER TABLE ... SET (partitions): a table moves into partitions of its own | [`moving`], [`moved`] |
+//! | ALTER TABLE ... SET (partitions) and SET (database): a table moves | [`moving`], [`moved`], [`held`] |
 //! | TRUNCATE; what others lose with what is dropped | [`truncate`], [`losses`] |
 //! | VACUUM, ANALYZE, LOCK TABLE | [`upkeep`] |
 //! | tables from queries, and like others | [`table_as`], [`table_like`] |
@@ -50,6 +50,7 @@ pub mod evaluate;
 pub mod explain;
 pub mod fault;
 pub mod follow;
+pub mod held;
 pub mod indexes;
 pub mod large;
 pub mod late;

@@ -5,6 +5,7 @@ use crate::catalog::{Catalog, Moved};
 use crate::ddl::on_a_client;
 use crate::driver::{Handle, Place};
 use crate::fault;
+use crate::held;
 use client::{Client, ClientError, Database, wall_ms};
 use pg::Failure;
 use std::sync::Arc;
@@ -29,13 +30,25 @@ pub async fn heard(handle: &Handle, name: &str) {
     handle.look_again().await;
 }
 
+/// Waits until this node knows another table with partitions of its own by this name, or none.
+pub async fn heard_instead(handle: &Handle, (name, old): (&str, TableId)) {
+    let bare = handle.bare();
+    let known = bare.wait_catalog(|catalog| catalog.table(name).is_none_or(|table| table.id != old));
+    let _ = tokio::time::timeout(HEARD, known).await;
+    handle.look_again().await;
+}
+
 /// The tables that there are now, once those that have moved out have got their names, and what nobody fills
 /// any more is gone. What cannot be done about that now is left to the next one.
 pub async fn settled(handle: &Handle) -> Result<Arc<Catalog>, Failure> {
     // Seen before the catalog is: what says that a table is needed is there before the table (PR-379).
-    let filled = filled(handle);
+    let (filled, abandoned) = (filled(handle), held::abandoned(handle));
     let catalog = handle.look().await?;
-    if handle.place() != Place::Shared || handle.is_overlaid() || handle.database().is_none() {
+    if handle.place() != Place::Shared || handle.is_overlaid() {
+        return Ok(catalog);
+    }
+    held::lift(handle, abandoned).await;
+    if handle.database().is_none() {
         return Ok(catalog);
     }
     for name in unneeded(&catalog, filled) {
@@ -64,11 +77,13 @@ fn settle(client: &mut Client, database: &Database, moved: &Moved) -> Result<boo
     Ok(is_there)
 }
 
-/// Tables that get rows of others, as the cluster map has them, by the numbers of the moves.
+/// Tables that get rows of others, as the cluster map has them, by the numbers of the moves; but for those of
+/// bare tables that are held: as long as one is, it can still be decided that the rows are there.
 fn filled(handle: &Handle) -> Vec<(TableId, String)> {
     let map = handle.map();
+    let held = held::numbers(&map);
     let of = |table: &Arc<TableRecord>| Some((system::moves(&table.name)?, table.name.clone()));
-    map.tables().filter_map(of).collect()
+    map.tables().filter_map(of).filter(|(number, _)| !held.contains(number)).collect()
 }
 
 /// Those of them that nothing speaks of in a catalog that was read later: their moves were given up.

@@ -1,14 +1,18 @@
-//! ALTER TABLE ... SET (partitions = n): a table that lies together with others gets partitions of its own.
+//! ALTER TABLE ... SET (partitions = n): a table that lies together with others gets partitions of its own
+//! ([`filling`]), and one that has such gets another number of them ([`respread`]).
 //!
-//! Its rows are copied into a table that the cluster keeps for that, while nobody writes them (PR-124), and
-//! one entry of the partition's log decides ([`filling`]): it drops the table there, and leaves what says
-//! where the rows are ([`crate::catalog::Moved`]). Only behind that the other table gets the name. So there
-//! is one table of the name or none for a moment, never two, and whoever looks for it finishes what another
-//! one has begun ([`crate::moved`], PR-378).
+//! Its rows are copied into a table that the cluster keeps for that, while nobody writes them, and in one
+//! place it is decided that they are there. Of a table that lies together with others that is an entry of the
+//! partition's log (PR-124): it drops the table there, and leaves what says where the rows are
+//! ([`crate::catalog::Moved`]). Only behind that the other table gets the name. So there is one table of the
+//! name or none for a moment, never two, and whoever looks for it finishes what another one has begun
+//! ([`crate::moved`], PR-378). Of a bare table it is a transaction of the metastore ([`hold`], PR-400).
 
+mod copying;
 pub mod filling;
+pub mod hold;
+pub mod respread;
 
-use crate::alter;
 use crate::altering::rewrite;
 use crate::bind::{folded, table_name};
 use crate::catalog::Catalog;
@@ -22,10 +26,11 @@ use crate::moved;
 use client::{Client, Table};
 use pg::Failure;
 use sqlparser::ast::{AlterTable, AlterTableOperation, SqlOption};
+use std::sync::Arc;
 use types::data::constraint::{Constraint, Demand, Standing};
 use types::data::{Fallback, Schema};
 use types::policy::Below;
-use types::{Policy, TableRecord};
+use types::{Policy, TableRecord, system};
 use wire::control::{AddIndex, CreateTable as Request};
 
 /// How often rows are copied again because somebody has changed the table meanwhile.
@@ -57,10 +62,11 @@ pub fn read(catalog: &Catalog, alter: &AlterTable) -> Result<Option<Move>, Failu
         return Ok(None);
     };
     let table = table_name(&alter.name)?;
-    let known =
-        catalog.table(&table).filter(|known| known.database().is_some() && says(options, "partitions"));
-    let Some(known) = known else { return Ok(None) };
-    refuse(catalog, known)?;
+    let Some(known) = catalog.table(&table).filter(|_| says(options, "partitions")) else { return Ok(None) };
+    match known.database() {
+        Some(_) => refuse(catalog, known)?,
+        None => refuse_bare(known)?,
+    }
     MovePlan::of(known, options)?;
     Ok(Some(Move { table, options: options.clone() }))
 }
@@ -68,6 +74,28 @@ pub fn read(catalog: &Catalog, alter: &AlterTable) -> Result<Option<Move>, Failu
 /// True if one of the options is this one.
 fn says(options: &[SqlOption], name: &str) -> bool {
     options.iter().any(|option| matches!(option, SqlOption::KeyValue { key, .. } if folded(key) == name))
+}
+
+/// Refuses a bare table that cannot be held, or whose rows a failover may lose while they are copied.
+fn refuse_bare(table: &TableRecord) -> Result<(), Failure> {
+    if system::is_reserved(&table.name) {
+        return Err(Failure::new("42501", format!("permission denied for table {}", table.name))
+            .hint("it is the cluster's own"));
+    }
+    match is_lazy(&table.policy) {
+        false => Ok(()),
+        true => {
+            let what = format!("moving rows out of partitions whose policy is {}", table.policy.name);
+            let hint = "a failover could lose some that have been copied: ALTER TABLE ... SET (policy = \
+                        durable) first";
+            Err(Failure::unsupported(what, hint))
+        }
+    }
+}
+
+/// True if a failover may lose what was acknowledged.
+fn is_lazy(policy: &Policy) -> bool {
+    policy.factor > 1 && policy.rests_on().is_primary()
 }
 
 /// Refuses a table that has what tables with partitions of their own cannot have.
@@ -122,9 +150,13 @@ fn refuse(catalog: &Catalog, table: &TableRecord) -> Result<(), Failure> {
 }
 
 impl MovePlan {
-    /// For a table, and how it is to be kept. What is not said is as it is in its database.
+    /// For a table, and how it is to be kept. What is not said is as it is in its database, or, of a bare
+    /// table, as it is.
     pub fn of(table: &TableRecord, options: &[SqlOption]) -> Result<MovePlan, Failure> {
-        let (schema, columns) = spread(&table.schema)?;
+        let (schema, columns) = match table.database() {
+            Some(_) => spread(&table.schema)?,
+            None => as_it_is(table)?,
+        };
         let policy = &table.policy;
         let as_before = !says(options, "policy") && !says(options, "factor");
         let mut request = Request {
@@ -135,28 +167,52 @@ impl MovePlan {
             available: policy.below == Below::Available,
             standby: Some(policy.standby),
             failover_target_ms: table.failover_target_ms,
+            scheme: table.scheme(),
             ..Request::new(&table.name, schema, &policy.name)
         };
         options.iter().try_for_each(|option| ddl::apply(option, &mut request))?;
         let factor = request.factor.unwrap_or(policy.factor);
         let kept = Policy::preset(&request.policy, factor, request.log);
         let kept = kept.map_err(|error| Failure::new("22023", error.to_string()))?;
-        if kept.factor > 1 && kept.rests_on().is_primary() {
+        if is_lazy(&kept) {
             let what = format!("moving rows into partitions whose policy is {}", kept.name);
             let hint = "a failover could lose some of them: say policy = durable, and ALTER TABLE ... SET \
                         (policy = ...) behind it";
             return Err(Failure::unsupported(what, hint));
         }
-        let named = |at: &usize| table.schema.columns()[*at].name.clone();
-        let index = |one: &Constraint| match (&one.demand, one.standing) {
-            (Demand::Index(of), Standing::Valid) => {
-                Some(AddIndex { name: one.name.clone(), columns: of.iter().map(named).collect() })
-            }
-            _ => None,
-        };
-        let indexes = table.schema.constraints().iter().filter_map(index).collect();
-        Ok(MovePlan { request, columns, indexes })
+        Ok(MovePlan { request, columns, indexes: indexes_of(table) })
     }
+}
+
+/// The indexes of a table, as another one gets them.
+fn indexes_of(table: &TableRecord) -> Vec<AddIndex> {
+    let named = |at: &usize| table.schema.columns()[*at].name.clone();
+    let index = |name: &str, columns: &[usize]| AddIndex {
+        name: name.to_string(),
+        columns: columns.iter().map(named).collect(),
+    };
+    let of_constraint = |one: &Constraint| match (&one.demand, one.standing) {
+        (Demand::Index(of), Standing::Valid) => Some(index(&one.name, of)),
+        _ => None,
+    };
+    match table.database() {
+        Some(_) => table.schema.constraints().iter().filter_map(of_constraint).collect(),
+        None => table.indexes.wanted.iter().map(|one| index(&one.name, &one.columns)).collect(),
+    }
+}
+
+/// The columns of a bare table, for another one that gets its rows; numbers go on.
+fn as_it_is(table: &TableRecord) -> Result<(Schema, Vec<usize>), Failure> {
+    let mut parts = table.schema.clone().into_parts();
+    parts.version = 1;
+    for (at, column) in parts.columns.iter_mut().enumerate() {
+        let numbered = column.rules.identity.is_some();
+        let own = numbered.then_some((table.id.0, at as u32));
+        column.rules.counter = column.rules.counter.or(own);
+        column.rules.missing = None;
+    }
+    let columns = (0..parts.columns.len()).collect();
+    Ok((Schema::from_parts(parts).map_err(invalid)?, columns))
 }
 
 /// The columns that are seen of a table, spread by the whole key, and their places in it.
@@ -173,7 +229,7 @@ fn spread(schema: &Schema) -> Result<(Schema, Vec<usize>), Failure> {
     Ok((spread, kept))
 }
 
-/// Gives a table partitions of its own. What the client may want to know.
+/// Gives a table partitions of its own, or another number of them. What the client may want to know.
 pub async fn carry_out(evaluator: &Evaluator, asked: &Move) -> Result<String, Failure> {
     let (handle, mut changes) = (&evaluator.handle, 0);
     loop {
@@ -182,28 +238,72 @@ pub async fn carry_out(evaluator: &Evaluator, asked: &Move) -> Result<String, Fa
         let Some(table) = catalog.table(&asked.table).cloned() else {
             return Err(Failure::new("42P01", format!("relation \"{}\" does not exist", asked.table)));
         };
-        if table.database().is_none() {
-            return Err(alter::fixed("partitions"));
-        }
-        refuse(&catalog, &table)?;
-        let plan = MovePlan::of(&table, &asked.options)?;
-        if !rewrite::under_way(&catalog, table.id) {
-            let (database, cancel) = (handle.database_record()?, evaluator.cancel.clone());
-            let work = move |client: &mut Client| {
-                Ok(filling::fill(client, &database, (&Table::new(table), &plan), &cancel))
-            };
-            match on_a_client(handle, work).await? {
-                Err(failure) if fault::is_stale(&failure) && changes < MAX_CHANGES => changes += 1,
-                Err(failure) => return Err(failure),
-                Ok(filling::Filled { rows, took }) => {
-                    moved::heard(handle, &asked.table).await;
-                    let seconds = took.as_secs_f64();
-                    return Ok(format!("{rows} rows were copied; writes waited {seconds:.1} s for it"));
-                }
+        let done = match table.database() {
+            Some(_) => move_out(evaluator, &catalog, (table, asked)).await?,
+            None => spread_again(evaluator, (table, asked)).await?,
+        };
+        match done {
+            Some(Err(failure)) if is_overtaken(&failure) && changes < MAX_CHANGES => changes += 1,
+            Some(Err(failure)) => return Err(failure),
+            Some(Ok(filling::Filled { rows, took })) => {
+                let seconds = took.as_secs_f64();
+                return Ok(format!("{rows} rows were copied; writes waited {seconds:.1} s for it"));
             }
+            // Somebody else copies its rows.
+            None => {}
         }
         rewrite::pause(evaluator).await?;
     }
+}
+
+/// True if somebody else was faster, and nothing was done.
+fn is_overtaken(failure: &Failure) -> bool {
+    fault::is_stale(failure) || failure.code == hold::IN_USE
+}
+
+/// What came of a move; `None`: somebody else copies the table's rows.
+type Done = Option<Result<filling::Filled, Failure>>;
+
+/// Out of the partition in which it lies together with others.
+async fn move_out(
+    evaluator: &Evaluator,
+    catalog: &Catalog,
+    (table, asked): (Arc<TableRecord>, &Move),
+) -> Result<Done, Failure> {
+    refuse(catalog, &table)?;
+    let plan = MovePlan::of(&table, &asked.options)?;
+    if rewrite::under_way(catalog, table.id) {
+        return Ok(None);
+    }
+    let handle = &evaluator.handle;
+    let (database, cancel) = (handle.database_record()?, evaluator.cancel.clone());
+    let work =
+        move |client: &mut Client| Ok(filling::fill(client, &database, (&Table::new(table), &plan), &cancel));
+    let done = on_a_client(handle, work).await?;
+    if done.is_ok() {
+        moved::heard(handle, &asked.table).await;
+    }
+    Ok(Some(done))
+}
+
+/// Of a bare table: into another number of partitions.
+async fn spread_again(
+    evaluator: &Evaluator,
+    (table, asked): (Arc<TableRecord>, &Move),
+) -> Result<Done, Failure> {
+    refuse_bare(&table)?;
+    MovePlan::of(&table, &asked.options)?;
+    if table.policy.moves.is_some() {
+        return Ok(None);
+    }
+    let (handle, id) = (&evaluator.handle, table.id);
+    let (options, cancel) = (asked.options.clone(), evaluator.cancel.clone());
+    let work = move |client: &mut Client| Ok(respread::respread(client, (id, &options), &cancel));
+    let done = on_a_client(handle, work).await?;
+    if done.is_ok() {
+        moved::heard_instead(handle, (&asked.table, id)).await;
+    }
+    Ok(Some(done))
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use crate::driver::{Driver, Handle, Place};
 use crate::edits::{self, Effects};
 use crate::evaluate::{Engines, Evaluator};
 use crate::fault;
+use crate::held;
 use crate::large;
 use crate::plan::{Cache, Parsed, StatementPlan, Work, plan};
 use crate::range::range;
@@ -188,7 +189,7 @@ impl pg::Session for SqlSession {
         parameters: Vec<Value>,
     ) -> Result<Outcome, Failure> {
         // What a transaction has read rests on the tables as they were. Its COMMIT ends it, done or not.
-        if self.evaluator.handle.database().is_none() || self.open.is_some() {
+        if self.open.is_some() {
             let done = self.execute_once(plan, parameters).await;
             if done.as_ref().is_err_and(fault::is_stale) {
                 self.bring_level().await;
@@ -199,18 +200,22 @@ impl pg::Session for SqlSession {
         loop {
             match self.execute_once(plan.clone(), parameters.clone()).await {
                 // Nothing was done: its tables are looked at again.
-                Err(failure) if fault::is_stale(&failure) && self.open.is_none() && looks < MAX_PLANNINGS => {
-                }
+                Err(failure)
+                    if (fault::is_stale(&failure) || fault::is_gone(&failure) && plan.work.is_bare())
+                        && self.open.is_none()
+                        && looks < MAX_PLANNINGS => {}
                 done => return done,
             }
             self.bring_level().await;
-            // A table whose rows are being copied is written when that is done (PR-124).
-            match self.evaluator.handle.look().await?.under_way.held.is_empty() {
-                true => looks += 1,
-                false => {
-                    self.pause().await?;
-                    database::lift_abandoned(&self.evaluator.handle).await?;
-                }
+            // A table whose rows are being copied is written when that is done (PR-124, PR-400).
+            let handle = &self.evaluator.handle;
+            let copied = !handle.look().await?.under_way.held.is_empty() || held::any(handle, |_| true);
+            looks += usize::from(!copied);
+            if copied || plan.work.is_bare() {
+                self.pause().await?;
+            }
+            if copied {
+                database::lift_abandoned(&self.evaluator.handle).await?;
             }
         }
     }
@@ -351,7 +356,7 @@ impl SqlSession {
             Work::CopyOut(copy) => self.copy_out(copy, plan, values).await,
             Work::CreateAs(create) => self.create_as(plan, create, values).await,
             Work::Alter(altering) if altering.numbers() => self.add_numbered(&plan.work, altering).await,
-            work if work.defines() => self.define(work).await,
+            work if work.defines() => self.define_once_free(work).await,
             Work::Commit => {
                 let open = self.end();
                 match open {

@@ -18,6 +18,7 @@ pub mod ids;
 pub mod index;
 pub mod job;
 pub mod keyspace;
+pub mod moves;
 pub mod policy;
 pub mod position;
 pub mod procedure;
@@ -43,6 +44,7 @@ pub use ids::{
 pub use index::{IndexRecord, IndexState, Indexes};
 pub use job::JobId;
 pub use keyspace::KeySpace;
+pub use moves::Moves;
 pub use policy::{LogKind, Policy};
 pub use position::{Durable, Epoch, Lsn, Position, Term, Watermarks};
 pub use ranges::Ranges;

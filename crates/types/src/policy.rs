@@ -23,6 +23,7 @@
 //! | [`Policy::promise`], [`Policy::gives`]: what people are told | documents, SQL |
 
 use crate::engine::EngineKind;
+use crate::moves::Moves;
 use crate::position::{Lsn, Watermarks};
 use serde::{Deserialize, Serialize};
 use std::borrow::Borrow;
@@ -113,6 +114,9 @@ pub struct Policy {
     pub below: Below,
     /// Where the log lives: decides what a restart forgets.
     pub log: LogKind,
+    /// The move that its table is in, if it is in one. What commits demand does not rest on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moves: Option<Moves>,
 }
 
 /// Why a policy cannot be had. Each is one sentence for a person.
@@ -260,6 +264,7 @@ impl Policy {
             min_in_sync: if factor >= 3 { 2 } else { 1 },
             below: Below::Strict,
             log,
+            moves: None,
         })
     }
 

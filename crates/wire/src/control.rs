@@ -381,6 +381,8 @@ pub enum AdminCommand {
     /// Gives out so many numbers that no table of the cluster has or had as its id: JSON of the first. They
     /// are for tables of databases, and for versions of their schemas. 1 to [`MOST_NUMBERS`].
     Numbers(u32),
+    /// A step of a bare table that moves. JSON of [`crate::moves::MoveTable`].
+    MoveTable(RecordText),
 }
 
 /// The most numbers in one answer to [`AdminCommand::Numbers`].

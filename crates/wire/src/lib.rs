@@ -20,6 +20,7 @@ pub mod job;
 pub mod kept;
 pub mod log;
 pub mod message;
+pub mod moves;
 pub mod outcome;
 pub mod peer;
 pub mod procedure;

@@ -352,6 +352,14 @@ pub enum Op {
     },
     /// Turns at rows of the request's table ([`crate::row_turn`]). Answered with [`Body::Turn`].
     Turn(TurnOp),
+    /// Of a bare table that is held ([`types::Moves`]): opens a session once the policy in force says so.
+    /// What clients have written is before that entry, and nothing is behind it. Before it: "not yet".
+    Held {
+        /// The number of the move.
+        number: TableId,
+        /// It is to be closed as well.
+        closed: bool,
+    },
 }
 
 /// The most rows in one answer to [`Op::Find`]: each is looked up by itself.
@@ -387,7 +395,7 @@ impl Op {
     /// True if it makes an entry, be it one that no session numbers because doing it twice is doing it once.
     pub fn makes_entries(&self) -> bool {
         let told = matches!(self, Op::Manager(asked) if asked.is_told());
-        self.writes() || matches!(self, Op::Flush(_)) || told
+        self.writes() || matches!(self, Op::Flush(_) | Op::Held { .. }) || told
     }
 
     /// The job that it belongs to, if it does something for one.

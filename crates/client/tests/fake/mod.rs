@@ -372,6 +372,7 @@ impl Partition {
             }
             Op::Transact { .. } | Op::Call(_) => Err(Status::Bad("no databases here".into())),
             Op::Turn(_) => Err(Status::Bad("no turns here".into())),
+            Op::Held { .. } => Err(Status::Bad("no tables that move here".into())),
         }
     }
 

@@ -3,12 +3,14 @@
 
 mod force;
 mod moves;
+mod moving;
+mod names;
 mod nodes;
 mod rename;
 mod tables;
 mod transactions;
 
-pub(crate) use tables::name_key;
+pub(crate) use names::name_key;
 
 use crate::api::ConnId;
 use crate::controller::Controller;
@@ -17,9 +19,13 @@ use tables::{COPIES, Creation};
 use types::{Holds, Micros, NodeId, Now, PartitionId, PartitionRecord};
 use wire::RecordText;
 use wire::control::{Admin, AdminAnswer, AdminCommand, AlterTable, ClusterStatus, CreateTable, HungDisk};
+use wire::moves::MoveTable;
 
 /// The answer to an operator: JSON, or an exit status with a sentence.
-pub(crate) type Answer = Result<String, (u8, String)>;
+pub(crate) type Answer = Result<String, Refusal>;
+
+/// Why something is refused: the exit status that fits it, and a sentence.
+type Refusal = (u8, String);
 
 /// It failed.
 const FAILED: u8 = 1;
@@ -53,6 +59,8 @@ pub(crate) enum Job {
     Alter(Holds, AlterTable),
     /// A table is being given another name, or it is being found out that there is none.
     Rename(Holds, AlterTable),
+    /// A step of a table that moves, of those with partitions of their own.
+    MoveTable(MoveTable),
     /// Numbers are being taken from the cluster's record.
     Numbers {
         /// The first of them.
@@ -126,6 +134,7 @@ impl Controller {
             AdminCommand::DropTable(name) => self.drop_table(conn, id, (Holds::Table, name)),
             AdminCommand::DropDatabase(name) => self.drop_table(conn, id, (Holds::Database, name)),
             AdminCommand::Numbers(count) => self.wait(now, conn, id, AdminWait::Numbers(count)),
+            AdminCommand::MoveTable(text) => self.asked_to_move(conn, id, &text),
             AdminCommand::Switchover { partition, to } => self.switchover(now, conn, id, partition, to),
             AdminCommand::Drain(node) => self.drain(now, conn, id, node),
             AdminCommand::Move { partition, from, to } => self.move_copy(now, conn, id, partition, from, to),
@@ -250,6 +259,8 @@ impl Controller {
             (Job::Alter(holds, request), false) => self.alter_table(now, conn, id, (holds, request)),
             (Job::Rename(holds, request), true) => Some(self.renamed(holds, &request)),
             (Job::Rename(holds, request), false) => self.rename_table(conn, id, (holds, request)),
+            (Job::MoveTable(request), true) => Some(self.table_moved(&request)),
+            (Job::MoveTable(request), false) => self.move_table(conn, id, request),
             (Job::Numbers { first, .. }, true) => Some(Ok(first.to_string())),
             (Job::Numbers { count, .. }, false) => self.wait(now, conn, id, AdminWait::Numbers(count)),
             (Job::Move { partition, .. }, true) => Some(self.placed(partition)),

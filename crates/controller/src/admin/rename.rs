@@ -1,6 +1,6 @@
 //! Another name for a table: one that has got the rows of a table that moves takes the name of that one.
 
-use super::tables::{called, check_name, name_key, none};
+use super::names::{called, check_name, name_key, none};
 use super::{Answer, FAILED, Job, REFUSED, USAGE};
 use crate::api::ConnId;
 use crate::controller::Controller;

@@ -5,8 +5,9 @@
 //! are written, a hundred at a time; its record and name are written and the mark is taken away, in one.
 //! Nobody sees it before the last one. What an interrupted creation leaves is swept away.
 
+use super::names::{called, check_name, name_key, none, not_held, too_few};
 use super::transactions::check_several;
-use super::{Answer, FAILED, Job, NOT_FOUND, REFUSED, UNREACHABLE, USAGE};
+use super::{Answer, FAILED, Job, NOT_FOUND, REFUSED, Refusal, UNREACHABLE, USAGE};
 use crate::api::ConnId;
 use crate::controller::Controller;
 use crate::keys::Key;
@@ -35,9 +36,6 @@ pub(super) const COPIES: usize = 3;
 
 /// The policy of a table to be, and where its copies go.
 type Checked = (Policy, Vec<Vec<NodeId>>);
-
-/// Why something is refused: the exit status that fits it, and a sentence.
-type Refusal = (u8, String);
 
 /// A creation under way.
 #[derive(Clone, PartialEq, Debug)]
@@ -269,6 +267,9 @@ impl Controller {
             let why = format!("database '{name}' is always there: drop tables of it");
             return Some(Err((REFUSED, why)));
         }
+        if let Err(refusal) = not_held(table) {
+            return Some(Err(refusal));
+        }
         let (table, key) = (Key::Table(table.id), name_key(holds, &name));
         let txn = Txn::default()
             .compare(&table, self.records.compare_with(&table))
@@ -308,6 +309,7 @@ impl Controller {
             return Some(Err(none(holds, &request.name)));
         };
         let altered = new_policy(table, &request).and_then(|policy| {
+            not_held(table)?;
             check_several((table.holds, table.is_global()), table.partitions, &policy)?;
             self.check_altered(table, &policy)?;
             let ship = request.ship.unwrap_or(table.ship);
@@ -506,18 +508,6 @@ fn policy(
     Ok(policy)
 }
 
-pub(super) fn check_name(holds: Holds, name: &str) -> Result<(), Refusal> {
-    let letters = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    if letters && name.starts_with(|first: char| first.is_ascii_alphabetic()) && name.len() <= 63 {
-        return Ok(());
-    }
-    let whose = if holds == Holds::Database { "database" } else { "table" };
-    Err((
-        USAGE,
-        format!("'{name}' is not a {whose}'s name: letters, digits and _, a letter first, at most 63 bytes"),
-    ))
-}
-
 /// A database has the columns of its catalog, and one partition.
 fn check_database(request: &CreateTable) -> Result<(), Refusal> {
     let name = &request.name;
@@ -570,31 +560,4 @@ fn check_ship(holds: Holds, ship: Ship, policy: &Policy) -> Result<(), Refusal> 
         }
         (Ship::Calls, Holds::Database, Standby::Hot) => Ok(()),
     }
-}
-
-/// What a record is called in sentences.
-pub(super) fn called(holds: Holds, name: &str) -> String {
-    match holds {
-        Holds::Database => format!("database '{name}'"),
-        Holds::Table | Holds::TableOf(_) => format!("table '{name}'"),
-    }
-}
-
-/// The key that makes a name unique: tables and databases may have the same.
-pub(crate) fn name_key(holds: Holds, name: &str) -> Key {
-    match holds {
-        Holds::Database => Key::Database(name.into()),
-        Holds::Table | Holds::TableOf(_) => Key::Name(name.into()),
-    }
-}
-
-pub(super) fn none(holds: Holds, name: &str) -> Refusal {
-    (NOT_FOUND, format!("there is no {}", called(holds, name)))
-}
-
-fn too_few((holds, name): (Holds, &str), copies: usize, sites: &[Site]) -> String {
-    let nodes: Vec<String> = sites.iter().map(|site| site.node.to_string()).collect();
-    let are = if nodes.len() == 1 { "node is" } else { "nodes are" };
-    let what = called(holds, name);
-    format!("{what} wants {copies} copies, but only {} {are} live: {}", nodes.len(), nodes.join(", "))
 }

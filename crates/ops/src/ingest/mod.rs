@@ -245,10 +245,8 @@ impl Job<'_> {
     /// How far the feed is, of the table as it is now.
     fn positions(&mut self, feed: Option<FeedId>) -> Result<BTreeMap<PartitionId, u64>, Failure> {
         for _ in 0..ATTEMPTS {
-            if self.table.record().database().is_some() {
-                self.table = self.client.look_again(&self.table)?;
-                self.table.takes_rows()?;
-            }
+            self.table = self.client.look_again(&self.table)?;
+            self.table.takes_rows()?;
             let Some(feed) = feed else { break };
             match feed_positions(self.client, &self.table, feed, self.plan.limits.deadline) {
                 Err(ClientError::Stale) => {}

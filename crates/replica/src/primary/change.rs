@@ -316,6 +316,10 @@ impl Primary {
             }
             Some(Advice::Policy(text)) => {
                 let Ok(policy) = text.read::<Policy>() else { return };
+                if record.is_before_hold(&policy) {
+                    // A controller that has not heard of the hold does not end it (PR-401).
+                    return;
+                }
                 // A change under way may be given another aim: what is in force stays so until the entry of
                 // that one.
                 let aim = first_aim(&record.policy, policy);

@@ -94,6 +94,10 @@ impl Replica {
             Op::OpenSession => {
                 return self.writing(ctx).map(|mut writing| writing.open_session()).transpose();
             }
+            Op::Held { number, closed } => {
+                let confirm = |mut writing: Writing| writing.confirm_hold(*number, *closed);
+                return self.writing(ctx).map(confirm).transpose();
+            }
             Op::Job { .. } | Op::EndJob { .. } => {
                 return self.writing(ctx).map(|mut writing| writing.job(request)).transpose();
             }

@@ -12,7 +12,7 @@ use crate::features::procedure::Calls;
 use crate::features::tend::KnownCatalog;
 use crate::output::Output;
 use crate::rows::{Evaluated, Since, evaluate, parts_hash, request_hash};
-use crate::scope::Scope;
+use crate::scope::{Scope, held};
 use crate::serve::too_few;
 use crate::session::{self, Seen};
 use crate::settings::Settings;
@@ -23,7 +23,7 @@ use types::bulk::load_key;
 use types::index::{Definition, IndexState, Wanted};
 use types::{
     EngineError, JobId, KeySpace, LoadId, Lsn, Member, Mutation, Now, PartitionRecord, Policy, Position,
-    ReadAt, Rules, Term,
+    ReadAt, Rules, TableId, Term,
 };
 use wire::bulk::LoadMark;
 use wire::entry::Kind;
@@ -243,6 +243,16 @@ impl Writing<'_> {
         Ok(Answer::only(Status::Ok).of_entry(at).covered(at.lsn, AckCondition::Entry))
     }
 
+    /// [`Op::Held`]: opens a session once the policy in force has the hold. Clients' rows that may be
+    /// acknowledged are behind it in no log that it is in: whoever leads next finds the hold in the record,
+    /// as long as nobody ends it (PR-400).
+    pub fn confirm_hold(&mut self, number: TableId, closed: bool) -> Result<Answer, EngineError> {
+        match self.record.policy.moves {
+            Some(known) if known.number == number && (known.closed || !closed) => self.open_session(),
+            _ => Ok(Answer::not_yet("the partition has not heard yet that its table moves")),
+        }
+    }
+
     fn append(&mut self, entry: Entry) -> Result<(), Unfit> {
         self.data.append(entry, self.data.lags(), self.out)
     }
@@ -335,6 +345,9 @@ impl Writing<'_> {
         }
         if let Some(answer) = self.check_session(request, hash_of(load))? {
             return Ok(self.seen(answer));
+        }
+        if let Some(why) = held(self.record, true) {
+            return Ok(Answer::not_yet(why));
         }
         let (at, affected) = match loaded_at(self.data.engine.as_ref(), load.0)?.is_some() {
             // It was loaded in another session: the answer is that there was nothing left to do.

@@ -14,28 +14,21 @@
 //! has lifted the hold.
 
 use super::MovePlan;
+use super::copying::{self, CopiedRows};
 use crate::catalog::{Moved, as_of};
 use crate::fault;
-use crate::indexes;
 use crate::moved;
 use crate::statements::canceled;
 use bytes::Bytes;
-use client::{Client, Database, Fate, Table, created, wall_ms};
-use pg::{Cancel, Failure, code};
-use std::collections::BTreeMap;
+use client::{Client, Database, Table, created, wall_ms};
+use pg::{Cancel, Failure};
 use std::time::{Duration, Instant};
-use types::data::Row;
-use types::{CatalogTable, PartitionId, Position, TableId, system};
-use wire::control::{AdminCommand, AlterTable, CreateTable};
-use wire::request::ReadSnapshot;
-use wire::{Body, Op, RecordText, RowOp, TableChange};
+use types::{CatalogTable, TableId, system};
+use wire::control::AdminCommand;
+use wire::{RecordText, TableChange};
 
-/// Rows that are read at once.
-const ROWS: u32 = 2_000;
-/// Bytes of keys and rows behind which no more are written at once in a partition.
-const BYTES: usize = 4 << 20;
 /// How often a hold is renewed.
-const RENEW: Duration = Duration::from_secs(10);
+pub const RENEW: Duration = Duration::from_secs(10);
 
 /// What was done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,8 +47,6 @@ struct Filling<'a> {
     from: Table,
     /// What says in the catalog that rows are being copied, or were.
     marker: Table,
-    /// The newest entry of each of its partitions.
-    last: BTreeMap<PartitionId, Position>,
     renewed: Instant,
 }
 
@@ -106,14 +97,15 @@ impl<'a> Filling<'a> {
         let changes = vec![TableChange::Alter { from, to: RecordText::new(&held) }, created(&marker)];
         client.call(database.transact(changes, Vec::new(), None)).map_err(fault::of_client)?;
         let (from, marker) = (database.table(held), database.table(marker));
-        let (database, last) = (database.clone(), BTreeMap::new());
-        Ok(Filling { client, database, from, marker, last, renewed: Instant::now() })
+        let database = database.clone();
+        Ok(Filling { client, database, from, marker, renewed: Instant::now() })
     }
 
     /// The second and the third step. How many rows there are.
     fn copy_all(&mut self, plan: &MovePlan, cancel: &Cancel) -> Result<u64, Failure> {
-        let to = self.make(plan)?;
-        let (mut next, mut count) = (Some(Bytes::new()), 0);
+        let mut copied = CopiedRows::begin(self.client, self.marker.id(), plan)?;
+        self.renew()?;
+        let mut next = Some(Bytes::new());
         while let Some(first) = next {
             if cancel.asked() {
                 return Err(canceled());
@@ -121,70 +113,12 @@ impl<'a> Filling<'a> {
             if self.renewed.elapsed() >= RENEW {
                 self.renew()?;
             }
-            let op = Op::Scan { from: first, to: Bytes::new(), limit: ROWS, at: ReadSnapshot::Newest };
-            let answer = self.client.call(self.from.call(self.database.partition(), op));
-            let Body::Rows { rows, more } = answer.map_err(fault::of_client)?.body else {
-                return Err(Failure::new(code::INTERNAL, "a table without rows"));
-            };
-            let last = rows.last().map(|(last, ..)| Bytes::from([last, &[0u8][..]].concat()));
-            count += rows.len() as u64;
-            let mut parts: BTreeMap<PartitionId, Vec<RowOp>> = BTreeMap::new();
-            for (key, _, stored) in &rows {
-                let row = self.from.decode(key, stored).map_err(fault::of_client)?;
-                let values = plan.columns.iter().map(|at| row.values[*at].clone()).collect();
-                let (key, row) = to.encode(&Row::new(values)).map_err(fault::of_client)?;
-                let partition = to.partition_of(&key).map_err(fault::of_client)?;
-                parts.entry(partition).or_default().push(RowOp::Insert { key, row });
-            }
-            self.write(&to, parts)?;
-            next = last.filter(|_| more);
+            let page = copying::read(self.client, (&self.from, self.database.partition()), first)?;
+            copied.put(self.client, &self.from, &page.rows)?;
+            next = page.next;
         }
-        // What a failover has lost of an entry is lost of those behind it.
-        for (partition, at) in &self.last {
-            let fate = self.client.fate(&to, *partition, *at).map_err(fault::of_client)?;
-            if fate != Fate::Kept {
-                return Err(fault::conflict());
-            }
-        }
-        Ok(count)
-    }
-
-    /// Makes the table that gets the rows, with its indexes.
-    fn make(&mut self, plan: &MovePlan) -> Result<Table, Failure> {
-        let name = system::moving(self.marker.id());
-        let request = CreateTable { name: name.clone(), ..plan.request.clone() };
-        let to = self.client.create_table(&request).map_err(fault::of_client)?;
-        for index in &plan.indexes {
-            let (name, add_index) = (name.clone(), Some(index.clone()));
-            let request = AlterTable { name, add_index, ..AlterTable::default() };
-            if let Some(why) = indexes::change(self.client, &request).map_err(fault::of_client)? {
-                return Err(Failure::new("54000", why));
-            }
-        }
-        self.renew()?;
-        Ok(to)
-    }
-
-    /// Writes rows in several partitions at once. Each entry of one rests on the one before it there.
-    fn write(&mut self, to: &Table, mut parts: BTreeMap<PartitionId, Vec<RowOp>>) -> Result<(), Failure> {
-        while !parts.is_empty() {
-            let (mut asked, mut calls) = (Vec::new(), Vec::new());
-            for (partition, ops) in &mut parts {
-                let count = piece(ops);
-                let rest = ops.split_off(count);
-                let now = std::mem::replace(ops, rest);
-                calls.push(match self.last.get(partition) {
-                    Some(last) => to.write_since(*partition, now, *last),
-                    None => to.write(*partition, now),
-                });
-                asked.push(*partition);
-            }
-            parts.retain(|_, ops| !ops.is_empty());
-            let answers = self.client.all(calls).map_err(fault::of_client)?;
-            let positions = answers.iter().map(client::Answer::position);
-            self.last.extend(asked.into_iter().zip(positions));
-        }
-        Ok(())
+        copied.are_kept(self.client)?;
+        Ok(copied.count)
     }
 
     /// Says that the rows are still being copied.
@@ -236,14 +170,4 @@ impl<'a> Filling<'a> {
             let _ = self.client.admin(AdminCommand::DropTable(system::moving(table)));
         }
     }
-}
-
-/// How many of these operations are written at once: one at least.
-fn piece(ops: &[RowOp]) -> usize {
-    let mut bytes = 0;
-    let fitting = ops.iter().take_while(|op| {
-        bytes += op.key().len() + op.row().map_or(0, Bytes::len);
-        bytes <= BYTES
-    });
-    fitting.count().max(1)
 }

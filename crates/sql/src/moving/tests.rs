@@ -7,10 +7,9 @@ use sqlparser::ast::Statement;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use types::data::constraint::{Action, Reference};
 use types::data::{Column, ColumnType, Identity, Rules};
-use types::{Holds, LogKind, TableId, system};
+use types::{Holds, LogKind, TableId};
 
 /// A table `t` that lies together with others.
 fn table(constraints: Vec<Constraint>) -> TableRecord {
@@ -56,6 +55,38 @@ fn a_table_is_planned_with_what_is_seen_of_it_and_with_its_indexes() {
     for text in ["t SET (policy = sync)", "u SET (partitions = 2)", "t DROP COLUMN v"] {
         assert_eq!(asked(&catalog, text).expect("another one's concern"), None, "{text}");
     }
+}
+
+#[test]
+fn a_bare_table_is_spread_again_with_all_that_it_has() {
+    let identity = Rules { identity: Some(Identity::Always), ..Rules::default() };
+    let mut bare = crate::catalog::example(vec![
+        Column::new("id", ColumnType::Int),
+        Column::new("v", ColumnType::Int),
+        Column::new("n", ColumnType::Int).with(identity),
+    ]);
+    bare.schema = bare.schema.with_column(Column::new("late", ColumnType::Text)).expect("valid");
+    let schema = bare.schema.clone();
+    bare.indexes.add(&schema, "by_v", &["v".into()]).expect("valid");
+    bare.policy.min_in_sync = 1;
+    let known = catalog(crate::DATABASE, vec![bare.clone()]);
+    let moved = asked(&known, "t SET (partitions = 8)").expect("good").expect("a move");
+    let plan = MovePlan::of(&bare, &moved.options).expect("good");
+    assert_eq!((plan.request.partitions, plan.request.factor), (8, Some(1)));
+    assert_eq!((plan.request.policy.as_str(), plan.request.min_in_sync), ("durable", Some(1)));
+    let (columns, version) = (plan.request.schema.columns(), plan.request.schema.version());
+    assert_eq!((columns.len(), version, plan.columns), (4, 1, vec![0, 1, 2, 3]));
+    assert_eq!(columns[2].rules.counter, Some((1, 2)), "numbers go on");
+    assert_eq!(plan.indexes, [AddIndex { name: "by_v".into(), columns: vec!["v".into()] }]);
+    let refused = |table: TableRecord, text: &str| {
+        let failure = asked(&catalog(crate::DATABASE, vec![table]), text).expect_err(text);
+        (failure.code, failure.message)
+    };
+    let lazy = Policy::preset("async", 3, LogKind::Disk).expect("valid");
+    let (code, message) = refused(TableRecord { policy: lazy, ..bare.clone() }, "t SET (partitions = 8)");
+    assert!(code == "0A000" && message.contains("out of partitions whose policy is async"), "{message}");
+    let own = TableRecord { name: "sys_sequences".into(), ..bare };
+    assert_eq!(refused(own, "sys_sequences SET (partitions = 8)").0, "42501");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use crate::database;
 use crate::ddl;
 use crate::driver::Place as Where;
 use crate::fault;
+use crate::held;
 use crate::indexes;
 use crate::moved;
 use crate::moving::{self, Move};
@@ -88,6 +89,21 @@ impl SqlSession {
             }
             planned => planned,
         }
+    }
+
+    /// The same once none of the bare tables that it alters or drops is held (PR-402).
+    pub(super) async fn define_once_free(&mut self, work: &Work) -> Result<Outcome, Failure> {
+        let concerns = |table: &TableRecord| match work {
+            Work::DropTables { names, .. } => names.contains(&table.name),
+            Work::AlterTable(Some(request)) => request.name == table.name,
+            Work::Indexes(change) => change.requests.iter().any(|request| request.name == table.name),
+            _ => false,
+        };
+        while held::any(&self.evaluator.handle, concerns) {
+            database::lift_abandoned(&self.evaluator.handle).await?;
+            self.pause().await?;
+        }
+        self.define(work).await
     }
 
     /// Makes, alters or drops tables, indexes or databases.

@@ -118,6 +118,64 @@ fn pr120_a_stale_write_takes_its_number_and_a_retry_is_told_the_same() {
 }
 
 #[test]
+fn pr400_rows_of_a_table_that_moves_are_not_written_and_who_copies_them_is_told_when() {
+    let (mut record, mut data) = (record(), data());
+    let opened = with(&record, &mut data, |writing| writing.open_session()).expect("no error");
+    let session = SessionId(opened.entry.expect("an entry"));
+    let ops = [RowOp::Put { key: "k".into(), row: "row".into() }];
+    let write = |record: &PartitionRecord, data: &mut Data, seq: u64| {
+        let asked = wire::Request { session, seq, ..request(Op::OpenSession) };
+        with(record, data, |writing| writing.write(&asked, &ops, (None, None))).expect("no error")
+    };
+    let confirmed = |record: &PartitionRecord, data: &mut Data, number: u32, closed: bool| {
+        let confirm = |writing: &mut Writing| writing.confirm_hold(TableId(number), closed);
+        let answer = with(record, data, confirm).expect("no error");
+        assert!(matches!(answer.status, Status::Ok | Status::NotYet(_)), "{answer:?}");
+        answer.entry
+    };
+    let read = |record: &PartitionRecord, data: &Data| {
+        let of = (TableId(1), 1);
+        let scope = Scope::of(data.engine.as_ref(), (record, Rules::ALL), of, ReadAt::Applied);
+        scope.expect("no error").is_ok()
+    };
+    let before = record.policy.clone();
+    let of = |version: u32, closed: bool| {
+        let moves = types::Moves { number: TableId(7), into: None, closed };
+        Policy { version, moves: Some(moves), ..before.clone() }
+    };
+    assert_eq!(write(&record, &mut data, 1).status, Status::Ok);
+    // It is on its way: from here on nothing is written, and a retry is told the same.
+    (record.epoch, record.next_policy) = (Epoch(2), Some(of(2, false)));
+    let refused = write(&record, &mut data, 2);
+    assert_eq!(refused.status, Status::Refused(Outcome::Stale));
+    assert_eq!(write(&record, &mut data, 2).entry, refused.entry);
+    assert_eq!(confirmed(&record, &mut data, 7, false), None, "the record may still be another one");
+    (record.epoch, record.policy, record.next_policy) = (Epoch(3), of(2, false), None);
+    let end = data.log.end();
+    let at = confirmed(&record, &mut data, 7, false).expect("an entry");
+    assert!(at > end && read(&record, &data));
+    assert_eq!(write(&record, &mut data, 3).status, Status::Refused(Outcome::Stale));
+    let load = (LoadId(1), [0; 16]);
+    let asked = request(Op::OpenSession);
+    let loaded = with(&record, &mut data, |writing| writing.load(&asked, load, &BTreeSet::new()));
+    assert!(matches!(loaded.expect("no error").status, Status::NotYet(why) if why.contains("being copied")));
+    for (number, closed) in [(7, true), (8, false)] {
+        assert_eq!(confirmed(&record, &mut data, number, closed), None, "{number} {closed}");
+    }
+    // PR-403: nobody reads them any more either, from the configuration on that says so first.
+    (record.epoch, record.next_policy) = (Epoch(4), Some(of(3, true)));
+    assert!(!read(&record, &data) && confirmed(&record, &mut data, 7, true).is_none());
+    (record.epoch, record.policy, record.next_policy) = (Epoch(5), of(3, true), None);
+    assert!(!read(&record, &data) && confirmed(&record, &mut data, 7, true).is_some());
+    // It is freed once that is in force.
+    (record.epoch, record.next_policy) = (Epoch(6), Some(Policy { version: 4, ..before.clone() }));
+    assert_eq!(write(&record, &mut data, 4).status, Status::Refused(Outcome::Stale));
+    (record.epoch, record.policy, record.next_policy) = (Epoch(7), Policy { version: 4, ..before }, None);
+    assert!(read(&record, &data) && confirmed(&record, &mut data, 7, false).is_none());
+    assert_eq!(write(&record, &mut data, 5).status, Status::Ok);
+}
+
+#[test]
 fn pr150_a_refusal_names_the_constraint_and_a_retry_is_told_the_same() {
     use types::data::{Column, ColumnType, Constraint, Demand, Row, Schema, Value};
     let (record, mut data) = (record().of_database(), data());
