@@ -1,6 +1,6 @@
-//! Tables that lie together with others get partitions of their own, and those another number of them, on a
-//! cluster of this process: with their rows, beside sessions that write them, and where whoever moved one has
-//! died in the middle.
+//! Tables that lie together with others get partitions of their own, those another number of them, and come
+//! back, on a cluster of this process: with their rows, beside sessions that write them, and where whoever
+//! moved one has died in the middle.
 
 mod common;
 
@@ -58,7 +58,6 @@ fn a_table_moves_with_its_rows_and_indexes_and_what_cannot_move_is_refused() {
     assert_eq!(two.good("INSERT INTO t (id, v) VALUES (6000, 1)"), "INSERT 0 1");
     assert_eq!(one.good("SELECT w FROM t WHERE id = 6000"), "7");
     assert!(two.say("INSERT INTO t (id, v) VALUES (77, 1)").starts_with("23505"));
-    one.refused(&[("ALTER TABLE t SET (database = understudy)", "0A000", "into a database")]);
     // Nothing is left of it, and its name is free once it is dropped.
     let mut client = cluster.client();
     let database = client.shared_database().expect("there");
@@ -273,6 +272,11 @@ fn pr400_rows_that_are_written_while_a_bare_table_is_spread_again_are_in_it() {
             for id in 100_000.. {
                 match two.say(&format!("INSERT INTO t VALUES ({id}, 0)")).as_str() {
                     "INSERT 0 1" => written += 1,
+                    // Where it was asked the partition has gone before it could answer.
+                    said if said.starts_with("40003") => {
+                        let there = two.good(&format!("SELECT count(*) FROM t WHERE id = {id}"));
+                        written += there.parse::<u64>().expect("a number");
+                    }
                     said => assert!(said.starts_with("40001"), "{said}"),
                 }
                 if over.load(Ordering::Acquire) {
@@ -373,4 +377,176 @@ fn pr402_a_hold_of_which_nobody_speaks_is_ended_by_who_waits_for_it() {
     let table = client.wait_table("t").expect("there").id();
     step(&mut client, table, (number, 0), MoveStep::Hold { at_ms: 1, into: None });
     assert_eq!(one.good("DROP TABLE t"), "DROP TABLE");
+}
+
+#[test]
+fn a_bare_table_comes_back_with_its_rows_and_indexes() {
+    let cluster = Cluster::start();
+    drop(cluster.ready());
+    let (here, there) = (service(&cluster), service(&cluster));
+    let (mut one, mut two) = (Talk::new(&here), Talk::new(&there));
+    one.good("CREATE TABLE t (id serial PRIMARY KEY, v int) WITH (partitions = 3)");
+    for v in 1..=20 {
+        one.good(&format!("INSERT INTO t (v) VALUES ({v})"));
+    }
+    one.good("CREATE INDEX by_v ON t (v)");
+    one.good("ALTER TABLE t ADD COLUMN note text");
+    one.good("UPDATE t SET note = 'seen' WHERE id = 7");
+    let all = "SELECT count(*), count(DISTINCT id), sum(v), max(note) FROM t";
+    let before = two.good(all);
+    one.refused(&[
+        ("ALTER TABLE t SET (database = bank)", "0A000", "into the database"),
+        ("ALTER TABLE t SET (database = understudy, policy = sync)", "22023", "kept as that is"),
+        ("BEGIN; ALTER TABLE t SET (database = understudy)", "25001", "transaction block"),
+    ]);
+    assert_eq!(one.good("ALTER TABLE t SET (database = understudy)"), "ALTER TABLE");
+    for talk in [&mut one, &mut two] {
+        assert_eq!(talk.good(all), before);
+        assert_eq!(talk.good("SELECT id FROM t WHERE v = 13"), "13");
+    }
+    // It keeps what tables that lie together keep, and numbers go on.
+    assert_eq!(two.good("INSERT INTO t (v) VALUES (21), (22)"), "INSERT 0 2");
+    assert_eq!(one.good(all), "22|22|253|seen");
+    one.good("ALTER TABLE t ADD CONSTRAINT once UNIQUE (v)");
+    assert!(two.say("INSERT INTO t (v) VALUES (21)").starts_with("23505"));
+    assert!(one.say("CREATE INDEX by_v ON t (id)").starts_with("42P07"), "it has come along");
+    let mut client = cluster.client();
+    assert!(client.cluster_map().table("t").is_none());
+    let database = client.shared_database().expect("there");
+    let named = client.tables_of(&database).expect("read").iter().filter(|one| one.name() == "t").count();
+    assert_eq!(named, 1);
+    one.good("DROP TABLE t");
+    // There and back again.
+    one.good("CREATE TABLE t (id int PRIMARY KEY, v int)");
+    one.good("INSERT INTO t SELECT n, n FROM generate_series(1, 3000) AS s(n)");
+    for how in ["partitions = 3", "partitions = 2", "database = understudy", "partitions = 4"] {
+        assert_eq!(one.good(&format!("ALTER TABLE t SET ({how})")), "ALTER TABLE");
+        assert_eq!(two.good("SELECT count(*), sum(v) FROM t"), "3000|4501500", "{how}");
+    }
+}
+
+#[test]
+fn pr404_rows_that_are_written_while_a_bare_table_comes_back_are_in_it() {
+    let cluster = Cluster::start();
+    drop(cluster.ready());
+    let (here, there) = (service(&cluster), service(&cluster));
+    let (mut one, mut two) = (Talk::new(&here), Talk::new(&there));
+    one.good("CREATE TABLE other (id int PRIMARY KEY)");
+    one.good("CREATE TABLE t (id int PRIMARY KEY, v int) WITH (partitions = 1)");
+    one.good("INSERT INTO t SELECT n, n FROM generate_series(1, 20000) AS s(n)");
+    let over = AtomicBool::new(false);
+    let written = thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut written = 0;
+            for id in 100_000.. {
+                match two.say(&format!("INSERT INTO t VALUES ({id}, 0)")).as_str() {
+                    "INSERT 0 1" => written += 1,
+                    // Where it was asked the partition has gone before it could answer.
+                    said if said.starts_with("40003") => {
+                        let there = two.good(&format!("SELECT count(*) FROM t WHERE id = {id}"));
+                        written += there.parse::<u64>().expect("a number");
+                    }
+                    said => assert!(said.starts_with("40001"), "{said}"),
+                }
+                if over.load(Ordering::Acquire) {
+                    break;
+                }
+            }
+            written
+        });
+        assert_eq!(one.good("ALTER TABLE t SET (database = understudy)"), "ALTER TABLE");
+        one.good("INSERT INTO t VALUES (99999, 0)");
+        over.store(true, Ordering::Release);
+        writer.join().expect("no panic") + 1
+    });
+    assert_eq!(one.good("SELECT count(*) FROM t"), (20_000 + written).to_string());
+    assert_eq!(one.good("SELECT sum(v) FROM t"), "200010000");
+}
+
+/// What a gateway leaves that has died while a bare table came back: before it was decided, or behind it. It
+/// has spoken of it last at this time.
+fn interrupted_back(client: &mut Client, name: &str, (decided, at_ms): (bool, u64)) -> TableId {
+    let database = client.shared_database().expect("there");
+    let table = client.wait_table(name).expect("there");
+    let first = client.numbers(2).expect("numbers");
+    let number = TableId(first);
+    let of = |version: u32| {
+        let mut parts = table.schema().clone().into_parts();
+        parts.version = version;
+        CatalogTable::new(number, name, Schema::from_parts(parts).expect("valid"), wall_ms())
+    };
+    let mut filled = CatalogTable { fills: Some(number), ..of(1) };
+    filled.unknown.insert(CatalogTable::FOLLOWS.into(), table.id().0.into());
+    client.call(database.transact(vec![created(&filled)], Vec::new(), None)).expect("made");
+    step(client, table.id(), (number, 0), MoveStep::Hold { at_ms, into: Some(database.id()) });
+    let confirm = |partition| table.call(partition, Op::Held { number, closed: false });
+    client.all(table.partitions().map(confirm).collect()).expect("every partition has it");
+    let rows: Vec<_> = client.scan_all(&table).map(|found| found.expect("a row")).collect();
+    let to = database.table(filled);
+    for found in rows {
+        let row = table.decode(&found.key, &found.stored).expect("a row");
+        client.call(to.put(&row).expect("a row")).expect("copied");
+    }
+    if decided {
+        let mut follows = CatalogTable { held_ms: Some(1), ..of(first + 1) };
+        follows.unknown.insert(CatalogTable::FOLLOWS.into(), table.id().0.into());
+        let change = TableChange::Alter { from: 1, to: RecordText::new(&follows) };
+        client.call(database.transact(vec![change], Vec::new(), None)).expect("decided");
+    }
+    number
+}
+
+#[test]
+fn pr404_whoever_needs_a_table_that_comes_back_goes_on_with_what_was_decided() {
+    let cluster = Cluster::start();
+    let mut client = cluster.ready();
+    let (here, there) = (service(&cluster), service(&cluster));
+    let (mut one, mut two) = (Talk::new(&here), Talk::new(&there));
+    one.good("CREATE TABLE other (id int PRIMARY KEY)");
+    for name in ["given_up", "read", "dropped"] {
+        one.good(&format!("CREATE TABLE {name} (id int PRIMARY KEY, v text) WITH (partitions = 2)"));
+        for id in 1..=3 {
+            one.good(&format!("INSERT INTO {name} VALUES ({id}, 'a')"));
+        }
+    }
+    // As long as somebody is at it, it can be asked how far it is.
+    let number = interrupted_back(&mut client, "read", (false, wall_ms()));
+    let filled = system::moving(number);
+    assert_eq!(two.good(&format!("SELECT count(*) FROM {filled}")), "3");
+    let (gone, truncate) = (format!("DROP TABLE {filled}"), format!("TRUNCATE {filled}"));
+    let insert = format!("INSERT INTO {filled} VALUES (9, 'x')");
+    for text in [&gone, &truncate, &insert] {
+        two.refused(&[(text.as_str(), "42501", "permission denied")]);
+    }
+    let read = client.cluster_map().table("read").expect("there").id;
+    step(&mut client, read, (number, 0), MoveStep::Free { said_ms: None });
+    // Nothing was decided: it is as it was, what was copied is gone, and it can be done again.
+    let number = interrupted_back(&mut client, "given_up", (false, 1));
+    assert_eq!(two.good("SELECT count(*) FROM given_up"), "3");
+    assert_eq!(two.good("UPDATE given_up SET v = 'b' WHERE id = 2"), "UPDATE 1");
+    let table = client.cluster_map().table("given_up").cloned().expect("it is bare still");
+    assert!(table.database().is_none());
+    let database = client.shared_database().expect("there");
+    let key = number.0.to_be_bytes().to_vec().into();
+    let asked = database
+        .catalog()
+        .call(database.partition(), Op::Get { key, at: wire::request::ReadSnapshot::Newest });
+    let answer = client.call(asked).expect("read");
+    let state = answer.row().map(|(_, stored)| types::database::standing_of(stored).expect("sound").0);
+    assert!(matches!(state, None | Some(types::TableState::Dropping)), "{state:?}");
+    assert_eq!(one.good("ALTER TABLE given_up SET (database = understudy)"), "ALTER TABLE");
+    assert_eq!(one.good("SELECT count(*), max(v) FROM given_up"), "3|b");
+    // It was decided: it is here, and what it was is gone.
+    interrupted_back(&mut client, "read", (true, 1));
+    assert_eq!(two.good("SELECT count(*) FROM read"), "3");
+    assert_eq!(two.good("UPDATE read SET v = 'c' WHERE id = 3"), "UPDATE 1");
+    assert_eq!(one.good("SELECT count(*), max(v) FROM read"), "3|c");
+    interrupted_back(&mut client, "dropped", (true, 1));
+    assert_eq!(one.good("DROP TABLE dropped"), "DROP TABLE");
+    assert!(two.say("SELECT * FROM dropped").starts_with("42P01"));
+    let deadline = Instant::now() + LONG;
+    while client.cluster_map().table("read").is_some() || client.cluster_map().table("dropped").is_some() {
+        assert!(Instant::now() < deadline, "a bare table is left");
+        client.poll(std::time::Duration::from_millis(5)).expect("polls");
+    }
 }

@@ -200,11 +200,6 @@ fn set(option: &SqlOption, request: &mut Request) -> Result<(), Failure> {
         "partitions" | "partition_by" | "engine" | "log" | "placement" => {
             return Err(fixed(&name));
         }
-        "database" => {
-            let hint = "a table with partitions of its own keeps them: make another one without options, and \
-                        INSERT ... SELECT what is there";
-            return Err(Failure::unsupported("moving a table into a database", hint));
-        }
         _ => {
             let hint = "the options that can be changed are policy, factor, min_in_sync, available, standby and \
                         failover_target";
@@ -301,7 +296,6 @@ mod tests {
             ("t ADD COLUMN x serial", "0A000"),
             ("t ADD COLUMN x int PRIMARY KEY", "0A000"),
             ("t SET (partitions = 2)", "0A000"),
-            ("t SET (database = understudy)", "0A000"),
             ("t SET (factor = many)", "22023"),
             ("t SET (speed = 2)", "22023"),
             ("t SET (available = maybe)", "22023"),

@@ -1,11 +1,11 @@
 //! The tables that there are, as new as the driver's last look at the cluster.
 
 use crate::search_path::SearchPath;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use types::data::Schema;
 use types::data::kind::{Kind, Sequence};
-use types::{CatalogTable, TableId, TableRecord};
+use types::{CatalogTable, TableId, TableRecord, system};
 
 /// Schemas that are always there.
 pub const SCHEMAS: [&str; 4] = ["pg_catalog", "public", "information_schema", "understudy"];
@@ -40,6 +40,10 @@ pub struct UnderWay {
     pub fills: Vec<Fill>,
     /// Tables that have moved out, and have not got their names yet.
     pub moved: Vec<Moved>,
+    /// Tables that take the place of bare ones, which are not dropped yet.
+    pub following: Vec<Following>,
+    /// What has a name.
+    pub named: BTreeSet<TableId>,
 }
 
 impl UnderWay {
@@ -54,6 +58,32 @@ impl UnderWay {
             false => self.fills.push(Fill { id, version, of, since_ms: table.created_ms }),
         }
     }
+
+    /// True while there are tables that nobody writes.
+    pub fn is_waited_for(&self) -> bool {
+        !(self.held.is_empty() && self.following.is_empty())
+    }
+
+    /// Something that has a name: it may be held.
+    pub fn note_named(&mut self, table: &CatalogTable) {
+        self.named.insert(table.id);
+        match (table.held_ms, table.follows()) {
+            (Some(since_ms), Some(of)) => self.following.push(Following { id: table.id, of, since_ms }),
+            (Some(since_ms), None) => drop(self.held.insert(table.id, since_ms)),
+            (None, _) => {}
+        }
+    }
+}
+
+/// A table that has all rows of a bare one, under its name, and is written once that one is dropped (PR-404).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Following {
+    /// Its id.
+    pub id: TableId,
+    /// The bare table.
+    pub of: TableId,
+    /// Since when it has been so, in milliseconds since 1970.
+    pub since_ms: u64,
 }
 
 /// What stands for a table whose rows are in partitions of their own, as long as these have not got its name
@@ -270,7 +300,13 @@ impl Catalog {
     }
 }
 
-/// A table for tests: `t`, with these columns, of which `id` is the key.
+/// A table that gets the rows of a bare one, which has no name yet, as it is shown meanwhile: they can be
+/// counted. `None`: it is none of these.
+pub fn as_filled(table: CatalogTable) -> Option<CatalogTable> {
+    table.follows()?;
+    Some(CatalogTable { name: system::moving(table.id), ..table })
+}
+
 /// A table's definition under another version.
 pub fn as_of(table: &TableRecord, version: u32) -> CatalogTable {
     let mut parts = table.schema.clone().into_parts();
@@ -279,6 +315,7 @@ pub fn as_of(table: &TableRecord, version: u32) -> CatalogTable {
     CatalogTable::new(table.id, &table.name, schema, table.created_ms)
 }
 
+/// A table for tests: `t`, with these columns, of which `id` is the key.
 #[cfg(test)]
 pub(crate) fn example(columns: Vec<types::data::Column>) -> TableRecord {
     use types::{LogKind, Policy, TableId};

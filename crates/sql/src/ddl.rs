@@ -328,14 +328,22 @@ pub(crate) fn counters(client: &mut Client) -> Result<(), ClientError> {
     }
 }
 
+/// Refuses names of tables that get the rows of others: they are read alone.
+pub fn not_moving<'a>(names: impl IntoIterator<Item = &'a String>) -> Result<(), Failure> {
+    match names.into_iter().find(|name| types::system::moves(name).is_some()) {
+        None => Ok(()),
+        Some(name) => {
+            let hint = "it goes by itself, when the table that moves into it has done so or is dropped";
+            Err(Failure::new("42501", format!("permission denied for table {name}")).hint(hint))
+        }
+    }
+}
+
 /// Drops tables that have partitions for themselves, one after the other.
 pub async fn drop_tables(handle: &Handle, names: Vec<String>, if_exists: bool) -> Result<(), Failure> {
     let handle = &handle.bare();
     let catalog = handle.catalog().ok_or_else(fault::not_ready)?;
-    if let Some(name) = names.iter().find(|name| types::system::moves(name).is_some()) {
-        let hint = "it goes by itself, when the table that moves into it has done so or is dropped";
-        return Err(Failure::new("42501", format!("permission denied for table {name}")).hint(hint));
-    }
+    not_moving(&names)?;
     let missing = names.iter().find(|name| catalog.table(name).is_none());
     if let Some(name) = missing.filter(|_| !if_exists) {
         return Err(Failure::new("42P01", format!("table \"{name}\" does not exist")));

@@ -4,7 +4,7 @@
 
 mod looks;
 
-use crate::catalog::{Catalog, UnderWay};
+use crate::catalog::{Catalog, UnderWay, as_filled};
 use crate::fault;
 use bytes::Bytes;
 use client::txn::{OpenTransaction, OpenTransactions};
@@ -314,15 +314,18 @@ impl Handle {
             };
             for (key, _, stored) in &rows {
                 let (state, table) = database.read_row(key, stored).map_err(fault::of_client)?;
-                match (state, table.held_ms, table.fills) {
-                    (TableState::Dropping, ..) => continue,
-                    (_, _, Some(of)) => {
+                let table = match (state, table.fills) {
+                    (TableState::Dropping, _) => continue,
+                    (_, Some(of)) => {
                         under_way.note(&table, of);
-                        continue;
+                        let Some(shown) = as_filled(table) else { continue };
+                        shown
                     }
-                    (_, Some(held_ms), _) => drop(under_way.held.insert(table.id, held_ms)),
-                    _ => {}
-                }
+                    (_, None) => {
+                        under_way.note_named(&table);
+                        table
+                    }
+                };
                 let record = database.table(table).record().clone();
                 tables.insert(record.name.clone(), Arc::new(record));
             }

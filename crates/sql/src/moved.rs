@@ -41,16 +41,18 @@ pub async fn heard_instead(handle: &Handle, (name, old): (&str, TableId)) {
 /// The tables that there are now, once those that have moved out have got their names, and what nobody fills
 /// any more is gone. What cannot be done about that now is left to the next one.
 pub async fn settled(handle: &Handle) -> Result<Arc<Catalog>, Failure> {
-    // Seen before the catalog is: what says that a table is needed is there before the table (PR-379).
+    // Seen before the catalog is: what says that a table is needed is there before the table (PR-379), and
+    // before a hold (PR-404).
     let (filled, abandoned) = (filled(handle), held::abandoned(handle));
     let catalog = handle.look().await?;
     if handle.place() != Place::Shared || handle.is_overlaid() {
         return Ok(catalog);
     }
-    held::lift(handle, abandoned).await;
+    held::lift(handle, abandoned, &catalog).await;
     if handle.database().is_none() {
         return Ok(catalog);
     }
+    held::settle(handle, &catalog.under_way.following).await;
     for name in unneeded(&catalog, filled) {
         let gone = move |client: &mut Client| client.admin(AdminCommand::DropTable(name)).map(drop);
         drop(on_a_client(handle, gone).await);
@@ -63,7 +65,8 @@ pub async fn settled(handle: &Handle) -> Result<Arc<Catalog>, Failure> {
             heard(handle, &one.name).await;
         }
     }
-    if moved.is_empty() { Ok(catalog) } else { handle.look().await }
+    let nothing = moved.is_empty() && catalog.under_way.following.is_empty();
+    if nothing { Ok(catalog) } else { handle.look().await }
 }
 
 /// Gives a table that has moved its name, and drops what says so if it has done that for long. False:

@@ -1,16 +1,19 @@
 //! ALTER TABLE ... SET (partitions = n): a table that lies together with others gets partitions of its own
-//! ([`filling`]), and one that has such gets another number of them ([`respread`]).
+//! ([`filling`]), and one that has such gets another number of them ([`respread`]). SET (database =
+//! understudy): one that has such comes to lie together with others ([`back`]).
 //!
 //! Its rows are copied into a table that the cluster keeps for that, while nobody writes them, and in one
-//! place it is decided that they are there. Of a table that lies together with others that is an entry of the
-//! partition's log (PR-124): it drops the table there, and leaves what says where the rows are
+//! place it is decided that they are there. Of a table that lies together with others that is an entry of
+//! the partition's log (PR-124): it drops the table there, and leaves what says where the rows are
 //! ([`crate::catalog::Moved`]). Only behind that the other table gets the name. So there is one table of the
 //! name or none for a moment, never two, and whoever looks for it finishes what another one has begun
-//! ([`crate::moved`], PR-378). Of a bare table it is a transaction of the metastore ([`hold`], PR-400).
+//! ([`crate::moved`], PR-378). Of a bare table that gets other partitions it is a transaction of the
+//! metastore, and of one that comes to lie with others an entry of the log again ([`crate::held`], PR-400,
+//! PR-404).
 
+pub mod back;
 mod copying;
 pub mod filling;
-pub mod hold;
 pub mod respread;
 
 use crate::altering::rewrite;
@@ -22,6 +25,7 @@ use crate::database;
 use crate::ddl::{self, on_a_client};
 use crate::evaluate::Evaluator;
 use crate::fault;
+use crate::held::bare;
 use crate::moved;
 use client::{Client, Table};
 use pg::Failure;
@@ -62,12 +66,19 @@ pub fn read(catalog: &Catalog, alter: &AlterTable) -> Result<Option<Move>, Failu
         return Ok(None);
     };
     let table = table_name(&alter.name)?;
-    let Some(known) = catalog.table(&table).filter(|_| says(options, "partitions")) else { return Ok(None) };
-    match known.database() {
-        Some(_) => refuse(catalog, known)?,
-        None => refuse_bare(known)?,
+    let Some(known) = catalog.table(&table) else { return Ok(None) };
+    match (known.database(), says(options, "partitions"), says(options, "database")) {
+        (None, _, true) => refuse_back(known, options)?,
+        (None, true, false) => {
+            refuse_bare(known)?;
+            MovePlan::of(known, options)?;
+        }
+        (Some(_), true, _) => {
+            refuse(catalog, known)?;
+            MovePlan::of(known, options)?;
+        }
+        _ => return Ok(None),
     }
-    MovePlan::of(known, options)?;
     Ok(Some(Move { table, options: options.clone() }))
 }
 
@@ -91,6 +102,22 @@ fn refuse_bare(table: &TableRecord) -> Result<(), Failure> {
             Err(Failure::unsupported(what, hint))
         }
     }
+}
+
+/// The same of one that is to lie together with others.
+fn refuse_back(table: &TableRecord, options: &[SqlOption]) -> Result<(), Failure> {
+    refuse_bare(table)?;
+    let [SqlOption::KeyValue { value, .. }] = options else {
+        let message = "a table that comes into a database is kept as that is";
+        return Err(Failure::new("22023", message).hint("say database = understudy, and nothing else"));
+    };
+    let database = ddl::option_text(value)?;
+    if database == crate::DATABASE {
+        return Ok(());
+    }
+    let hint = "tables with partitions of their own come into \"understudy\" alone: make another table there, \
+                and load what is here";
+    Err(Failure::unsupported(format!("moving a table into the database \"{database}\""), hint))
 }
 
 /// True if a failover may lose what was acknowledged.
@@ -229,7 +256,8 @@ fn spread(schema: &Schema) -> Result<(Schema, Vec<usize>), Failure> {
     Ok((spread, kept))
 }
 
-/// Gives a table partitions of its own, or another number of them. What the client may want to know.
+/// Gives a table partitions of its own, or another number of them, or takes them away. What the client may
+/// want to know.
 pub async fn carry_out(evaluator: &Evaluator, asked: &Move) -> Result<String, Failure> {
     let (handle, mut changes) = (&evaluator.handle, 0);
     loop {
@@ -239,7 +267,11 @@ pub async fn carry_out(evaluator: &Evaluator, asked: &Move) -> Result<String, Fa
             return Err(Failure::new("42P01", format!("relation \"{}\" does not exist", asked.table)));
         };
         let done = match table.database() {
+            Some(_) if says(&asked.options, "database") => {
+                return Ok(format!("table \"{}\" lies together with others already", asked.table));
+            }
             Some(_) => move_out(evaluator, &catalog, (table, asked)).await?,
+            None if says(&asked.options, "database") => come_back(evaluator, (table, asked)).await?,
             None => spread_again(evaluator, (table, asked)).await?,
         };
         match done {
@@ -258,7 +290,7 @@ pub async fn carry_out(evaluator: &Evaluator, asked: &Move) -> Result<String, Fa
 
 /// True if somebody else was faster, and nothing was done.
 fn is_overtaken(failure: &Failure) -> bool {
-    fault::is_stale(failure) || failure.code == hold::IN_USE
+    fault::is_stale(failure) || failure.code == bare::IN_USE
 }
 
 /// What came of a move; `None`: somebody else copies the table's rows.
@@ -300,6 +332,33 @@ async fn spread_again(
     let (options, cancel) = (asked.options.clone(), evaluator.cancel.clone());
     let work = move |client: &mut Client| Ok(respread::respread(client, (id, &options), &cancel));
     let done = on_a_client(handle, work).await?;
+    if done.is_ok() {
+        moved::heard_instead(handle, (&asked.table, id)).await;
+    }
+    Ok(Some(done))
+}
+
+/// Of a bare table: into the partition in which tables lie together.
+async fn come_back(
+    evaluator: &Evaluator,
+    (table, asked): (Arc<TableRecord>, &Move),
+) -> Result<Done, Failure> {
+    refuse_back(&table, &asked.options)?;
+    if table.policy.moves.is_some() {
+        return Ok(None);
+    }
+    let (handle, id) = (&evaluator.handle, table.id);
+    database::share(handle).await?;
+    let (database, cancel) = (handle.database_record()?, evaluator.cancel.clone());
+    if is_lazy(&database.record().policy) {
+        let what = format!("moving rows into a database whose policy is {}", database.record().policy.name);
+        let hint =
+            "a failover could lose some of them: `understudy database alter understudy --policy durable`";
+        return Err(Failure::unsupported(what, hint));
+    }
+    let work = move |client: &mut Client| Ok(back::bring(client, (&database, table.as_ref()), &cancel));
+    let done = on_a_client(handle, work).await?;
+    handle.outdate();
     if done.is_ok() {
         moved::heard_instead(handle, (&asked.table, id)).await;
     }

@@ -209,7 +209,7 @@ impl pg::Session for SqlSession {
             self.bring_level().await;
             // A table whose rows are being copied is written when that is done (PR-124, PR-400).
             let handle = &self.evaluator.handle;
-            let copied = !handle.look().await?.under_way.held.is_empty() || held::any(handle, |_| true);
+            let copied = handle.look().await?.under_way.is_waited_for() || held::any(handle, |_| true);
             looks += usize::from(!copied);
             if copied || plan.work.is_bare() {
                 self.pause().await?;

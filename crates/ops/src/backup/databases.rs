@@ -46,6 +46,10 @@ pub fn tables_at(
                 let why = format!("table `{}` was getting partitions of its own", table.name);
                 return Err(Stop::Gone(why));
             }
+            if table.follows().is_some() && state == TableState::Held {
+                let why = format!("table `{}` was giving up partitions of its own", table.name);
+                return Err(Stop::Gone(why));
+            }
             if state.is_named() {
                 let table = CatalogTable { held_ms: None, ..table };
                 all.entry(table.id).or_default().push((*partition, table));

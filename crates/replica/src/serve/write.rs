@@ -243,9 +243,9 @@ impl Writing<'_> {
         Ok(Answer::only(Status::Ok).of_entry(at).covered(at.lsn, AckCondition::Entry))
     }
 
-    /// [`Op::Held`]: opens a session once the policy in force has the hold. Clients' rows that may be
-    /// acknowledged are behind it in no log that it is in: whoever leads next finds the hold in the record,
-    /// as long as nobody ends it (PR-400).
+    /// [`Op::Held`]: opens a session once the policy in force has the hold. Behind that entry there is no row
+    /// of a client in any log that has it, as long as nobody ends the hold: whoever leads next finds it in
+    /// the record. A policy on its way may still be given up (PR-400).
     pub fn confirm_hold(&mut self, number: TableId, closed: bool) -> Result<Answer, EngineError> {
         match self.record.policy.moves {
             Some(known) if known.number == number && (known.closed || !closed) => self.open_session(),

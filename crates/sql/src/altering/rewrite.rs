@@ -469,7 +469,8 @@ pub async fn refilled<C: Convert + Send + 'static>(
 pub fn under_way(catalog: &Catalog, table: TableId) -> bool {
     let all: BTreeSet<TableId> =
         children(catalog, table).into_iter().map(|(child, ..)| child.id).chain([table]).collect();
-    catalog.under_way.held.keys().any(|held| all.contains(held))
+    let following = catalog.under_way.following.iter().map(|following| &following.id);
+    catalog.under_way.held.keys().chain(following).any(|held| all.contains(held))
 }
 
 /// Waits a moment, while somebody copies the rows of a table.

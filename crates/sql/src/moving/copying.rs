@@ -1,13 +1,16 @@
-//! Rows that are copied into a table with partitions of its own: in each partition by entries that rest on
-//! each other, so that what a failover loses of one is lost of those behind it, and is noticed at the end.
+//! Rows that are copied into another table: in each partition by entries that rest on each other, so that
+//! what a failover loses of one is lost of those behind it, and is noticed at the end.
 
 use super::MovePlan;
 use crate::fault;
+use crate::held::bare::BareHold;
 use crate::indexes;
+use crate::statements::canceled;
 use bytes::Bytes;
 use client::{Client, Fate, Table};
-use pg::{Failure, code};
+use pg::{Cancel, Failure, code};
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 use types::data::Row;
 use types::{Lsn, PartitionId, Position, TableId, system};
 use wire::control::{AlterTable, CreateTable};
@@ -18,6 +21,9 @@ use wire::{Body, Op, RowOp};
 const ROWS: u32 = 2_000;
 /// Bytes of keys and rows behind which no more are written at once in a partition.
 const BYTES: usize = 4 << 20;
+
+/// Between two reads of a partition that does not show all yet what clients have written.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A row as a scan gives it: its key, the entry that has written it, and its value.
 pub type FoundRow = (Bytes, Lsn, Bytes);
@@ -48,8 +54,54 @@ pub fn read(
     Ok(Page { next: last.filter(|_| more), rows, at })
 }
 
+/// Rows of a partition of a table that is held, from this key on: all that clients have written is in them. A
+/// bulk load that was asked for before the hold is waited for.
+pub fn read_held(
+    client: &mut Client,
+    hold: &mut BareHold,
+    (partition, first): (PartitionId, &Bytes),
+) -> Result<Page, Failure> {
+    let since = hold.since().get(&partition).map_or(Lsn::MAX, |at| at.lsn);
+    let deadline = Instant::now() + client.timeout();
+    loop {
+        hold.renew(client)?;
+        let page = read(client, (hold.table(), partition), first.clone())?;
+        if page.at >= since {
+            return Ok(page);
+        }
+        if Instant::now() >= deadline {
+            let message = format!("partition {partition} does not show all of its rows yet");
+            return Err(Failure::new("57P03", message).hint("nothing was changed; try again"));
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// Copies all rows of a table that is held. They, and what they rest on, are there still at the end.
+pub fn copy_held(
+    client: &mut Client,
+    hold: &mut BareHold,
+    copied: &mut CopiedRows,
+    cancel: &Cancel,
+) -> Result<(), Failure> {
+    let from = hold.table().clone();
+    for partition in from.partitions() {
+        let mut next = Some(Bytes::new());
+        while let Some(first) = next {
+            if cancel.asked() {
+                return Err(canceled());
+            }
+            let page = read_held(client, hold, (partition, &first))?;
+            copied.put(client, &from, &page.rows)?;
+            next = page.next;
+        }
+    }
+    copied.are_kept(client)?;
+    hold.since().iter().try_for_each(|(partition, at)| kept(client, (&from, *partition), *at))
+}
+
 /// How many of these operations are written at once: one at least.
-pub fn piece(ops: &[RowOp]) -> usize {
+fn piece(ops: &[RowOp]) -> usize {
     let mut bytes = 0;
     let fitting = ops.iter().take_while(|op| {
         bytes += op.key().len() + op.row().map_or(0, Bytes::len);
@@ -82,7 +134,12 @@ impl CopiedRows {
                 return Err(Failure::new("54000", why));
             }
         }
-        Ok(CopiedRows { to, columns: plan.columns.clone(), last: BTreeMap::new(), count: 0 })
+        Ok(CopiedRows::of(to, plan.columns.clone()))
+    }
+
+    /// Into this table, which has these columns of the rows.
+    pub fn of(to: Table, columns: Vec<usize>) -> CopiedRows {
+        CopiedRows { to, columns, last: BTreeMap::new(), count: 0 }
     }
 
     /// Copies these rows of another table.

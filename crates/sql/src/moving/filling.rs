@@ -17,6 +17,7 @@ use super::MovePlan;
 use super::copying::{self, CopiedRows};
 use crate::catalog::{Moved, as_of};
 use crate::fault;
+use crate::held::bare::RENEW;
 use crate::moved;
 use crate::statements::canceled;
 use bytes::Bytes;
@@ -26,9 +27,6 @@ use std::time::{Duration, Instant};
 use types::{CatalogTable, TableId, system};
 use wire::control::AdminCommand;
 use wire::{RecordText, TableChange};
-
-/// How often a hold is renewed.
-pub const RENEW: Duration = Duration::from_secs(10);
 
 /// What was done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -11,13 +11,11 @@
 //! The fifth step is one transaction of the metastore, and decides: it compares both records, so it fails if
 //! anybody has ended the hold. So there is one table of the name at any time.
 
-use super::copying::CopiedRows;
+use super::copying::{CopiedRows, copy_held};
 use super::filling::Filled;
-use super::hold::{BareHold, refused};
 use super::{MovePlan, refuse_bare};
 use crate::fault;
-use crate::statements::canceled;
-use bytes::Bytes;
+use crate::held::bare::{BareHold, refused};
 use client::Client;
 use pg::{Cancel, Failure};
 use sqlparser::ast::SqlOption;
@@ -26,7 +24,7 @@ use types::{TableId, system};
 use wire::control::AdminCommand;
 use wire::moves::MoveStep;
 
-/// Spreads the rows of the table with this id in the way that the options say. [`super::hold::IN_USE`]:
+/// Spreads the rows of the table with this id in the way that the options say. [`crate::held::bare::IN_USE`]:
 /// somebody else holds it, or has ended the hold, and nothing was done.
 pub fn respread(
     client: &mut Client,
@@ -65,24 +63,11 @@ fn copy_all(
     cancel: &Cancel,
 ) -> Result<u64, Failure> {
     hold.confirm(client)?;
-    let from = hold.table().clone();
     // It may have changed since somebody looked.
-    refuse_bare(from.record())?;
-    let plan = MovePlan::of(from.record(), options)?;
+    refuse_bare(hold.table().record())?;
+    let plan = MovePlan::of(hold.table().record(), options)?;
     let mut copied = CopiedRows::begin(client, hold.number(), &plan)?;
-    for partition in from.partitions() {
-        let mut next = Some(Bytes::new());
-        while let Some(first) = next {
-            if cancel.asked() {
-                return Err(canceled());
-            }
-            let page = hold.page(client, partition, &first)?;
-            copied.put(client, &from, &page.rows)?;
-            next = page.next;
-        }
-    }
-    copied.are_kept(client)?;
-    hold.is_kept(client)?;
+    copy_held(client, hold, &mut copied, cancel)?;
     hold.close(client)?;
     Ok(copied.count)
 }

@@ -1,7 +1,7 @@
 //! What may move and how, without a cluster.
 
 use super::*;
-use crate::catalog::{Fill, Moved, UnderWay};
+use crate::catalog::{Fill, Following, Moved, UnderWay};
 use crate::moved::unneeded;
 use sqlparser::ast::Statement;
 use sqlparser::dialect::PostgreSqlDialect;
@@ -9,7 +9,7 @@ use sqlparser::parser::Parser;
 use std::collections::BTreeMap;
 use types::data::constraint::{Action, Reference};
 use types::data::{Column, ColumnType, Identity, Rules};
-use types::{Holds, LogKind, TableId};
+use types::{CatalogTable, Holds, LogKind, TableId};
 
 /// A table `t` that lies together with others.
 fn table(constraints: Vec<Constraint>) -> TableRecord {
@@ -90,6 +90,42 @@ fn a_bare_table_is_spread_again_with_all_that_it_has() {
 }
 
 #[test]
+fn a_bare_table_comes_into_the_database_that_is_always_there_and_into_no_other() {
+    let bare = crate::catalog::example(vec![Column::new("id", ColumnType::Int)]);
+    let known = catalog(crate::DATABASE, vec![bare.clone()]);
+    let moved = asked(&known, "t SET (database = understudy)").expect("good").expect("a move");
+    assert!(moved.table == "t" && says(&moved.options, "database"));
+    let lazy = Policy::preset("async", 3, LogKind::Disk).expect("valid");
+    let lazy = catalog(crate::DATABASE, vec![TableRecord { policy: lazy, ..bare }]);
+    for (catalog, text, code) in [
+        (&known, "t SET (database = bank)", "0A000"),
+        (&known, "t SET (database = understudy, policy = sync)", "22023"),
+        (&lazy, "t SET (database = understudy)", "0A000"),
+    ] {
+        assert_eq!(asked(catalog, text).map_err(|failure| failure.code), Err(code), "{text}");
+    }
+    // One that lies there already is another one's concern.
+    let within = catalog(crate::DATABASE, vec![table(vec![])]);
+    assert_eq!(asked(&within, "t SET (database = understudy)").expect("not a move"), None);
+}
+
+#[test]
+fn pr404_what_takes_the_place_of_a_bare_table_is_not_written_again_by_who_lifts_holds() {
+    let columns = table(vec![]).schema;
+    let held = CatalogTable { held_ms: Some(5), ..CatalogTable::new(TableId(7), "t", columns, 1) };
+    let mut follows = CatalogTable { id: TableId(8), name: "u".into(), ..held.clone() };
+    follows.unknown.insert(CatalogTable::FOLLOWS.into(), 3.into());
+    let mut under_way = UnderWay::default();
+    assert!(!under_way.is_waited_for());
+    under_way.note_named(&follows);
+    assert!(under_way.is_waited_for() && under_way.held.is_empty());
+    under_way.note_named(&held);
+    assert_eq!(under_way.held, BTreeMap::from([(TableId(7), 5)]));
+    assert_eq!(under_way.following, [Following { id: TableId(8), of: TableId(3), since_ms: 5 }]);
+    assert_eq!(under_way.named.len(), 2);
+}
+
+#[test]
 fn what_partitions_of_ones_own_cannot_have_is_refused_by_name() {
     let refused = |catalog: &Catalog, text: &str, says: &str| {
         let failure = asked(catalog, text).expect_err(says);
@@ -141,7 +177,7 @@ fn what_partitions_of_ones_own_cannot_have_is_refused_by_name() {
 fn pr379_only_what_no_catalog_speaks_of_is_dropped() {
     let fill = Fill { id: TableId(5), version: 1, of: TableId(1), since_ms: 0 };
     let moved = Moved { id: TableId(6), version: 2, name: "u".into(), since_ms: 0 };
-    let under_way = UnderWay { held: BTreeMap::new(), fills: vec![fill], moved: vec![moved] };
+    let under_way = UnderWay { fills: vec![fill], moved: vec![moved], ..UnderWay::default() };
     let catalog = catalog(crate::DATABASE, vec![table(vec![])]).with(under_way);
     let filled = [5, 6, 7].map(|number| (TableId(number), system::moving(TableId(number))));
     let gone: Vec<String> = unneeded(&catalog, filled.to_vec()).collect();

@@ -81,9 +81,11 @@ impl SqlSession {
         known: Arc<StatementPlan>,
     ) -> Result<Arc<StatementPlan>, Failure> {
         let handle = &self.evaluator.handle;
+        // Of a table that was bare nobody may have looked yet for what has taken its place.
+        let bare = known.work.is_bare() && handle.database().is_some();
         let moved = || handle.catalog().is_some_and(|catalog| !catalog.under_way.moved.is_empty());
         match self.fresh(known.clone()) {
-            Err(failure) if failure.code == "42P01" && moved() => {
+            Err(failure) if failure.code == "42P01" && (bare || moved()) => {
                 moved::settled(handle).await?;
                 self.fresh(known)
             }
@@ -91,7 +93,8 @@ impl SqlSession {
         }
     }
 
-    /// The same once none of the bare tables that it alters or drops is held (PR-402).
+    /// Makes, alters or drops something, once none of the bare tables that it alters or drops is held
+    /// (PR-402).
     pub(super) async fn define_once_free(&mut self, work: &Work) -> Result<Outcome, Failure> {
         let concerns = |table: &TableRecord| match work {
             Work::DropTables { names, .. } => names.contains(&table.name),
@@ -99,6 +102,13 @@ impl SqlSession {
             Work::Indexes(change) => change.requests.iter().any(|request| request.name == table.name),
             _ => false,
         };
+        match work {
+            Work::DropTables { names, .. } | Work::Truncate { names, .. } => ddl::not_moving(names)?,
+            Work::Alter(altering) => ddl::not_moving([&altering.table])?,
+            Work::Rekey(key) => ddl::not_moving([&key.table])?,
+            Work::Constrain(Some(change), _) => ddl::not_moving([&change.table])?,
+            _ => {}
+        }
         while held::any(&self.evaluator.handle, concerns) {
             database::lift_abandoned(&self.evaluator.handle).await?;
             self.pause().await?;

@@ -1,16 +1,13 @@
 //! A bare table that is held while its rows are copied: nobody writes them (PR-400), and at the end nobody
 //! reads them where they were (PR-403). Whoever holds it says again and again that it does.
 
-use super::copying::{self, Page, kept};
-use super::filling::RENEW;
 use crate::fault;
-use bytes::Bytes;
 use client::{Client, ClientError, Table, wall_ms};
 use pg::{Failure, code};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use types::{Lsn, PartitionId, Position, TableId, TableRecord};
+use types::{PartitionId, Position, TableId, TableRecord};
 use wire::control::AdminCommand;
 use wire::moves::{MoveStep, MoveTable};
 use wire::{Op, RecordText};
@@ -18,8 +15,8 @@ use wire::{Op, RecordText};
 /// The code of a table that somebody else has something to do with.
 pub const IN_USE: &str = "55006";
 
-/// Between two reads of a partition that does not show all yet what clients have written.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// How often it is said that a table is still held.
+pub const RENEW: Duration = Duration::from_secs(10);
 
 /// A bare table that is held.
 pub struct BareHold {
@@ -47,9 +44,13 @@ impl BareHold {
             let message = format!("table \"{}\" is not held any more", record.name);
             return Err(Failure::new(IN_USE, message).hint("nothing was changed; try again"));
         }
+        Ok(BareHold::of(Arc::new(record), number))
+    }
+
+    /// A table that somebody holds for the move with this number, as its record says.
+    pub fn of(record: Arc<TableRecord>, number: TableId) -> BareHold {
         let (version, renewed) = (record.policy.version, Instant::now());
-        let table = Table::new(Arc::new(record));
-        Ok(BareHold { table, number, version, since: BTreeMap::new(), renewed })
+        BareHold { table: Table::new(record), number, version, since: BTreeMap::new(), renewed }
     }
 
     /// The table, as it was when it was held.
@@ -60,6 +61,11 @@ impl BareHold {
     /// The number of the move.
     pub fn number(&self) -> TableId {
         self.number
+    }
+
+    /// The entry of each partition behind which no client writes.
+    pub fn since(&self) -> &BTreeMap<PartitionId, Position> {
+        &self.since
     }
 
     /// Has a controller do the next step.
@@ -84,49 +90,25 @@ impl BareHold {
         Ok(self.table.partitions().zip(answers.iter().map(client::Answer::position)).collect())
     }
 
-    /// Rows of a partition from this key on: all that clients have written is in them. A bulk load that was
-    /// asked for before the hold is waited for.
-    pub fn page(
-        &mut self,
-        client: &mut Client,
-        partition: PartitionId,
-        first: &Bytes,
-    ) -> Result<Page, Failure> {
-        let since = self.since.get(&partition).map_or(Lsn::MAX, |at| at.lsn);
-        let deadline = Instant::now() + client.timeout();
-        loop {
-            self.renew(client)?;
-            let page = copying::read(client, (&self.table, partition), first.clone())?;
-            if page.at >= since {
-                return Ok(page);
-            }
-            if Instant::now() >= deadline {
-                let message = format!("partition {partition} does not show all of its rows yet");
-                return Err(Failure::new("57P03", message).hint("nothing was changed; try again"));
-            }
-            std::thread::sleep(POLL_INTERVAL);
-        }
-    }
-
     /// Says that it is still held, if nobody has said so for a while.
     pub fn renew(&mut self, client: &mut Client) -> Result<(), Failure> {
-        if self.renewed.elapsed() >= RENEW {
-            self.ask(client, MoveStep::Renew { at_ms: wall_ms() }).map_err(refused)?;
-            self.renewed = Instant::now();
-        }
-        Ok(())
+        if self.renewed.elapsed() >= RENEW { self.say(client) } else { Ok(()) }
     }
 
-    /// The error that a failover has lost something of what was copied, if so.
-    pub fn is_kept(&self, client: &mut Client) -> Result<(), Failure> {
-        self.since.iter().try_for_each(|(partition, at)| kept(client, (&self.table, *partition), *at))
+    /// Says that it is still held. The error that it is not, if so.
+    pub fn say(&mut self, client: &mut Client) -> Result<(), Failure> {
+        self.ask(client, MoveStep::Renew { at_ms: wall_ms() }).map_err(refused)?;
+        self.renewed = Instant::now();
+        Ok(())
     }
 
     /// Has nobody read its rows here any more, and waits until nobody does: where they have been copied to
     /// they may be written then, and no node that has not heard of it shows what was before (PR-403).
     pub fn close(&mut self, client: &mut Client) -> Result<(), Failure> {
-        let record = read(self.ask(client, MoveStep::Close).map_err(refused)?)?;
-        (self.version, self.renewed) = (record.policy.version, Instant::now());
+        if !self.table.record().policy.moves.is_some_and(|moves| moves.closed) {
+            let record = read(self.ask(client, MoveStep::Close).map_err(refused)?)?;
+            (self.version, self.renewed) = (record.policy.version, Instant::now());
+        }
         self.confirmed(client, true).map(drop)
     }
 
@@ -140,7 +122,8 @@ impl BareHold {
     }
 }
 
-fn asked(client: &mut Client, request: MoveTable) -> Result<String, ClientError> {
+/// Has a controller do a step.
+pub fn asked(client: &mut Client, request: MoveTable) -> Result<String, ClientError> {
     client.admin(AdminCommand::MoveTable(RecordText::new(&request)))
 }
 
