@@ -55,7 +55,7 @@ pub(super) fn restore(
     change(client, &database, filling.map(created).collect())?;
     let mut copies: Option<u8> = None;
     for (one, (filling, _)) in &definitions {
-        give_numbers(client, one, numbers)?;
+        numbers.give_all(client, &one.entry.record, one.id)?;
         let Some(filling) = filling else { continue };
         let table = &one.entry.record.name;
         watcher.say(&format!("restores table {name}.{table}: {} rows", one.entry.rows));
@@ -168,20 +168,6 @@ impl Remade<'_> {
         let all = self.entry.record.schema.constraints().iter();
         all.filter(|one| one.is_kept()).any(|one| self.constraints[&one.number] == number)
     }
-}
-
-/// Has numbers of its columns, or of the sequence that it is, go on where they were.
-fn give_numbers(client: &mut Client, one: &Remade<'_>, numbers: &Numbers) -> Result<(), Failure> {
-    numbers.give(client, one.entry.record.id, |column| (one.id, column))?;
-    for (at, column) in one.entry.record.schema.columns().iter().enumerate() {
-        let Some((table, counted)) = column.rules.counter else { continue };
-        let own = |column: i64| match column == i64::from(counted) {
-            true => (one.id, at as i64),
-            false => (one.id, column),
-        };
-        numbers.give(client, TableId(table), own)?;
-    }
-    Ok(())
 }
 
 /// Makes changes of tables, as many in one entry as there may be.

@@ -17,7 +17,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use types::data::{Row, Value, row_version, with_row_version};
+use types::data::{Row, Schema, Value, row_version, with_row_version};
 use types::database::SHARED;
 use types::policy::Below;
 use types::system::SEQUENCES;
@@ -260,7 +260,7 @@ fn one(
     let table = client.create_table(&request(&entry.record, name, plan.factor))?;
     add_indexes(client, entry)?;
     // Before any row: whoever adds rows meanwhile gets no number that the backup's rows have.
-    numbers.give(client, entry.record.id, |column| (table.id(), column))?;
+    numbers.give_all(client, &entry.record, table.id())?;
     watcher.say(&format!("restores table {name}: {} rows", entry.rows));
     load(client, plan, entry, &table, None, watcher)
 }
@@ -298,7 +298,7 @@ pub(super) fn request(record: &TableRecord, name: &str, factor: Option<u8>) -> C
     let copies = factor.unwrap_or(policy.factor);
     CreateTable {
         name: name.into(),
-        schema: record.schema.clone(),
+        schema: counted_alone(&record.schema),
         engine: record.engine,
         log: record.log,
         policy: policy.name.clone(),
@@ -316,6 +316,15 @@ pub(super) fn request(record: &TableRecord, name: &str, factor: Option<u8>) -> C
         ship: record.ship,
         ranges: record.ranges.clone(),
     }
+}
+
+/// The same columns, of which those that are numbered are so by counters of the table's own: that of a table
+/// whose place it has taken may be another one's here.
+fn counted_alone(schema: &Schema) -> Schema {
+    let mut parts = schema.clone().into_parts();
+    parts.columns.iter_mut().for_each(|column| column.rules.counter = None);
+    // As valid as it was.
+    Schema::from_parts(parts).unwrap_or_else(|_| schema.clone())
 }
 
 /// Gives the table the indexes that it had: they are built as rows come.
@@ -445,8 +454,28 @@ impl Numbers {
         Ok(Numbers(numbers))
     }
 
+    /// Has numbers of a table's columns, or of the sequence that it is, go on where they were, under its id of
+    /// now. Another table may have counted them.
+    pub(super) fn give_all(
+        &self,
+        client: &mut Client,
+        record: &TableRecord,
+        id: TableId,
+    ) -> Result<(), Failure> {
+        self.give(client, record.id, |column| (id, column))?;
+        for (at, column) in record.schema.columns().iter().enumerate() {
+            let Some((table, counted)) = column.rules.counter else { continue };
+            let own = |column: i64| match column == i64::from(counted) {
+                true => (id, at as i64),
+                false => (id, column),
+            };
+            self.give(client, TableId(table), own)?;
+        }
+        Ok(())
+    }
+
     /// Makes numbers go on where they were, under the table and the column that `to` says.
-    pub(super) fn give(
+    fn give(
         &self,
         client: &mut Client,
         from: TableId,
@@ -480,5 +509,18 @@ mod tests {
         assert_eq!(same.standby, Some(Standby::Cold));
         let fewer = request(&record, "t", Some(2));
         assert_eq!((fewer.factor, fewer.min_in_sync, fewer.standby), (Some(2), None, Some(Standby::Cold)));
+    }
+
+    #[test]
+    fn a_table_is_made_with_counters_of_its_own_and_is_not_held() {
+        use types::data::{Column, ColumnType, Identity, Rules};
+        let mut record = crate::testing::table(4).record().clone();
+        let rules = Rules { identity: Some(Identity::Always), counter: Some((3, 0)), ..Rules::default() };
+        let columns = vec![Column::new("id", ColumnType::Int).with(rules).not_null()];
+        record.schema = Schema::new(columns, &["id"], 1, false).expect("valid");
+        record.policy.moves = Some(types::Moves { number: TableId(9), into: None, closed: false });
+        let made = request(&record, "t", None).schema;
+        assert_eq!(made.columns()[0].rules.counter, None);
+        assert!(made.columns()[0].rules.identity.is_some() && made.key() == record.schema.key());
     }
 }
