@@ -4,7 +4,8 @@
 //! controllers ([`control`]), the handshake ([`hello`]), how files are shipped ([`ship`]), loaded
 //! ([`bulk`]) and read back ([`scrub`]), jobs ([`job`]), calls of procedures ([`procedure`]), turns at rows
 //! ([`row_turn`]), what nodes keep of the cluster's records ([`kept`]), the newest configuration in a reply
-//! ([`hint`]), and the entry of a partition's log ([`entry`], [`effects`], [`call_entry`]).
+//! ([`hint`]), steps of tables that move ([`moves`]), and the entry of a partition's log ([`entry`],
+//! [`effects`], [`call_entry`]).
 
 pub mod bulk;
 pub mod call_entry;
