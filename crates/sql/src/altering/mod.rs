@@ -338,7 +338,7 @@ mod tests {
         let id = Column::new("id", ColumnType::Int).not_null();
         let table = Arc::new(TableRecord { schema: hidden, ..example(vec![id.clone()]) });
         let catalog = Catalog::from_map(1, BTreeMap::from([("t".to_string(), table.clone())]));
-        let applied = |table: &Arc<TableRecord>, text: &str| {
+        let applied = |table: &Arc<TableRecord>, text: &str| -> Result<String, &'static str> {
             let text = format!("ALTER TABLE t {text}");
             let parsed = Parser::parse_sql(&PostgreSqlDialect {}, &text).expect("syntax");
             let [Statement::AlterTable(alter)] = parsed.as_slice() else { panic!("{parsed:?}") };

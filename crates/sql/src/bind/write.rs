@@ -111,7 +111,7 @@ impl Binder<'_> {
             return Err(Failure::unsupported("INSERT into something else than a table", "name a table"));
         };
         let table = writable(self.catalog, &table_name(name)?)?;
-        let given = match insert.source {
+        let given = match &insert.source {
             Some(query) => target_columns(&table, &insert.columns, width(&query.body))?,
             // DEFAULT VALUES
             None => Vec::new(),
