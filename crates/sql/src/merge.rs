@@ -50,7 +50,8 @@ pub async fn of_merge(
     }
     let all: Vec<Bytes> = new.values().flat_map(|rows| rows.as_slice()).map(|row| row.key.clone()).collect();
     let there = met(evaluator, &table, all, ahead).await?;
-    let mut doing = Doing { table: &table, merge, ahead, follows, there, new, done: Done::default() };
+    let (checks, done) = (check::has_any(table.schema()), Done::default());
+    let mut doing = Doing { table: &table, merge, ahead, follows, checks, there, new, done };
     for (at, step) in steps.into_iter().enumerate() {
         doing.step(step)?;
         if (at + 1).is_multiple_of(PIECE_STEPS) {
@@ -134,7 +135,7 @@ struct Done {
     written: BTreeMap<Bytes, Edit>,
     /// The keys of it, in order.
     order: Vec<Bytes>,
-    /// All rows that are written, as they are.
+    /// All rows that are written, as they are, if they must keep checks.
     rows: Vec<Row>,
     /// Rows as they were and as they are, if something may follow from that.
     replaced: Vec<Replaced>,
@@ -147,7 +148,10 @@ struct Doing<'a> {
     table: &'a Table,
     merge: &'a Merge,
     ahead: &'a View,
+    /// Something may follow from what it does.
     follows: bool,
+    /// There are checks that rows must keep.
+    checks: bool,
     /// Keys of new rows that are there already, in order.
     there: Vec<Bytes>,
     /// New rows by branch.
@@ -180,7 +184,9 @@ impl Doing<'_> {
         // Where it has removed the row, that one is changed.
         let existed = before.is_some();
         self.put(Edit { key, existed, after: After::Row(stored), since: None });
-        self.done.rows.push(row);
+        if self.checks {
+            self.done.rows.push(row);
+        }
         Ok(())
     }
 
@@ -206,7 +212,7 @@ impl Doing<'_> {
             Branch::Delete | Branch::Insert(_) => (After::Gone, None),
         };
         self.done.replaced.extend(old.map(|old| (old, new.clone())));
-        self.done.rows.extend(new);
+        self.done.rows.extend(new.filter(|_| self.checks));
         self.put(Edit { key, existed: true, after, since: None });
         Ok(())
     }

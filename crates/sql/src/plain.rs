@@ -48,7 +48,7 @@ pub fn plain(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             rest = after;
         } else {
             if is_word(first, Keyword::MATCHED) {
-                not_matched = found.last().is_some_and(|before| is_word(before, Keyword::NOT));
+                not_matched = says_not(&found).unwrap_or(not_matched);
             }
             found.push(first.clone());
             says_with |= is_word(first, Keyword::WITH);
@@ -95,6 +95,15 @@ fn override_numbers(found: &mut Vec<TokenWithSpan>, at: usize) {
         (true, false) => (at + 1, vec![Token::LParen, column, Token::RParen]),
     };
     drop(found.splice(place..place, words.into_iter().map(TokenWithSpan::wrap)));
+}
+
+/// Whether MATCHED behind these is that of `WHEN NOT MATCHED`; `None`: it is a column's name.
+fn says_not(before: &[TokenWithSpan]) -> Option<bool> {
+    match before {
+        [.., when] if is_word(when, Keyword::WHEN) => Some(false),
+        [.., when, not] if is_word(when, Keyword::WHEN) && is_word(not, Keyword::NOT) => Some(true),
+        _ => None,
+    }
 }
 
 /// `DO NOTHING` and `INSERT DEFAULT VALUES` behind THEN: what is said instead, and what is behind it.
@@ -240,6 +249,10 @@ mod tests {
                  WHEN NOT MATCHED THEN do nothing",
                 "MERGE INTO t USING u ON true WHEN MATCHED AND NOT a THEN UPDATE SET \"\0nothing\" = NULL \
                  WHEN NOT MATCHED THEN INSERT ( \"\0nothing\" ) VALUES ( NULL )",
+            ),
+            (
+                "MERGE INTO t USING u ON true WHEN MATCHED AND NOT matched THEN DO NOTHING",
+                "MERGE INTO t USING u ON true WHEN MATCHED AND NOT matched THEN UPDATE SET \"\0nothing\" = NULL",
             ),
             (
                 "MERGE INTO t USING u ON true WHEN NOT MATCHED THEN INSERT DEFAULT VALUES",

@@ -104,6 +104,18 @@ WITH thing AS (SELECT 1 AS id) MERGE INTO thing USING thing AS v ON thing.id = v
 MERGE INTO app.thing USING app.thing AS v ON thing.id = v.id WHEN MATCHED THEN UPDATE SET n = thing.n + 1;
 SELECT * FROM thing;
 RESET search_path;
+-- A column with the name of a word, a row that goes and comes, and rows that other parts have written.
+CREATE TABLE word (id int PRIMARY KEY, n int, matched bool DEFAULT false);
+INSERT INTO word (id, n) VALUES (1, 1), (2, 2), (3, 3);
+MERGE INTO word USING (VALUES (2), (12)) AS v (id) ON word.id = v.id WHEN MATCHED AND NOT matched THEN DO NOTHING WHEN NOT MATCHED THEN DO NOTHING;
+MERGE INTO word USING (VALUES (2), (12)) AS v (id) ON word.id = v.id WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT VALUES (2, 77);
+WITH u AS (UPDATE word SET n = 9 WHERE id = 1 RETURNING id) MERGE INTO word USING u ON word.id = u.id WHEN MATCHED THEN UPDATE SET n = 10;
+WITH u AS (DELETE FROM word WHERE id = 1 RETURNING id) MERGE INTO word USING u ON word.id = u.id WHEN MATCHED THEN DELETE;
+WITH u AS (DELETE FROM word WHERE id = 1 RETURNING id) MERGE INTO word USING (SELECT id + 100 AS id, id AS old FROM u) AS v ON word.id = v.id WHEN NOT MATCHED THEN INSERT VALUES (v.old, 5);
+SELECT * FROM word ORDER BY id;
+MERGE INTO word USING (VALUES (1)) AS v (id) ON word.id = v.id WHEN MATCHED AND NULL THEN DELETE WHEN MATCHED THEN UPDATE SET n = -1;
+MERGE INTO word USING generate_series(2, 3) AS g (i) ON word.id = g.i WHEN MATCHED THEN UPDATE SET n = g.i;
+SELECT * FROM word ORDER BY id;
 -- What is refused.
 MERGE INTO stock USING came ON stock.id = came.id;
 MERGE INTO stock USING came ON stock.id = came.id WHEN MATCHED THEN INSERT VALUES (1);
