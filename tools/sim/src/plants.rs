@@ -3,7 +3,7 @@
 use types::Finding;
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::of_mutant`].
-pub const FOUND: [(Finding, u64); 96] = [
+pub const FOUND: [(Finding, u64); 99] = [
     (Finding::F01, 1),
     (Finding::F02, 7),
     (Finding::F03, 0),
