@@ -73,6 +73,9 @@ struct Flight {
     conn: Conn,
 }
 
+/// What a transaction has read: of which row, what was there, and in which state.
+type Seen = (&'static str, Option<(Lsn, u64)>, Position);
+
 /// A transaction under way.
 #[derive(Debug)]
 struct Transaction {
@@ -85,8 +88,8 @@ struct Transaction {
     retry_at: u64,
     /// What the present step reads or writes, once that was sent.
     operation: Option<Operation>,
-    /// What it has read: of which row, what was there, and in which state.
-    read: Option<(&'static str, Option<(Lsn, u64)>, Position)>,
+    /// What it has read.
+    read: Option<Seen>,
 }
 
 /// What it does in a healed world.
