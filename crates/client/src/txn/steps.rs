@@ -53,6 +53,8 @@ pub struct SnapshotAsk {
     since: Position,
     /// The newest snapshot that the client was given before.
     seen: Position,
+    /// The newest commit that it knew.
+    newest: Position,
 }
 
 impl SnapshotAsk {
@@ -69,14 +71,17 @@ impl SnapshotAsk {
 
 /// What a client knows of commits: its snapshots must show them. A promotion of the manager that an operator
 /// has forced may have lost some of them; a partition that never had those would be waited for without end
-/// (PR-416). So where another term of the manager has committed, or the newest snapshot is older than one
-/// before, the next one comes with all partitions, and what is missing there is forgotten.
+/// (PR-416). So where another term of the manager has committed, or the newest snapshot is older than what
+/// the client knew when it asked, the next one comes with all partitions, and what is missing there is
+/// forgotten.
 #[derive(Clone, Debug, Default)]
 pub struct KnownCommits {
     /// The newest snapshot it was given.
     seen: Position,
     /// The newest one that came with all partitions; zero: the next one is to.
     whole: Position,
+    /// The newest commit that it has heard of, its own among them.
+    newest: Position,
     /// The newest commit of each partition that it has heard of.
     heads: BTreeMap<PartitionId, Position>,
 }
@@ -85,7 +90,8 @@ impl KnownCommits {
     /// How a snapshot is asked for now.
     pub fn asks(&self) -> SnapshotAsk {
         let same_term = self.whole.term == self.seen.term;
-        SnapshotAsk { since: if same_term { self.seen } else { Position::ZERO }, seen: self.seen }
+        let since = if same_term { self.seen } else { Position::ZERO };
+        SnapshotAsk { since, seen: self.seen, newest: self.newest }
     }
 
     /// The snapshot that an answer to this gives; none: it gives none.
@@ -98,15 +104,16 @@ impl KnownCommits {
         }
         let whole = asked.since == Position::ZERO;
         if whole {
-            self.forget_lost(asked.seen.max(*at), heads);
+            self.forget_lost(asked.newest.max(*at), heads);
             self.whole = *at;
-        } else if *at < asked.seen {
+        } else if *at < asked.newest {
             self.whole = Position::ZERO;
         }
         for (partition, newest) in heads {
             self.note(*partition, *newest);
         }
         self.seen = if whole && in_turn { *at } else { self.seen.max(*at) };
+        self.newest = self.newest.max(*at);
         Some(*at)
     }
 
@@ -117,12 +124,14 @@ impl KnownCommits {
         for (partition, known) in self.heads.iter_mut().filter(|(_, known)| **known <= upto) {
             *known = newest.get(partition).copied().unwrap_or_default();
         }
+        self.newest = self.heads.values().copied().max().unwrap_or_default();
     }
 
     /// A partition has this commit, or will.
     pub fn note(&mut self, partition: PartitionId, commit: Position) {
         let newest = self.heads.entry(partition).or_default();
         *newest = commit.max(*newest);
+        self.newest = commit.max(self.newest);
     }
 
     /// Where a read of a partition looks to see a snapshot. It waits for commits that are newer than the
@@ -431,6 +440,17 @@ mod tests {
         assert_eq!(known.begun(known.asks(), &snapshot(at(6), &[])), Some(at(6)));
         known.begun(known.asks(), &snapshot(at(6), &[(64, at(5)), (65, at(4))]));
         assert_eq!((heads(&known), known.asks().since()), ([at(5), at(4)], at(6)));
+    }
+
+    /// The newest commit that is left is the snapshot that the client had.
+    #[test]
+    fn pr416_the_same_where_its_own_commit_alone_is_lost() {
+        let mut known = knows_what_is_lost();
+        known.note(PartitionId(64), at(11));
+        assert_eq!(known.begun(known.asks(), &snapshot(at(9), &[])), Some(at(9)));
+        assert_eq!(known.asks().since(), Position::ZERO, "it has committed above that");
+        known.begun(known.asks(), &snapshot(at(9), &[(64, at(5)), (65, at(9))]));
+        assert_eq!((heads(&known), known.asks().since()), ([at(5), at(9)], at(9)));
     }
 
     #[test]
