@@ -80,18 +80,20 @@ impl Gap {
         GapStep::Call(Box::new(self.manager.call(ManagerOp::Chain { partition, after, from })))
     }
 
+    /// Asks the partition whether it still lacks what is not kept.
+    fn doubt(&mut self) -> GapStep {
+        self.state = State::Doubted;
+        let (table, partition) = (self.table, self.threshold.partition);
+        GapStep::Call(Box::new(Call::new(table, 0, partition, Op::FlushState { copies: 1 })))
+    }
+
     /// Goes on with what a call was answered with; none: what was asked for is not kept any more
     /// ([`crate::FailKind::TooOld`]). The error is a sentence: that is no answer to it.
     pub fn next(&mut self, body: Option<Body>) -> Result<GapStep, String> {
         match (self.state, body) {
             // What is missing is newer than some that are kept for other partitions, perhaps (PR-394), or in
             // no log of the manager (PR-417). It may also have been brought since, and removed.
-            (State::Asked, None) => {
-                self.state = State::Doubted;
-                let (table, partition) = (self.table, self.threshold.partition);
-                let call = Call::new(table, 0, partition, Op::FlushState { copies: 1 });
-                Ok(GapStep::Call(Box::new(call)))
-            }
+            (State::Asked, None) => Ok(self.doubt()),
             (State::Doubted, Some(Body::Commit(CommitAnswer::State(state)))) => {
                 if state.newest != self.has {
                     return Ok(GapStep::Found(Next::Kept));
@@ -103,7 +105,11 @@ impl Gap {
             }
             (State::Asked | State::Gone, Some(Body::Commit(CommitAnswer::Chain { flushes, next }))) => {
                 let first = flushes.first().map(|flush| flush.previous);
+                let paged = self.state == State::Asked && self.from > self.has;
                 Ok(match (first, next) {
+                    // Only of its first page the manager says that what comes next is gone.
+                    (Some(previous), _) if paged && previous > self.has => self.doubt(),
+                    (None, None) if paged => self.doubt(),
                     (Some(previous), _) if previous > self.has => GapStep::Found(Next::Gone(previous)),
                     (Some(previous), _) if previous < self.has => GapStep::Found(Next::Unknown),
                     (None, Some(next)) => {
@@ -173,6 +179,18 @@ mod tests {
         assert_eq!(found(begin(9, 9), Vec::new()), Next::Kept);
         assert_eq!(found(begin(9, 5), vec![chain(&[], Some(7)), chain(&[(9, 5)], None)]), Next::Kept);
         assert_eq!(found(begin(9, 5), vec![None, has(9)]), Next::Kept, "it was brought meanwhile");
+        for second in [chain(&[(9, 8)], None), chain(&[], None)] {
+            let pages = vec![chain(&[], Some(7)), second, has(9)];
+            assert_eq!(found(begin(9, 5), pages), Next::Kept, "and removed between two pages");
+        }
+    }
+
+    #[test]
+    fn what_is_gone_is_found_behind_the_first_page_too() {
+        let pages = |second| vec![chain(&[], Some(7)), second, has(5), chain(&[(9, 8)], None)];
+        for second in [chain(&[(9, 8)], None), chain(&[], None)] {
+            assert_eq!(found(begin(9, 5), pages(second)), Next::Gone(at(8)));
+        }
     }
 
     #[test]
