@@ -51,6 +51,20 @@ impl Epochs {
         all.any(|(_, record)| record.cause == Cause::Rebuilt)
     }
 
+    /// The last term of a partition, of those that this node has heard of, in which an operator had a copy
+    /// lead that did not count in the term before: it may lack what all had that counted there.
+    pub fn last_uncounted(&self, partition: PartitionId, node: NodeId) -> Option<Term> {
+        let heard = self.heard.get(&(partition, node)).copied()?;
+        let all = self.all.range((partition, Epoch::ZERO)..=(partition, heard));
+        let uncounted = |record: &&PartitionRecord| {
+            let forced = record.cause == Cause::Forced && record.term.began() == record.epoch;
+            let counted = |member: &Member| member.same_store(&record.primary);
+            let before = record.before.as_ref().filter(|_| forced);
+            before.is_some_and(|before| !before.in_sync.iter().any(counted))
+        };
+        all.rev().map(|(_, record)| record).find(uncounted).map(|record| record.term)
+    }
+
     /// The term of each configuration of a partition.
     pub fn terms(&self, partition: PartitionId) -> BTreeMap<Epoch, Term> {
         let all = self.all.range((partition, Epoch::ZERO)..=(partition, Epoch(u64::MAX)));

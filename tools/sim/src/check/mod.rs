@@ -204,12 +204,12 @@ impl Checks {
         let of_database = self.lineage.has_tables(report.partition);
         let verdict = self.aside.add(report, entries, (rows, of_database));
         self.expect("I14", now, verdict);
-        // Nothing that all had is lost, but where an operator had a copy lead that lacks it.
-        let id = report.partition;
-        if !self.epochs.was_forced(id) || self.epochs.was_rebuilt(id) {
-            return;
-        }
-        let lost = self.truncation.lost_with(&self.lineage, entries, self.tips.get(&id).copied());
+        // Nothing that all had is lost, but where an operator had a copy lead since that lacks it.
+        let (id, node) = (report.partition, report.node);
+        let uncounted = self.epochs.last_uncounted(id, node).filter(|_| !self.epochs.was_rebuilt(id));
+        let Some(uncounted) = uncounted else { return };
+        let older = entries.iter().filter(|entry| entry.at().term < uncounted);
+        let lost = self.truncation.lost_with(&self.lineage, older, self.tips.get(&id).copied());
         if report.commits < lost {
             let sentence = format!("{lost} parts of commits in a tail are kept nowhere else: {report:?}");
             self.fault("I14", now, sentence);
@@ -396,8 +396,10 @@ impl Checks {
             let had = written.filter_map(|id| {
                 let tip = self.tips.get(id).copied();
                 let kept = self.truncation.has(&self.lineage, (*id, commit), tip)?;
-                // What an operator had another copy lead for may be back, and gone again.
-                Some((*id, kept && !self.epochs.was_forced(*id)))
+                // What an operator had another copy lead for may be back, and so may what a node had without
+                // which the records were made again.
+                let same = !self.epochs.was_forced(*id) && !self.epochs.was_rebuilt(*id);
+                Some((*id, kept && same))
             });
             had.collect()
         };

@@ -116,13 +116,18 @@ impl Truncation {
 
     /// How many of these entries, which a replica gives up, are parts of commits that their manager keeps no
     /// more, and that the partition's log up to `tip` does not have: these are lost (PR-393, PR-418).
-    pub fn lost_with(&self, lineage: &Lineage, entries: &[Entry], tip: Option<Position>) -> u64 {
+    pub fn lost_with<'a>(
+        &self,
+        lineage: &Lineage,
+        entries: impl Iterator<Item = &'a Entry>,
+        tip: Option<Position>,
+    ) -> u64 {
         let lost = |entry: &&Entry| {
             let partition = entry.header().partition;
             let commit = commit_of(entry).filter(|commit| self.removed.contains(commit));
             commit.is_some_and(|commit| self.has(lineage, (partition, commit), tip) == Some(false))
         };
-        entries.iter().filter(lost).count() as u64
+        entries.filter(lost).count() as u64
     }
 
     /// What was removed since the last time, of each partition the newest commit of each entry.

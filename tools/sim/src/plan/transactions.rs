@@ -66,9 +66,9 @@ pub fn has_skips(seed: u64) -> bool {
     plain && [2, 6, 13, 17].contains(&(seed / OF % 19))
 }
 
-/// True if an operator has a copy of the transaction manager's partition lead that lacks commits, and lets the
-/// manager go on behind what partitions have of these (`txn recover`). None of the seeds that found something
-/// before there was such an operator has such a number.
+/// True if an operator has a copy of the transaction manager's partition lead that lacks commits, and lets
+/// the manager go on behind what partitions have of these (`txn recover`). None of the seeds that found
+/// something before there was such an operator has such a number.
 pub fn has_recoveries(seed: u64) -> bool {
     let plain = has_transactions(seed) && !has_claims(seed) && !has_spread(seed) && !has_skips(seed);
     plain && [4, 6, 9, 15].contains(&(seed / OF % 23))

@@ -14,7 +14,7 @@ use crate::programs::{self, COUNTERS};
 use crate::rows;
 use bytes::Bytes;
 use types::commits::{encode_timestamp, flush_key, newest_flush_key, removed_key, truncated_key};
-use types::config::{Cause, TailReport};
+use types::config::{Cause, PreviousTerm, TailReport};
 use types::data::{Row, Value, encode_key, encode_row};
 use types::system::{commit_key, commit_row};
 use types::{Epoch, FailoverRecord, KeySpace, Mutation, NodeId, PartitionId, PartitionRecord, Position};
@@ -276,8 +276,8 @@ fn removed_above(copies: usize) -> Run {
     run
 }
 
-/// A commit is removed that both copies of its partition have on their disks. An operator has a third one lead
-/// that lacks it, and a tail with it counts so many.
+/// A commit is removed that both copies of its partition have on their disks. An operator has a third one
+/// lead that lacks it, and a tail with it counts so many.
 fn lost_with_tail(counted: u64) -> Run {
     let mut run = manager();
     let commit = commits(&mut run, "a", 1);
@@ -285,10 +285,13 @@ fn lost_with_tail(counted: u64) -> Run {
     let gone = Mutation { key: KeySpace::Bare.row_key(&commit_key(commit)), value: None };
     run.changes(&[gone, stored(truncated_key(), commit)]);
     run.looks_at_truncation();
+    let PartitionRecord { epoch, term, primary, in_sync, .. } = record(1, 1, &NODES[..2]);
+    let before = Some(PreviousTerm { epoch, term, primary, handed_over: false, in_sync });
     let (cause, lossy) = (Cause::Forced, true);
-    let forced = PartitionRecord { id: WRITTEN, cause, lossy, ..record(2, 2, &NODES[2..]) };
+    let forced = PartitionRecord { id: WRITTEN, cause, lossy, before, ..record(2, 2, &NODES[2..]) };
     let verdict = run.checks.epochs.written(run.now, forced);
     run.checks.expect("I10", run.now, verdict);
+    run.checks.epochs.heard(NodeId(NODES[0]), WRITTEN, Epoch(2));
     let report = aside::tests::report(1, 1, None);
     let report = TailReport { partition: WRITTEN, commits: counted, ..report };
     run.checks.set_aside(run.now, &report, &[flush], &[]);
