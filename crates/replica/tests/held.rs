@@ -53,6 +53,11 @@ impl Alone {
             }
         }
         self.host.validate().expect("sound");
+        self.sync();
+    }
+
+    /// All that was logged is durable.
+    fn sync(&mut self) {
         while !self.logged.is_empty() {
             let logged = std::mem::take(&mut self.logged);
             let synced: Vec<_> = logged.into_iter().map(|at| (P, Durable::by_storage(at))).collect();
