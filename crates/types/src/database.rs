@@ -137,16 +137,6 @@ impl CatalogTable {
     /// (PR-378).
     pub const MOVED: &str = "moved";
 
-    /// Such a field, of a table that is filled: the bare table whose rows it gets. Of one that is held: it
-    /// has them all. That one will not be read any more, and when it is dropped this one is written (PR-404).
-    pub const FOLLOWS: &str = "follows";
-
-    /// The bare table whose place it takes, or is to take.
-    pub fn follows(&self) -> Option<TableId> {
-        let of = self.unknown.get(CatalogTable::FOLLOWS)?.as_u64()?;
-        u32::try_from(of).ok().map(TableId)
-    }
-
     /// True if it stands for a table that has moved out.
     pub fn has_moved(&self) -> bool {
         self.unknown.get(CatalogTable::MOVED) == Some(&serde_json::Value::Bool(true))
@@ -489,10 +479,6 @@ mod tests {
         moved.unknown.insert(CatalogTable::MOVED.into(), true.into());
         let read = CatalogTable::decode(&key[2..], &moved.encode(moved.state())).map(|(_, table)| table);
         assert!(read == Ok(moved.clone()) && moved.has_moved() && !one.has_moved());
-        let mut follows = CatalogTable { held_ms: Some(5), ..one.clone() };
-        follows.unknown.insert(CatalogTable::FOLLOWS.into(), 9.into());
-        let read = CatalogTable::decode(&key[2..], &follows.encode(follows.state())).expect("reads");
-        assert_eq!((read.0, read.1.follows(), one.follows()), (TableState::Held, Some(TableId(9)), None));
         assert!(standing_of(&[1, 9, 0, 0, 0, 0]).is_err());
     }
 

@@ -9,6 +9,7 @@
 //! | a hold that is closed | no | no (PR-403) |
 
 use crate::config::{PartitionRecord, TableRecord};
+use crate::database::CatalogTable;
 use crate::ids::TableId;
 use crate::policy::Policy;
 use serde::{Deserialize, Serialize};
@@ -40,6 +41,19 @@ impl TableRecord {
     }
 }
 
+impl CatalogTable {
+    /// A field among those that older versions do not know, of a table that is filled: the bare table whose
+    /// rows it gets. Of one that is held: it has them all. That one will not be read any more, and when it is
+    /// dropped this one is written (PR-404).
+    pub const FOLLOWS: &str = "follows";
+
+    /// The bare table whose place it takes, or is to take.
+    pub fn follows(&self) -> Option<TableId> {
+        let of = self.unknown.get(CatalogTable::FOLLOWS)?.as_u64()?;
+        u32::try_from(of).ok().map(TableId)
+    }
+}
+
 impl PartitionRecord {
     /// The hold that keeps clients from writing rows: of the policy in force, or of the one that replaces it.
     pub fn moves(&self) -> Option<Moves> {
@@ -65,7 +79,8 @@ impl PartitionRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Epoch, LogKind, Member, PartitionId};
+    use crate::data::{Column, ColumnType, Schema};
+    use crate::{Epoch, LogKind, Member, PartitionId, TableState};
 
     fn policy(version: u32, moves: Option<Moves>) -> Policy {
         Policy { version, moves, ..Policy::preset("durable", 3, LogKind::Disk).expect("a preset") }
@@ -98,6 +113,17 @@ mod tests {
             assert_eq!(serde_json::from_str::<Policy>(&text).expect("reads"), one);
             assert!(one.same_demands(&before) && !one.same_but_version(&before));
         }
+    }
+
+    #[test]
+    fn pr404_a_definition_says_whose_place_it_takes_and_reads_back() {
+        let schema = Schema::new(vec![Column::new("id", ColumnType::Int)], &["id"], 1, false).expect("valid");
+        let one = CatalogTable::new(TableId(7), "pets", schema, 5);
+        let mut follows = CatalogTable { held_ms: Some(5), ..one.clone() };
+        follows.unknown.insert(CatalogTable::FOLLOWS.into(), 9.into());
+        let (key, value) = (follows.stored_key(), follows.encode(follows.state()));
+        let (state, read) = CatalogTable::decode(&key[2..], &value).expect("reads");
+        assert_eq!((state, read.follows(), one.follows()), (TableState::Held, Some(TableId(9)), None));
     }
 
     #[test]
