@@ -39,6 +39,23 @@ fn pr350_an_indexs_number_is_given_out_once() {
     assert!(made(8, [0, 0, 0]) > made(7, [0, 0, 0]), "nobody here was asked for those of the seventh");
 }
 
+#[test]
+fn pr401_a_policy_of_which_partitions_alone_have_heard_counts_with_its_hold() {
+    let moves = types::Moves { number: TableId(70), into: None, closed: false };
+    let later = Policy { version: 2, moves: Some(moves), ..policy() };
+    let held = PartitionRecord { next_policy: Some(later.clone()), ..record(5, &[1, 2, 3]) };
+    let made = |told: Policy| {
+        let rebuilt = of_generation(1, &held, |_, kept| {
+            let told = TableRecord { policy: told.clone(), ..table(T, "t", P) };
+            kept.records[1].1 = RecordText::new(&told);
+        });
+        read::<TableRecord>(&rebuilt, Key::Table(T)).expect("it is written").policy
+    };
+    assert_eq!(made(policy()), later);
+    let freed = Policy { version: 3, ..policy() };
+    assert_eq!(made(freed.clone()), freed, "what came later counts");
+}
+
 fn cluster_of(rebuilt: &Rebuilt) -> ClusterRecord {
     read(rebuilt, Key::Cluster).expect("a cluster")
 }
