@@ -515,7 +515,11 @@ fn pr404_whoever_needs_a_table_that_comes_back_goes_on_with_what_was_decided() {
     assert_eq!(two.good(&format!("SELECT count(*) FROM {filled}")), "3");
     let (gone, truncate) = (format!("DROP TABLE {filled}"), format!("TRUNCATE {filled}"));
     let insert = format!("INSERT INTO {filled} VALUES (9, 'x')");
-    for text in [&gone, &truncate, &insert] {
+    let (spread, numbered) = (
+        format!("ALTER TABLE {filled} SET (partitions = 2)"),
+        format!("ALTER TABLE {filled} ADD COLUMN n serial"),
+    );
+    for text in [&gone, &truncate, &insert, &spread, &numbered] {
         two.refused(&[(text.as_str(), "42501", "permission denied")]);
     }
     let read = client.cluster_map().table("read").expect("there").id;

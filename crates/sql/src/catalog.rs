@@ -42,7 +42,7 @@ pub struct UnderWay {
     pub moved: Vec<Moved>,
     /// Tables that take the place of bare ones, which are not dropped yet.
     pub following: Vec<Following>,
-    /// What has a name.
+    /// What has a name of its own: that of a table that gets rows ([`as_filled`]) is none.
     pub named: BTreeSet<TableId>,
 }
 
@@ -66,7 +66,9 @@ impl UnderWay {
 
     /// Something that has a name: it may be held.
     pub fn note_named(&mut self, table: &CatalogTable) {
-        self.named.insert(table.id);
+        if system::moves(&table.name).is_none() {
+            self.named.insert(table.id);
+        }
         match (table.held_ms, table.follows()) {
             (Some(since_ms), Some(of)) => self.following.push(Following { id: table.id, of, since_ms }),
             (Some(since_ms), None) => drop(self.held.insert(table.id, since_ms)),

@@ -87,12 +87,18 @@ fn says(options: &[SqlOption], name: &str) -> bool {
     options.iter().any(|option| matches!(option, SqlOption::KeyValue { key, .. } if folded(key) == name))
 }
 
+/// Refuses a table that is the cluster's own, or that gets the rows of another one.
+fn refuse_own(table: &TableRecord) -> Result<(), Failure> {
+    match system::is_reserved(&table.name) {
+        false => Ok(()),
+        true => Err(Failure::new("42501", format!("permission denied for table {}", table.name))
+            .hint("it is the cluster's own")),
+    }
+}
+
 /// Refuses a bare table that cannot be held, or whose rows a failover may lose while they are copied.
 fn refuse_bare(table: &TableRecord) -> Result<(), Failure> {
-    if system::is_reserved(&table.name) {
-        return Err(Failure::new("42501", format!("permission denied for table {}", table.name))
-            .hint("it is the cluster's own"));
-    }
+    refuse_own(table)?;
     match is_lazy(&table.policy) {
         false => Ok(()),
         true => {
@@ -136,6 +142,7 @@ fn refuse(catalog: &Catalog, table: &TableRecord) -> Result<(), Failure> {
                     database of several partitions, and load what is there";
         return refused(&format!("which is in the database \"{}\"", catalog.database()), hint);
     }
+    refuse_own(table)?;
     let letters = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if !letters || !name.starts_with(|first: char| first.is_ascii_alphabetic()) {
         return refused(

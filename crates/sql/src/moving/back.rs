@@ -27,7 +27,7 @@ use pg::{Cancel, Failure, Reason};
 use std::time::Instant;
 use types::data::Schema;
 use types::data::constraint::{Constraint, Demand};
-use types::{CatalogTable, IndexRecord, TableId, TableRecord};
+use types::{CatalogTable, IndexRecord, TableId, TableRecord, system};
 use wire::{RecordText, TableChange};
 
 /// The table that gets the rows.
@@ -137,7 +137,10 @@ impl<'a> Coming<'a> {
             // It has another version, or is gone.
             Err(failure) if fault::is_stale(&failure) => {
                 match definition(client, self.database, self.to.id()) {
-                    Ok(Some(now)) if now.fills.is_none() => return true,
+                    // Another name says that somebody has altered it: that was not decided here.
+                    Ok(Some(now)) if now.fills.is_none() && system::moves(&now.name).is_none() => {
+                        return true;
+                    }
                     Ok(None) => {}
                     _ => return false,
                 }

@@ -6,7 +6,7 @@ use crate::moved::unneeded;
 use sqlparser::ast::Statement;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use types::data::constraint::{Action, Reference};
 use types::data::{Column, ColumnType, Identity, Rules};
 use types::{CatalogTable, Holds, LogKind, TableId};
@@ -122,7 +122,10 @@ fn pr404_what_takes_the_place_of_a_bare_table_is_not_written_again_by_who_lifts_
     under_way.note_named(&held);
     assert_eq!(under_way.held, BTreeMap::from([(TableId(7), 5)]));
     assert_eq!(under_way.following, [Following { id: TableId(8), of: TableId(3), since_ms: 5 }]);
-    assert_eq!(under_way.named.len(), 2);
+    // One that gets rows, and that somebody has altered by the name under which it is shown, is not decided.
+    let altered = CatalogTable { id: TableId(9), name: system::moving(TableId(9)), held_ms: None, ..held };
+    under_way.note_named(&altered);
+    assert_eq!(under_way.named, BTreeSet::from([TableId(7), TableId(8)]));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::bind::{folded, new_name, table_name};
 use crate::catalog::{Catalog, as_of};
 use crate::constraints::violation;
 use crate::database;
+use crate::ddl;
 use crate::fault;
 use crate::numbering::{self, Counting, SequenceStatement, defined};
 use crate::plan::Work;
@@ -291,6 +292,7 @@ impl SqlSession {
         altering: &Altering,
     ) -> Result<Outcome, Failure> {
         let done = || Ok(Outcome::Done(work.name().into()));
+        ddl::not_moving([&altering.table])?;
         let catalog = self.tables().await?;
         let Some(table) = catalog.table(&altering.table) else {
             let message = format!("relation \"{}\" does not exist", altering.table);
