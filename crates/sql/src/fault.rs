@@ -198,6 +198,12 @@ pub fn is_taken(failure: &Failure) -> bool {
     failure.code == code::INTERNAL && failure.message.contains("exists already")
 }
 
+/// True if a controller has not altered or dropped a table because its rows are being copied. That is read
+/// from its sentence, too.
+pub fn is_being_moved(failure: &Failure) -> bool {
+    failure.code == "42501" && failure.message.contains("is being moved")
+}
+
 /// The cluster was not found yet.
 pub fn not_ready() -> Failure {
     Failure::new("57P03", "this node has not heard of its cluster yet").hint("try again")

@@ -104,16 +104,29 @@ impl SqlSession {
         };
         match work {
             Work::DropTables { names, .. } | Work::Truncate { names, .. } => ddl::not_moving(names)?,
-            Work::Alter(altering) => ddl::not_moving([&altering.table])?,
+            Work::Alter(altering) | Work::AddIdentity(altering, _) => ddl::not_moving([&altering.table])?,
             Work::Rekey(key) => ddl::not_moving([&key.table])?,
             Work::Constrain(Some(change), _) => ddl::not_moving([&change.table])?,
             _ => {}
         }
-        while held::any(&self.evaluator.handle, concerns) {
-            database::lift_abandoned(&self.evaluator.handle).await?;
-            self.pause().await?;
+        // Of several things some may be done.
+        let may_repeat = match work {
+            Work::DropTables { names, .. } => names.len() == 1,
+            Work::Indexes(change) => change.requests.len() == 1,
+            Work::AlterTable(_) => true,
+            _ => false,
+        };
+        loop {
+            while held::any(&self.evaluator.handle, concerns) {
+                database::lift_abandoned(&self.evaluator.handle).await?;
+                self.pause().await?;
+            }
+            match self.define(work).await {
+                // The controllers know of a hold of which this node has not heard yet.
+                Err(failure) if may_repeat && fault::is_being_moved(&failure) => self.pause().await?,
+                done => return done,
+            }
         }
-        self.define(work).await
     }
 
     /// Makes, alters or drops tables, indexes or databases.
