@@ -145,8 +145,12 @@ pub fn finish(client: &mut Client, database: &Database, (id, of): (TableId, Tabl
 
 /// Drops a bare table whose rows are elsewhere, once nobody reads it any more.
 pub fn give_way(client: &mut Client, hold: &mut BareHold) -> Result<(), Failure> {
-    hold.close(client)?;
-    hold.ask(client, MoveStep::Drop).map(drop).map_err(refused)
+    match hold.close(client) {
+        Ok(()) => hold.ask(client, MoveStep::Drop).map(drop).map_err(refused),
+        // Its partitions do not answer any more: somebody else has dropped it.
+        Err(_) if hold.is_gone(client) => Ok(()),
+        Err(why) => Err(why),
+    }
 }
 
 /// The bare table whose place this one takes is dropped: it is written from now on.

@@ -112,6 +112,12 @@ impl BareHold {
         self.confirmed(client, true).map(drop)
     }
 
+    /// True if there is no such table any more: whoever has gone on with the move was faster.
+    pub fn is_gone(&self, client: &mut Client) -> bool {
+        let said = self.ask(client, MoveStep::Renew { at_ms: wall_ms() });
+        matches!(said, Err(ClientError::Admin { status: 3, .. }))
+    }
+
     /// It is read and written again as it was. False: there is no such table any more.
     pub fn free(&self, client: &mut Client) -> Result<bool, ClientError> {
         match self.ask(client, MoveStep::Free { said_ms: None }) {
