@@ -462,29 +462,26 @@ impl Numbers {
         record: &TableRecord,
         id: TableId,
     ) -> Result<(), Failure> {
-        self.give(client, record.id, |column| (id, column))?;
+        self.give(client, record.id, |column| Some((id, column)))?;
         for (at, column) in record.schema.columns().iter().enumerate() {
             let Some((table, counted)) = column.rules.counter else { continue };
-            let own = |column: i64| match column == i64::from(counted) {
-                true => (id, at as i64),
-                false => (id, column),
-            };
+            let own = |column: i64| (column == i64::from(counted)).then_some((id, at as i64));
             self.give(client, TableId(table), own)?;
         }
         Ok(())
     }
 
-    /// Makes numbers go on where they were, under the table and the column that `to` says.
+    /// Makes numbers go on where they were, under the table and the column that `to` says; `None`: not these.
     fn give(
         &self,
         client: &mut Client,
         from: TableId,
-        to: impl Fn(i64) -> (TableId, i64),
+        to: impl Fn(i64) -> Option<(TableId, i64)>,
     ) -> Result<(), Failure> {
         let Some(numbers) = self.0.get(&i64::from(from.0)) else { return Ok(()) };
         let counters = client.wait_table(SEQUENCES)?;
         for (column, next) in numbers {
-            let (table, column) = to(*column);
+            let Some((table, column)) = to(*column) else { continue };
             let of = Value::Int(i64::from(table.0));
             client.put(&counters, &Row::new(vec![of, Value::Int(column), Value::Int(*next)]))?;
         }
