@@ -7,10 +7,11 @@ mod common;
 use client::{Client, created, wall_ms};
 use common::talk::{Talk, service};
 use common::{Cluster, LONG};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
-use types::data::Schema;
+use types::data::{Column, ColumnType, Json, Row, Schema, Value};
 use types::{CatalogTable, TableId, TableRecord, system};
 use wire::control::{AdminCommand, CreateTable};
 use wire::moves::{MoveStep, MoveTable};
@@ -257,6 +258,30 @@ fn a_bare_table_gets_another_number_of_partitions_with_its_rows_and_indexes() {
 }
 
 #[test]
+fn fields_of_rows_that_are_no_columns_move_with_them() {
+    let cluster = Cluster::start();
+    let mut client = cluster.ready();
+    let service = service(&cluster);
+    let mut one = Talk::new(&service);
+    let schema = Schema::new(vec![Column::new("id", ColumnType::Int).not_null()], &["id"], 1, true);
+    let asked = CreateTable { partitions: 2, ..CreateTable::new("t", schema.expect("valid"), "durable") };
+    let table = client.create_table(&asked).expect("made");
+    let open = BTreeMap::from([("more".to_string(), Json::Text("kept".into()))]);
+    let row = Row { values: vec![Value::Int(1)], open };
+    client.put(&table, &row).expect("written");
+    let deadline = Instant::now() + LONG;
+    while one.say("SELECT count(*) FROM t") != "1" {
+        assert!(Instant::now() < deadline, "the gateway has not heard of it");
+    }
+    for how in ["partitions = 3", "database = understudy", "partitions = 2"] {
+        assert_eq!(one.good(&format!("ALTER TABLE t SET ({how})")), "ALTER TABLE");
+        let mut client = cluster.client();
+        let table = client.table("t").expect("there");
+        assert_eq!(client.get(&table, &[Value::Int(1)]).expect("read").as_ref(), Some(&row), "{how}");
+    }
+}
+
+#[test]
 fn pr400_rows_that_are_written_while_a_bare_table_is_spread_again_are_in_it() {
     let cluster = Cluster::start();
     drop(cluster.ready());
@@ -356,7 +381,7 @@ fn pr402_a_hold_of_which_nobody_speaks_is_ended_by_who_waits_for_it() {
             step(&mut client, table.id(), (number, held.policy.version), MoveStep::Close);
             confirmed(&mut client, true);
             assert!(matches!(
-                client.call(table.get(&[types::data::Value::Int(1)]).expect("a key")),
+                client.call(table.get(&[Value::Int(1)]).expect("a key")),
                 Err(client::ClientError::Stale)
             ));
         }

@@ -149,7 +149,8 @@ impl CopiedRows {
         for (key, _, stored) in rows {
             let row = from.decode(key, stored).map_err(fault::of_client)?;
             let values = self.columns.iter().map(|at| row.values[*at].clone()).collect();
-            let (key, row) = self.to.encode(&Row::new(values)).map_err(fault::of_client)?;
+            let moved = Row { values, open: row.open };
+            let (key, row) = self.to.encode(&moved).map_err(fault::of_client)?;
             let partition = self.to.partition_of(&key).map_err(fault::of_client)?;
             parts.entry(partition).or_default().push(RowOp::Insert { key, row });
         }
