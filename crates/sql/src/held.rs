@@ -6,7 +6,7 @@ pub mod bare;
 
 use crate::catalog::{Catalog, Following, as_of};
 use crate::ddl::on_a_client;
-use crate::driver::Handle;
+use crate::driver::{Handle, Place};
 use crate::fault;
 use bare::{BareHold, asked, refused};
 use bytes::Bytes;
@@ -35,8 +35,11 @@ fn all(map: &Map) -> impl Iterator<Item = &Arc<TableRecord>> {
 }
 
 /// True if a bare table is held of which this is true, or one of its partitions is still, as far as this node
-/// knows.
+/// knows. Sessions in databases have nothing to do with such.
 pub fn any(handle: &Handle, concerns: impl Fn(&TableRecord) -> bool) -> bool {
+    if matches!(handle.place(), Place::In(_)) {
+        return false;
+    }
     let map = handle.map();
     let held = map.partitions().filter(|record| record.moves().is_some());
     let mut tables = held.filter_map(|record| map.owner(record.table)).chain(all(&map));
