@@ -11,8 +11,11 @@ use replica::Replica;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
+use std::num::NonZero;
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::Instant;
 use types::{Engine, EngineError, EngineKind, LogKind, Member, PartitionId, Rules, TableId, TableRecord};
 use wal::{Reader, RecoveredPartition};
@@ -138,10 +141,45 @@ pub fn open(
     reader: &Reader,
     metrics: &Metrics,
 ) -> Result<Replica, Failure> {
-    let started = Instant::now();
-    let engine = open_engine(dir, meta)?;
-    metrics.recovery_engines_us.fetch_add(started.elapsed().as_micros() as u64, Ordering::Relaxed);
-    let started = Instant::now();
+    let engine = timed(&metrics.recovery_engines_us, || open_engine(dir, meta))?;
+    timed(&metrics.recovery_replay_us, || replay((me, meta), engine, in_log, reader))
+}
+
+/// The same for every replica that has a directory, when a node starts. Their engines are opened one after
+/// the other; then their logs are replayed side by side, on as many threads as the machine has cores. What
+/// the log had of them is removed from `found`; `torn` are those of which a torn end may have been cut off.
+/// If several cannot be opened, the error is that of the one
+/// with the least number.
+pub fn open_all(
+    dir: &mut DataDir,
+    metas: &BTreeMap<PartitionId, Meta>,
+    (found, (unknown_damaged, torn)): (&mut Found, (bool, &[PartitionId])),
+    reader: &Reader,
+    metrics: &Metrics,
+) -> Result<Vec<Replica>, Failure> {
+    let me = dir.identity().member();
+    let mut opened = Vec::new();
+    for meta in metas.values() {
+        let engine = timed(&metrics.recovery_engines_us, || open_engine(dir, meta))?;
+        opened.push((*meta, found.remove(&meta.partition), engine));
+    }
+    let replay_one = |(meta, found, engine): (Meta, Option<RecoveredPartition>, OpenEngine)| {
+        let is_torn = torn.contains(&meta.partition);
+        let in_log = recovery::in_log(found.as_ref(), (unknown_damaged, is_torn));
+        replay((me, &meta), engine, in_log, reader)
+    };
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    let replicas = timed(&metrics.recovery_replay_us, || side_by_side(opened, threads, replay_one));
+    replicas.into_iter().collect()
+}
+
+/// Executes what the log has of a replica above its engine's files.
+fn replay(
+    (me, meta): (Member, &Meta),
+    engine: OpenEngine,
+    in_log: InLog<'_>,
+    reader: &Reader,
+) -> Result<Replica, Failure> {
     let read = |next| reader.read(meta.partition, next, REPLAY_BYTES);
     let opened = recovery::open((me, meta.partition, Rules::ALL), engine, in_log, read);
     let Reopened { replica, unread } =
@@ -149,8 +187,40 @@ pub fn open(
     if let Some(error) = unread {
         eprintln!("partition {}: what is left of its log cannot be read: {error}", meta.partition);
     }
-    metrics.recovery_replay_us.fetch_add(started.elapsed().as_micros() as u64, Ordering::Relaxed);
     Ok(replica)
+}
+
+/// Does this, and adds the microseconds that it took.
+fn timed<T>(total_us: &AtomicU64, act: impl FnOnce() -> T) -> T {
+    let started = Instant::now();
+    let outcome = act();
+    total_us.fetch_add(started.elapsed().as_micros() as u64, Ordering::Relaxed);
+    outcome
+}
+
+/// Does this with each of them, on at most so many threads, this one among them. The outcomes are in the
+/// order of what they are of.
+fn side_by_side<T: Send, R: Send>(all: Vec<T>, threads: usize, act: impl Fn(T) -> R + Sync) -> Vec<R> {
+    let threads = threads.min(all.len());
+    let next = Mutex::new(all.into_iter().enumerate());
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let one = next.lock().expect("a thread panicked while it looked for work").next();
+            let Some((index, one)) = one else { return done };
+            done.push((index, act(one)));
+        }
+    };
+    let mut done = thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(&work)).collect();
+        let mut done = work();
+        for other in others {
+            done.extend(other.join().expect("a thread that works beside this one panicked"));
+        }
+        done
+    });
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
 /// Stands in for the engine of a replica whose place is lost.
@@ -227,3 +297,25 @@ pub fn fresh_engine(dir: &DataDir, meta: &Meta) -> Result<Box<dyn Engine>, Failu
 
 /// What the log has of every partition, after opening it.
 pub type Found = BTreeMap<PartitionId, RecoveredPartition>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn work_is_done_side_by_side_and_its_outcomes_are_in_order() {
+        let (begun, deadline) = (AtomicU64::new(0), Instant::now() + Duration::from_secs(30));
+        // Each waits until all have begun: one after the other would never come to an end.
+        let outcomes = side_by_side(vec![7, 8, 9], 3, |number| {
+            begun.fetch_add(1, Ordering::Relaxed);
+            while begun.load(Ordering::Relaxed) < 3 && Instant::now() < deadline {
+                thread::yield_now();
+            }
+            (number, begun.load(Ordering::Relaxed))
+        });
+        assert_eq!(outcomes, [(7, 3), (8, 3), (9, 3)]);
+        assert_eq!(side_by_side(vec![1, 2, 3], 1, |number| number * 2), [2, 4, 6]);
+        assert_eq!(side_by_side(Vec::<u8>::new(), 4, |number| number), Vec::<u8>::new());
+    }
+}

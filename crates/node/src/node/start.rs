@@ -223,11 +223,8 @@ fn recover(
         (true, true) => Ok(()),
     };
     noted.map_err(|error| Failure::new(7, format!("the log cannot be written: {error}")))?;
-    for (id, meta) in &metas {
-        let found = found.remove(id);
-        let in_log = recovery::in_log(found.as_ref(), (doubtful, torn.contains(id)));
-        host.add(stores::open(&mut dir, me, meta, in_log, &reader, &metrics)?);
-    }
+    let replicas = stores::open_all(&mut dir, &metas, (&mut found, (doubtful, &torn)), &reader, &metrics)?;
+    replicas.into_iter().for_each(|replica| host.add(replica));
     let now = clock::now();
     let (stopper, settings) = (shared_status.stop.clone(), &config.node);
     let wake = wake_by(stopper.waker().clone());
