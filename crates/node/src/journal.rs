@@ -1,52 +1,117 @@
-//! The node's log as the executor sees it: what the replicas ask for goes through a [`LogQueue`] to the log's
+//! The node's log as an executor sees it: what its replicas ask for goes through a [`LogQueue`] to the log's
 //! thread, one submission per turn.
+//!
+//! A node has one log. Where it has several executors each has a [`Journal`] on it: one fsync is for all that
+//! they submitted meanwhile, and each is told what became of its own (PR-396).
 
 use crate::failure::Failure;
 use crate::stop::{Stopper, Watched};
-use driver::LogQueue;
-use std::collections::BTreeSet;
+use driver::{Executors, LogQueue};
+use mio::Waker;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use types::{Durable, Lsn, Micros, PartitionId, Position};
-use wal::{Log, ReadLog, Reader, Stats, Submission, SyncedBatch, Ticket, Writer};
+use wal::{Log, ReadLog, Reader, Refused, Stats, Submission, SyncedBatch, Ticket, Writer};
 use wire::Entry;
 use wire::log::Record;
 
-/// What the log's thread leaves for the executor.
-#[derive(Default)]
+/// What the log's thread leaves for one executor.
 struct Done {
     batches: Mutex<Vec<SyncedBatch>>,
+    /// There are batches that the executor has not seen.
+    left: AtomicBool,
     /// The executor has been woken and has not looked yet.
     signalled: AtomicBool,
+    waker: Arc<Waker>,
 }
 
-/// The log as the executor sees it.
+impl Done {
+    fn new(waker: Arc<Waker>) -> Done {
+        let (left, signalled) = (AtomicBool::new(false), AtomicBool::new(false));
+        Done { batches: Mutex::default(), left, signalled, waker }
+    }
+
+    /// Leaves a batch, in the order of batches. One that brings the executor nothing but the news that time
+    /// has passed does not wake it: it looks once in every heartbeat interval.
+    fn leave(&self, batch: SyncedBatch, wakes: bool) {
+        self.batches.lock().expect("a thread panicked while it held the batches").push(batch);
+        self.left.store(true, Ordering::Release);
+        if wakes && !self.signalled.swap(true, Ordering::AcqRel) {
+            // Fails only when the executor is gone.
+            let _ = self.waker.wake();
+        }
+    }
+
+    /// What was left since the last call.
+    fn take(&self) -> Vec<SyncedBatch> {
+        // In this order: whoever leaves something in between wakes the executor once more.
+        self.signalled.store(false, Ordering::Release);
+        if !self.left.swap(false, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *self.batches.lock().expect("a thread panicked while it held the batches"))
+    }
+}
+
+/// Tells each executor what became of its own submissions (PR-396). `all`: in the order of their numbers.
+fn deliver(executors: Executors, all: &[Arc<Done>], batch: SyncedBatch) {
+    if let [only] = all {
+        return only.leave(batch, true);
+    }
+    for (number, done) in all.iter().enumerate() {
+        let is_its_own = |partition: PartitionId| executors.of(partition) == number;
+        let part = SyncedBatch {
+            durable: batch.durable.iter().filter(|(id, _)| is_its_own(*id)).copied().collect(),
+            // A submission is of one executor, so one of its partitions says of which.
+            refused: batch
+                .refused
+                .iter()
+                .filter(|refused| refused.partitions.iter().any(|id| is_its_own(*id)))
+                .cloned()
+                .collect(),
+            fatal: batch.fatal.clone(),
+            ..batch
+        };
+        let wakes = part.fatal.is_some() || !part.durable.is_empty() || !part.refused.is_empty();
+        done.leave(part, wakes);
+    }
+}
+
+/// The log as one executor sees it.
 pub struct Journal {
     queue: LogQueue,
-    writer: Writer,
+    writer: Arc<Writer>,
     reader: Reader,
     done: Arc<Done>,
+    /// Submissions without an outcome, oldest first: the log's ticket, and the queue's.
+    given: VecDeque<(Ticket, Ticket)>,
     stats: Stats,
 }
 
 impl Journal {
-    /// Puts a log on a thread of its own, which wakes the executor when something became durable and may not
-    /// end before it.
-    pub fn start(log: Log, stopper: &Stopper) -> Journal {
-        let done = Arc::new(Done::default());
-        let (waker, watched) = (stopper.waker().clone(), Watched::new(stopper, "log"));
-        let leave = done.clone();
+    /// Puts a log on a thread of its own. Gives a journal for each executor, in the order of their numbers,
+    /// as are the wakers: the thread wakes an executor when something of its partitions became durable. It
+    /// may not end before the node.
+    pub fn start(log: Log, stopper: &Stopper, executors: Executors, wakers: &[Arc<Waker>]) -> Vec<Journal> {
+        assert_eq!(executors.count(), wakers.len(), "each executor is woken by itself");
+        let all: Vec<Arc<Done>> = wakers.iter().map(|waker| Arc::new(Done::new(waker.clone()))).collect();
+        let (told, watched) = (all.clone(), Watched::new(stopper, "log"));
         let reader = log.reader();
         let on_synced = Box::new(move |batch: SyncedBatch| {
             let _ends_with_the_thread = &watched;
-            leave.batches.lock().expect("a thread panicked while it held the batches").push(batch);
-            if !leave.signalled.swap(true, Ordering::AcqRel) {
-                // Fails only when the executor is gone.
-                let _ = waker.wake();
-            }
+            deliver(executors, &told, batch);
         });
-        let writer = Writer::start(log, on_synced);
-        Journal { queue: LogQueue::default(), writer, reader, done, stats: Stats::default() }
+        let writer = Arc::new(Writer::start(log, on_synced));
+        let journal = |done| Journal {
+            queue: LogQueue::default(),
+            writer: writer.clone(),
+            reader: reader.clone(),
+            done,
+            given: VecDeque::new(),
+            stats: Stats::default(),
+        };
+        all.into_iter().map(journal).collect()
     }
 
     /// From now on this partition's log is in memory.
@@ -75,24 +140,35 @@ impl Journal {
         self.hand_over(submissions);
     }
 
-    fn hand_over(&self, submissions: Vec<Submission>) {
+    fn hand_over(&mut self, submissions: Vec<Submission>) {
         for Submission { ticket, records, again } in submissions {
             let given = if again { self.writer.submit_again(records) } else { self.writer.submit(records) };
-            assert_eq!(ticket, given, "this is the only one who submits");
+            let (given_before, before) = self.given.back().copied().unwrap_or_default();
+            assert!(given_before < given && before < ticket, "the log's tickets go up like the queue's");
+            self.given.push_back((given, ticket));
+        }
+    }
+
+    /// The log has an outcome for all submissions up to `through`, other executors' among them: tells the
+    /// queue which of its own that are, and which of them were refused.
+    fn settle(&mut self, through: Ticket, refused: &[Refused]) {
+        let (mut settled, mut own) = (None, BTreeSet::new());
+        while let Some((given, ticket)) = self.given.front().copied().filter(|(given, _)| *given <= through) {
+            self.given.pop_front();
+            settled = Some(ticket);
+            if refused.iter().any(|refused| refused.ticket == given) {
+                own.insert(ticket);
+            }
+        }
+        if let Some(settled) = settled {
+            self.queue.settle(settled, &own);
         }
     }
 
     /// What became durable since the last call. A failure of the log is the end of the process (F08, R10).
     pub fn synced(&mut self) -> Result<Vec<(PartitionId, Durable<Position>)>, Failure> {
-        if !self.done.signalled.swap(false, Ordering::AcqRel) {
-            return Ok(Vec::new());
-        }
-        let batches = {
-            let mut batches = self.done.batches.lock().expect("a thread panicked while it held the batches");
-            std::mem::take(&mut *batches)
-        };
         let mut tokens = Vec::new();
-        for batch in batches {
+        for batch in self.done.take() {
             if let Some(error) = batch.fatal {
                 return Err(Failure::new(7, format!("the log failed, this node stops: {error}")));
             }
@@ -102,8 +178,7 @@ impl Journal {
                     format!("the log cannot be written, this node stops: {}", other.error),
                 ));
             }
-            let refused: BTreeSet<Ticket> = batch.refused.iter().map(|refused| refused.ticket).collect();
-            self.queue.settle(batch.through, &refused);
+            self.settle(batch.through, &batch.refused);
             tokens.extend(batch.durable);
             self.stats = batch.stats;
         }
@@ -168,13 +243,16 @@ impl Journal {
     }
 
     /// Writes what waits and the clean-shutdown mark (F06). Without the mark if something found no room, or
-    /// was not `all`.
+    /// was not `all`. To be called for the last journal of a log: an error if another one still writes to it.
     pub fn shutdown(mut self, now: Micros, all: bool) -> Result<(), Failure> {
         let (submissions, whole) = self.queue.close(now, durable(&self.reader));
         self.hand_over(submissions);
+        let Some(writer) = Arc::into_inner(self.writer) else {
+            return Err(Failure::new(7, "the log could not be closed: another executor has not ended"));
+        };
         let closed = match all && whole {
-            true => self.writer.shutdown(),
-            false => self.writer.shutdown_unmarked(),
+            true => writer.shutdown(),
+            false => writer.shutdown_unmarked(),
         };
         closed.map_err(|error| Failure::new(7, format!("the log could not be closed: {error}")))
     }

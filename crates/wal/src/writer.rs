@@ -157,10 +157,10 @@ impl Writer {
         ticket
     }
 
-    /// Has the entries of these partitions put apart, if that gives more of the log back than it takes
-    /// ([`Log::orders_apart`]).
+    /// Has the entries of these partitions put apart, and of those that were named before and are not yet, if
+    /// that gives more of the log back than it takes ([`Log::orders_apart`]).
     pub fn put_apart(&self, partitions: BTreeSet<PartitionId>) {
-        self.inbox.queue().to_put_apart = partitions;
+        self.inbox.queue().to_put_apart.extend(partitions);
         self.inbox.filled.notify_one();
     }
 

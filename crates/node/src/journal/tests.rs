@@ -2,7 +2,8 @@
 
 use super::*;
 use driver::log_queue::RETRY;
-use mio::{Poll, Token, Waker};
+use mio::{Poll, Token};
+use std::time::{Duration, Instant};
 use types::{Epoch, Term};
 use wal::{Options, RealFiles};
 use wire::entry::{Header, Kind};
@@ -32,12 +33,23 @@ fn journal(dir: &std::path::Path, options: Options) -> (Journal, Poll) {
 }
 
 fn watched_journal(dir: &std::path::Path, options: Options) -> (Journal, Poll, Stopper) {
+    let (mut journals, mut polls, stopper) = journals(dir, options, Executors::ONE);
+    (journals.remove(0), polls.remove(0), stopper)
+}
+
+/// A journal for each executor, with the poll that it is woken at.
+fn journals(
+    dir: &std::path::Path,
+    options: Options,
+    executors: Executors,
+) -> (Vec<Journal>, Vec<Poll>, Stopper) {
     let files = Arc::new(RealFiles::open(dir).expect("opens"));
     let (log, _) = Log::open(files, options).expect("opens");
-    let poll = Poll::new().expect("a poll");
-    let waker = Arc::new(Waker::new(poll.registry(), Token(0)).expect("a waker"));
-    let stopper = Stopper::new(waker);
-    (Journal::start(log, &stopper), poll, stopper)
+    let polls: Vec<Poll> = (0..executors.count()).map(|_| Poll::new().expect("a poll")).collect();
+    let waker = |poll: &Poll| Arc::new(Waker::new(poll.registry(), Token(0)).expect("a waker"));
+    let wakers: Vec<Arc<Waker>> = polls.iter().map(waker).collect();
+    let stopper = Stopper::new(wakers[0].clone());
+    (Journal::start(log, &stopper, executors, &wakers), polls, stopper)
 }
 
 fn is_durable(journal: &Journal, partition: PartitionId, lsn: Lsn) -> bool {
@@ -70,6 +82,49 @@ fn a_turn_is_one_submission_and_memory_logs_never_become_durable() {
     assert_eq!(journal.read(Q, Lsn(2), 1 << 20).map(|entries| entries.len()), Ok(2));
     assert_eq!(journal.bytes_since(Q, Lsn(1)), 0);
     journal.shutdown(Micros(9), true).expect("closes");
+}
+
+#[test]
+fn pr396_each_executor_is_told_what_became_of_its_own() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = Options { segment_bytes: 1 << 20, max_bytes: 3 << 20, ..Options::default() };
+    let executors = Executors::new(2).expect("so many can be");
+    let (mut journals, mut polls, _stopper) = journals(dir.path(), options, executors);
+    let one_of = |number: usize| (64..).map(PartitionId).find(|id| executors.of(*id) == number);
+    let mut chains = [0, 1].map(|number| Chain(one_of(number).expect("there are many"), Lsn::ZERO, 0));
+    for turn in 1..=3 {
+        for (journal, chain) in journals.iter_mut().zip(&mut chains) {
+            journal.push(Record::Entry(chain.next(10)));
+            journal.submit(Micros(turn));
+        }
+    }
+    for ((journal, poll), chain) in journals.iter_mut().zip(&mut polls).zip(&chains) {
+        while !is_durable(journal, chain.0, chain.1) || journal.oldest_pending().is_some() {
+            let tokens = wait(journal, poll);
+            assert!(tokens.iter().all(|(id, _)| *id == chain.0), "{tokens:?}");
+        }
+    }
+    let [first, second] = &mut journals[..] else { panic!("there are two") };
+    // Nobody is woken for it, and it is settled all the same.
+    second.push(Record::Promise { partition: chains[1].0, epoch: Epoch(1) });
+    second.submit(Micros(9));
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while second.oldest_pending().is_some() {
+        second.synced().expect("the log works");
+        assert!(Instant::now() < deadline, "a write that is done looks as if it were pending");
+    }
+    while !first.is_full() {
+        first.push(Record::Entry(chains[0].next(100_000)));
+        first.submit(Micros(10));
+        wait(first, &mut polls[0]);
+        assert!(chains[0].1 < Lsn(60), "three megabytes never end");
+    }
+    second.synced().expect("the log works");
+    assert!(!second.is_full(), "what the first one was refused is none of the second one's");
+    let last = journals.remove(1);
+    let refused = journals.remove(0).shutdown(Micros(11), true).unwrap_err();
+    assert!(refused.sentence.contains("another executor"), "{refused}");
+    last.shutdown(Micros(11), true).expect("closes");
 }
 
 #[test]

@@ -34,12 +34,13 @@ use crate::tails;
 use crate::timed_files::TimedFiles;
 use crate::web::Web;
 use ::sql::Programs;
-use driver::recovery;
+use driver::{Executors, recovery};
 use mio::{Poll, Waker};
 use replica::Host;
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::Path;
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -227,6 +228,7 @@ fn recover(
     replicas.into_iter().for_each(|replica| host.add(replica));
     let now = clock::now();
     let (stopper, settings) = (shared_status.stop.clone(), &config.node);
+    let mut journals = Journal::start(log, &stopper, Executors::ONE, slice::from_ref(stopper.waker()));
     let wake = wake_by(stopper.waker().clone());
     let tails = Tails::new(dir.tails(), tails::list(dir.root())?);
     let room = Room::new(config.log.reserve_bytes, config.log.place(dir.root()));
@@ -242,7 +244,7 @@ fn recover(
         view: View::default(),
         replicas: Replicas::new(host, wake.clone()),
         connections: Connections::new(who, links, controllers, lease_manager, metrics),
-        journal: Journal::start(log, &stopper),
+        journal: journals.pop().expect("each executor has a journal"),
         storage: Storage::new(dir, metas, found, room)?,
         tails,
         checkpoints: Checkpoints::new(&config, wake),

@@ -1,0 +1,58 @@
+//! Which executor of a node has a partition. All of a node's parts, and everybody who knows how many executors
+//! it has, come to the same answer by themselves.
+
+use types::PartitionId;
+
+/// How many executors a node has. Each partition belongs to one of them, for as long as the node runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Executors(u32);
+
+/// The golden ratio, in parts of 2^64: its multiples lie far from each other.
+const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+
+impl Executors {
+    /// All partitions belong to the first one.
+    pub const ONE: Executors = Executors(1);
+    /// A node has no more than these.
+    pub const MAX_COUNT: u32 = 64;
+
+    /// So many, numbered from 0. `None`: there cannot be so many, or there would be none.
+    pub fn new(count: u32) -> Option<Executors> {
+        (1..=Executors::MAX_COUNT).contains(&count).then_some(Executors(count))
+    }
+
+    /// How many there are.
+    pub fn count(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The number of the one that has this partition. Numbers of partitions that a node leads often lie
+    /// as far apart as there are nodes, so the remainder alone would leave executors idle.
+    pub fn of(self, partition: PartitionId) -> usize {
+        let spread = u64::from(partition.0).wrapping_mul(SPREAD) >> 32;
+        ((spread * u64::from(self.0)) >> 32) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_partition_has_one_executor_and_none_has_most_of_them() {
+        assert_eq!(Executors::new(1), Some(Executors::ONE));
+        assert_eq!((Executors::new(0), Executors::new(Executors::MAX_COUNT + 1)), (None, None));
+        for count in 1..=16 {
+            let executors = Executors::new(count).expect("so many can be");
+            // What a node leads of a table, with so many nodes.
+            for nodes in 1..=8 {
+                let mut partitions = vec![0; executors.count()];
+                for number in 0..count * 8 {
+                    partitions[executors.of(PartitionId(64 + number * nodes))] += 1;
+                }
+                let most = partitions.iter().max().expect("there are some");
+                assert!(*most <= 12, "{count} executors, every {nodes}th partition: {partitions:?}");
+            }
+        }
+    }
+}
