@@ -34,6 +34,31 @@ impl Executors {
     }
 }
 
+/// One of a node's executors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Executor {
+    /// How many its node has.
+    pub all: Executors,
+    /// Which of them it is, counted from 0.
+    pub number: usize,
+}
+
+impl Executor {
+    /// The only one of its node.
+    pub const ALONE: Executor = Executor { all: Executors::ONE, number: 0 };
+
+    /// True if this partition belongs to it.
+    pub fn has(self, partition: PartitionId) -> bool {
+        self.all.of(partition) == self.number
+    }
+
+    /// True if it is the first one, which has what a node has but once: its controllers, the records that
+    /// it keeps, what it tells of itself.
+    pub fn is_first(self) -> bool {
+        self.number == 0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -30,7 +30,7 @@ pub mod tail_file;
 pub mod waiting;
 
 pub use checkpoints::CheckpointQueue;
-pub use executors::Executors;
+pub use executors::{Executor, Executors};
 pub use held::BlockedOutputs;
 pub use kept::Kept;
 pub use log_queue::LogQueue;

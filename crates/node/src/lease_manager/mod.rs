@@ -1,9 +1,10 @@
 //! The thread that beats (PR-65): heartbeats and their answers on connections of their own, so that neither a
 //! busy executor nor a slow disk nor a long message delays them.
 //!
-//! It does no file work and prints nothing. It shares [`LeaseManager`] with the executor under a lock that
-//! both hold for the time of a look-up. It stops vouching for this node's partitions when executor or disk
-//! make no progress ([`makes_progress`]), and only then.
+//! It does no file work and prints nothing. It shares [`LeaseManager`] with the executors under a lock that
+//! each holds for the time of a look-up. It stops vouching for an executor's partitions when that executor
+//! makes no progress, and for all of this node's when their disk makes none ([`makes_progress`]), and only
+//! then (PR-395).
 
 mod thread;
 
@@ -11,6 +12,7 @@ use crate::config::Config;
 use crate::failure::Failure;
 use crate::net::FaultInjection;
 use crate::stop::{Stopper, Watched};
+use driver::Executors;
 use driver::progress::makes_progress;
 use mio::{Poll, Waker};
 use replica::{LeaseManager, Leases};
@@ -21,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use types::{ClusterId, Member, Micros, NodeId, PartitionId, Term};
 
-/// Signs of life that the executor leaves.
+/// Signs of life that an executor leaves.
 #[derive(Debug, Default)]
 pub struct Pulse {
     executor_us: AtomicU64,
@@ -29,17 +31,48 @@ pub struct Pulse {
 }
 
 impl Pulse {
-    /// The executor is alive; its oldest pending write to the log was submitted at `pending`.
-    pub fn lease_manager(&self, now: Micros, pending: Option<Micros>) {
+    /// The executor is alive; its oldest pending write to a disk began at `pending`.
+    pub fn leave(&self, now: Micros, pending: Option<Micros>) {
         self.pending_us.store(pending.map_or(0, |at| at.0), Ordering::Relaxed);
         self.executor_us.store(now.0, Ordering::Release);
     }
 
-    /// True if executor and log make progress.
-    pub fn alive(&self, now: Micros) -> bool {
-        let executor = Micros(self.executor_us.load(Ordering::Acquire));
-        let pending = Some(self.pending_us.load(Ordering::Relaxed)).filter(|pending| *pending > 0);
-        makes_progress(executor, pending.map(Micros), now)
+    /// When the executor was alive last.
+    fn left_at(&self) -> Micros {
+        Micros(self.executor_us.load(Ordering::Acquire))
+    }
+
+    fn pending(&self) -> Option<Micros> {
+        Some(self.pending_us.load(Ordering::Relaxed)).filter(|pending| *pending > 0).map(Micros)
+    }
+}
+
+/// Signs of life of all of a node's executors.
+#[derive(Debug)]
+pub struct Pulses {
+    executors: Executors,
+    each: Vec<Pulse>,
+}
+
+impl Pulses {
+    /// None was left yet.
+    pub fn new(executors: Executors) -> Pulses {
+        Pulses { executors, each: (0..executors.count()).map(|_| Pulse::default()).collect() }
+    }
+
+    /// Those of one executor, by its number.
+    ///
+    /// # Panics
+    /// If there is no such executor.
+    pub fn of(&self, executor: usize) -> &Pulse {
+        &self.each[executor]
+    }
+
+    /// For which partitions a heartbeat may vouch that is sent now: for those of executors that make
+    /// progress, and for none while the disk, which they share, does not.
+    pub fn vouches(&self, now: Micros) -> impl Fn(PartitionId) -> bool {
+        let pending = self.each.iter().filter_map(Pulse::pending).min();
+        move |partition| makes_progress(self.of(self.executors.of(partition)).left_at(), pending, now)
     }
 }
 
@@ -47,7 +80,7 @@ impl Pulse {
 pub struct Shared {
     lease_manager: Mutex<LeaseManager>,
     /// Signs of life.
-    pub pulse: Pulse,
+    pub pulses: Pulses,
     /// Where other nodes' heartbeats are answered, with a number that grows with each change.
     nodes: Mutex<BTreeMap<NodeId, SocketAddr>>,
     nodes_version: AtomicU64,
@@ -71,6 +104,11 @@ impl SharedLeases {
     /// Every node heard, with when it was.
     pub fn heard_nodes(&self) -> Vec<(NodeId, Micros)> {
         self.0.lease_manager().heard_nodes()
+    }
+
+    /// Where executors leave their signs of life.
+    pub fn pulses(&self) -> &Pulses {
+        &self.0.pulses
     }
 }
 
@@ -112,9 +150,10 @@ pub struct HeartbeatThread {
 }
 
 impl HeartbeatThread {
-    /// Starts to beat for `me`, which started now.
+    /// Starts to beat for `me`, which started now and has so many executors.
     pub fn start(
         me: Member,
+        executors: Executors,
         config: &Config,
         listener: TcpListener,
         faults: Arc<FaultInjection>,
@@ -124,7 +163,7 @@ impl HeartbeatThread {
         let system = |error: std::io::Error| Failure::new(1, format!("the beat cannot start: {error}"));
         let shared = Arc::new(Shared {
             lease_manager: Mutex::new(LeaseManager::new(me, settings, crate::clock::mono())),
-            pulse: Pulse::default(),
+            pulses: Pulses::new(executors),
             nodes: Mutex::default(),
             nodes_version: AtomicU64::new(0),
             cluster: AtomicU64::new(0),
@@ -147,11 +186,6 @@ impl HeartbeatThread {
     /// The executor's handle.
     pub fn leases(&self) -> SharedLeases {
         SharedLeases(self.shared.clone())
-    }
-
-    /// Where the executor leaves its signs of life.
-    pub fn shared(&self) -> &Arc<Shared> {
-        &self.shared
     }
 
     /// The nodes to beat to: all but this one.
@@ -193,14 +227,15 @@ mod tests {
         let me = Member { node: NodeId(1), ..Member::default() };
         let config = Config::with(&[]).expect("a configuration");
         let lease_manager =
-            HeartbeatThread::start(me, &config, listener, Arc::default(), &stopper).expect("starts");
-        let shared = lease_manager.shared().clone();
+            HeartbeatThread::start(me, Executors::ONE, &config, listener, Arc::default(), &stopper)
+                .expect("starts");
+        let shared = lease_manager.shared.clone();
         let poison = std::thread::spawn(move || {
             let _held = shared.nodes.lock().expect("free");
             panic!("a thread panics while it holds the nodes");
         });
         poison.join().unwrap_err();
-        lease_manager.shared().nodes_version.fetch_add(1, Ordering::Release);
+        lease_manager.shared.nodes_version.fetch_add(1, Ordering::Release);
         let mut events = mio::Events::with_capacity(4);
         poll.poll(&mut events, Some(std::time::Duration::from_secs(10))).expect("polls");
         let why = stopper.broken().expect("it is told");
@@ -209,15 +244,39 @@ mod tests {
 
     #[test]
     fn n18_only_a_dead_executor_or_disk_is_not_vouched_for() {
-        let pulse = Pulse::default();
-        let ms = Micros::from_millis;
-        pulse.lease_manager(ms(10_000), None);
-        assert!(pulse.alive(ms(10_499)) && !pulse.alive(ms(10_500)));
-        pulse.lease_manager(ms(10_400), Some(ms(9_900)));
-        assert!(pulse.alive(ms(10_899)));
-        pulse.lease_manager(ms(10_850), Some(ms(9_900)));
-        assert!(!pulse.alive(ms(10_900)), "a write has been pending for a second");
-        pulse.lease_manager(ms(10_900), None);
-        assert!(pulse.alive(ms(10_901)));
+        let pulses = Pulses::new(Executors::ONE);
+        let (pulse, ms) = (pulses.of(0), Micros::from_millis);
+        let alive = |now| pulses.vouches(now)(PartitionId(64));
+        pulse.leave(ms(10_000), None);
+        assert!(alive(ms(10_499)) && !alive(ms(10_500)));
+        pulse.leave(ms(10_400), Some(ms(9_900)));
+        assert!(alive(ms(10_899)));
+        pulse.leave(ms(10_850), Some(ms(9_900)));
+        assert!(!alive(ms(10_900)), "a write has been pending for a second");
+        pulse.leave(ms(10_900), None);
+        assert!(alive(ms(10_901)));
+    }
+
+    #[test]
+    fn pr395_an_executor_that_hangs_takes_no_other_ones_partitions_with_it() {
+        let executors = Executors::new(3).expect("so many can be");
+        let (pulses, ms) = (Pulses::new(executors), Micros::from_millis);
+        let config = Config::with(&[]).expect("a configuration");
+        let mut lease_manager = LeaseManager::new(Member::default(), &config.timing, ms(0));
+        let all: Vec<PartitionId> = (64..76).map(PartitionId).collect();
+        all.iter().for_each(|id| lease_manager.lead(*id, Some(Term(1))));
+        let mut named = |now: Micros| -> Vec<PartitionId> {
+            let heartbeat = lease_manager.heartbeat(now, Member::default(), pulses.vouches(now));
+            heartbeat.leads.into_iter().map(|(id, _)| id).collect()
+        };
+        (0..3).for_each(|number| pulses.of(number).leave(ms(10_000), None));
+        assert_eq!(named(ms(10_100)), all);
+        [0, 2].into_iter().for_each(|number| pulses.of(number).leave(ms(10_400), None));
+        let others: Vec<PartitionId> = all.iter().copied().filter(|id| executors.of(*id) != 1).collect();
+        assert!(!others.is_empty() && others.len() < all.len());
+        assert_eq!(named(ms(10_500)), others, "the second one has done nothing for half a second");
+        // Their disk is one: who waits for it in vain speaks for all of them.
+        pulses.of(2).leave(ms(10_600), Some(ms(9_700)));
+        assert!(named(ms(10_700)).is_empty());
     }
 }

@@ -327,8 +327,8 @@ impl Beater {
             return;
         }
         let now = clock::mono();
-        let alive = self.shared.pulse.alive(now);
-        let heartbeat = self.shared.lease_manager().heartbeat(now, member, |_| alive);
+        let vouches = self.shared.pulses.vouches(now);
+        let heartbeat = self.shared.lease_manager().heartbeat(now, member, vouches);
         self.send(key, &Message::Heartbeat(heartbeat));
     }
 

@@ -12,6 +12,7 @@ use crate::clock;
 use crate::lease_manager::{HeartbeatThread, SharedLeases};
 use crate::metrics::Metrics;
 use crate::net::Cut;
+use driver::Executor;
 use replica::{ClientRef, Leases};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,6 +29,8 @@ const SAME_PROPOSAL: Micros = Micros::from_millis(1000);
 pub struct Who {
     /// The node.
     pub me: Member,
+    /// Which of its executors.
+    pub executor: Executor,
     /// What everyone who connects must know.
     pub secret: Secret,
     /// After how long a silence a primary is missed ([`replica::Settings::suspect`]).
@@ -244,10 +247,10 @@ impl Connections {
         heard.map(|(node, at)| (node, now.since(at).0)).collect()
     }
 
-    /// A sign of life of the executor, for heartbeats to vouch by: when the oldest write to the log that is
+    /// A sign of life of the executor, for heartbeats to vouch by: when the oldest write to a disk that is
     /// pending began.
     pub fn alive(&self, now: Micros, pending: Option<Micros>) {
-        self.heartbeats.shared().pulse.lease_manager(now, pending);
+        self.leases.pulses().of(self.who.executor.number).leave(now, pending);
     }
 
     /// The node ends: nobody is promised anything any more, and what waits to be written is.

@@ -34,7 +34,7 @@ use crate::tails;
 use crate::timed_files::TimedFiles;
 use crate::web::Web;
 use ::sql::Programs;
-use driver::{Executors, recovery};
+use driver::{Executor, Executors, recovery};
 use mio::{Poll, Waker};
 use replica::Host;
 use std::collections::BTreeMap;
@@ -130,8 +130,8 @@ pub fn start(config: Config) -> Result<Running, Failure> {
     let played = config.node.faults.then(|| faults.clone());
     let shared_status = Arc::new(SharedStatus::new(me, metrics.clone(), played, stopper));
     let links = Links::new(poll, listeners.client, listeners.peer, connections, metrics.clone());
-    let lease_manager =
-        HeartbeatThread::start(me, &config, listeners.heartbeat, faults, &shared_status.stop)?;
+    let (executors, stop) = (Executors::ONE, &shared_status.stop);
+    let lease_manager = HeartbeatThread::start(me, executors, &config, listeners.heartbeat, faults, stop)?;
     let sql = sql_thread(&config, listeners.sql).map_err(system)?;
     let web = Web::new(shared_status.clone(), cluster(&config, "web"), config.node.operator_token.clone());
     let links = (links.map_err(system)?, lease_manager, listeners.addresses);
@@ -232,7 +232,8 @@ fn recover(
     let wake = wake_by(stopper.waker().clone());
     let tails = Tails::new(dir.tails(), tails::list(dir.root())?);
     let room = Room::new(config.log.reserve_bytes, config.log.place(dir.root()));
-    let who = Who { me, secret: config.secret.clone(), suspect: config.timing.suspect };
+    let (executor, secret) = (Executor::ALONE, config.secret.clone());
+    let who = Who { me, executor, secret, suspect: config.timing.suspect };
     let controllers = Controllers::new(&settings.controllers);
     let zone = settings.zone.clone();
     let this = ThisNode { addresses, zone, clean_start: recovered.clean_shutdown };
