@@ -1,13 +1,49 @@
 //! So many bytes in a second, whoever sends them.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use types::Micros;
 
 /// A tenth of a second's bytes may be sent at once after a time of rest.
 const BURST: u64 = 10;
 
+/// What a node may send and read back in a second, all its hosts together. A clone is the same budgets.
+#[derive(Clone, Debug, Default)]
+pub struct Budgets {
+    /// For files that are sent to other nodes.
+    pub(crate) ship: SharedBudget,
+    /// For files and log that are read back.
+    pub(crate) scrub: SharedBudget,
+}
+
+/// A budget of several hosts. It has a lock, and none on data: it is held for a sum.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SharedBudget(Arc<Mutex<Budget>>);
+
+impl SharedBudget {
+    /// As [`Budget::pass`]. Hosts read the clock one after the other: an earlier time gives nothing.
+    pub fn pass(&self, now: Micros, per_second: u64) {
+        self.lock().pass(now, per_second);
+    }
+
+    /// As [`Budget::is_left`].
+    pub fn is_left(&self) -> bool {
+        self.lock().is_left()
+    }
+
+    /// As [`Budget::spend`].
+    pub fn spend(&self, bytes: usize) {
+        self.lock().spend(bytes);
+    }
+
+    /// A sum is whole whoever panicked.
+    fn lock(&self) -> MutexGuard<'_, Budget> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// What may be sent now. A piece that is sent may be longer: then the next one waits for longer.
 #[derive(Debug, Default)]
-pub(crate) struct Budget {
+struct Budget {
     left: i64,
     at: Micros,
     limited: bool,
@@ -55,6 +91,22 @@ mod tests {
             }
         }
         sent
+    }
+
+    #[test]
+    fn the_hosts_of_a_node_have_one_limit() {
+        let (one, ms) = (Budgets::default(), Micros::from_millis);
+        let other = one.clone();
+        one.ship.pass(ms(1_000), 10_000);
+        one.ship.spend(1_000);
+        other.ship.pass(ms(1_000), 10_000);
+        assert!(!other.ship.is_left(), "the other one has sent what there was");
+        assert!(other.scrub.is_left(), "nobody has read anything");
+        // A clock that is read a little earlier gives nothing twice.
+        one.ship.pass(ms(1_020), 10_000);
+        other.ship.pass(ms(1_010), 10_000);
+        other.ship.spend(200);
+        assert!(!one.ship.is_left() && !other.ship.is_left());
     }
 
     #[test]

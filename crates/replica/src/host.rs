@@ -1,7 +1,7 @@
 //! All replicas of one node, driven together: inputs go to the partition they name, and what coalesces is
 //! sent once per batch of inputs.
 
-use crate::budget::Budget;
+use crate::budget::Budgets;
 use crate::context::Ctx;
 use crate::damage::Fault;
 use crate::lease::Leases;
@@ -39,17 +39,16 @@ pub struct Host<L: Leases> {
     aggregating: VecDeque<PartitionId>,
     /// Replicas of which members want pieces of files.
     shipping: VecDeque<PartitionId>,
-    /// What may be shipped now.
-    budget: Budget,
+    /// What may be shipped and read back now.
+    budgets: Budgets,
     /// The indexes that tables are to have.
     wanted: BTreeMap<TableId, Wanted>,
     /// The databases whose members are sent calls.
     calling: BTreeSet<TableId>,
     /// There is no room for what would be built.
     rests: bool,
-    /// Replicas that read their files back, and what they may read now.
+    /// Replicas that read their files back.
     scrubbing: VecDeque<PartitionId>,
-    scrub_budget: Budget,
 }
 
 impl<L: Leases> Host<L> {
@@ -64,13 +63,18 @@ impl<L: Leases> Host<L> {
             touched: BTreeSet::new(),
             aggregating: VecDeque::new(),
             shipping: VecDeque::new(),
-            budget: Budget::default(),
+            budgets: Budgets::default(),
             wanted: BTreeMap::new(),
             calling: BTreeSet::new(),
             rests: false,
             scrubbing: VecDeque::new(),
-            scrub_budget: Budget::default(),
         }
+    }
+
+    /// The same, with the budgets of its node: all hosts that share them ship and read back no more in a
+    /// second, all together, than the settings say.
+    pub fn sharing(self, budgets: Budgets) -> Host<L> {
+        Host { budgets, ..self }
     }
 
     /// This life of this node.
@@ -337,12 +341,12 @@ impl<L: Leases> Host<L> {
 
     /// Sends pieces of files, one of each partition in turn, as many as may be sent now.
     fn ship_pieces(&mut self, now: Now, out: &mut Vec<Output>) {
-        self.budget.pass(now.mono, self.settings.ship_bytes_per_second);
-        while self.budget.is_left()
+        self.budgets.ship.pass(now.mono, self.settings.ship_bytes_per_second);
+        while self.budgets.ship.is_left()
             && let Some(partition) = self.shipping.pop_front()
         {
             let sent = self.with(now, partition, out, |replica, ctx| replica.send_piece(ctx));
-            self.budget.spend(sent.unwrap_or(0));
+            self.budgets.ship.spend(sent.unwrap_or(0));
             self.note_shipping(partition);
         }
     }
@@ -356,9 +360,9 @@ impl<L: Leases> Host<L> {
 
     /// Reads files back, one piece of each partition in turn, as many as may be read now.
     fn scrub(&mut self, now: Now, out: &mut Vec<Output>) {
-        self.scrub_budget.pass(now.mono, self.settings.scrub_bytes_per_second);
+        self.budgets.scrub.pass(now.mono, self.settings.scrub_bytes_per_second);
         for _ in 0..SCRUB_PIECES {
-            if !self.scrub_budget.is_left() {
+            if !self.budgets.scrub.is_left() {
                 return;
             }
             let Some(partition) = self.scrubbing.pop_front() else { return };
@@ -367,7 +371,7 @@ impl<L: Leases> Host<L> {
                 let data = &mut replica.data;
                 replica.features.scrub.turn((data.engine.as_mut(), &data.log), partition, whole, ctx)
             });
-            self.scrub_budget.spend(read.unwrap_or(0));
+            self.budgets.scrub.spend(read.unwrap_or(0));
             self.note_scrub(partition);
         }
     }

@@ -38,6 +38,7 @@ pub mod tail;
 mod transfer;
 mod unfit;
 
+pub use budget::Budgets;
 pub use cluster_snapshot::ClusterSnapshot;
 pub use features::index::definitions_at;
 pub use host::Host;
