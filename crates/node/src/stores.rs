@@ -131,25 +131,26 @@ pub fn describe(dir: &DataDir, meta: &Meta) -> Result<(), Failure> {
     files::replace(&path, &text).map_err(|error| Failure::io(&path, &error))
 }
 
-/// Opens the replica and replays its log above what its engine has on disk. One in a further directory that
-/// cannot be used has no engine, and is damaged.
-pub fn open(
-    dir: &mut DataDir,
-    me: Member,
-    meta: &Meta,
+/// Opens the engine of a replica. One in a further directory that cannot be used has none, and is damaged.
+pub fn open_engine(dir: &mut DataDir, meta: &Meta, metrics: &Metrics) -> Result<OpenEngine, Failure> {
+    timed(&metrics.recovery_engines_us, || engine_of(dir, meta))
+}
+
+/// Makes the replica of an engine: it has executed what its log has above the engine's files.
+pub fn replay(
+    (me, meta): (Member, &Meta),
+    engine: OpenEngine,
     in_log: InLog<'_>,
     reader: &Reader,
     metrics: &Metrics,
 ) -> Result<Replica, Failure> {
-    let engine = timed(&metrics.recovery_engines_us, || open_engine(dir, meta))?;
-    timed(&metrics.recovery_replay_us, || replay((me, meta), engine, in_log, reader))
+    timed(&metrics.recovery_replay_us, || execute_log((me, meta), engine, in_log, reader))
 }
 
-/// The same for every replica that has a directory, when a node starts. Their engines are opened one after
-/// the other; then their logs are replayed side by side, on as many threads as the machine has cores. What
-/// the log had of them is removed from `found`; `torn` are those of which a torn end may have been cut off.
-/// If several cannot be opened, the error is that of the one
-/// with the least number.
+/// Opens every replica that has a directory, when a node starts: their engines one after the other; then
+/// their logs are replayed side by side, on as many threads as the machine has cores. What the log had of
+/// them is removed from `found`; `torn` are those of which a torn end may have been cut off. If several
+/// cannot be opened, the error is that of the one with the least number.
 pub fn open_all(
     dir: &mut DataDir,
     metas: &BTreeMap<PartitionId, Meta>,
@@ -160,21 +161,20 @@ pub fn open_all(
     let me = dir.identity().member();
     let mut opened = Vec::new();
     for meta in metas.values() {
-        let engine = timed(&metrics.recovery_engines_us, || open_engine(dir, meta))?;
+        let engine = open_engine(dir, meta, metrics)?;
         opened.push((*meta, found.remove(&meta.partition), engine));
     }
     let replay_one = |(meta, found, engine): (Meta, Option<RecoveredPartition>, OpenEngine)| {
         let is_torn = torn.contains(&meta.partition);
         let in_log = recovery::in_log(found.as_ref(), (unknown_damaged, is_torn));
-        replay((me, &meta), engine, in_log, reader)
+        execute_log((me, &meta), engine, in_log, reader)
     };
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
     let replicas = timed(&metrics.recovery_replay_us, || side_by_side(opened, threads, replay_one));
     replicas.into_iter().collect()
 }
 
-/// Executes what the log has of a replica above its engine's files.
-fn replay(
+fn execute_log(
     (me, meta): (Member, &Meta),
     engine: OpenEngine,
     in_log: InLog<'_>,
@@ -228,7 +228,7 @@ pub fn no_engine() -> Box<dyn Engine> {
     engine::open(EngineKind::Memory, None).expect("an engine in memory alone needs nothing")
 }
 
-fn open_engine(dir: &mut DataDir, meta: &Meta) -> Result<OpenEngine, Failure> {
+fn engine_of(dir: &mut DataDir, meta: &Meta) -> Result<OpenEngine, Failure> {
     let storage_lost = |why| OpenEngine { engine: no_engine(), broken: Some(why), storage_lost: true };
     if meta.log == LogKind::Memory {
         let engine = engine::open(meta.engine, None).map_err(|error| Failure::corrupt(error.to_string()))?;

@@ -44,7 +44,7 @@ impl Node {
             return Ok(false);
         }
         // One that has nothing yet has nothing that only it knows of.
-        let nothing = self.storage.known().is_empty();
+        let nothing = self.storage.is_empty();
         self.hear_only(generation, nothing)?;
         Ok(true)
     }
@@ -105,7 +105,7 @@ impl Node {
             cluster: self.storage.cluster(),
             generation: self.storage.generation(),
             asked: self.storage.asked(),
-            askings: self.storage.askings().to_vec(),
+            askings: self.storage.askings(),
             seen: seen.into_iter().collect(),
             controllers: self.connections.connected_controllers(),
             ..kept

@@ -246,7 +246,7 @@ fn recover(
         replicas: Replicas::new(host, wake.clone()),
         connections: Connections::new(who, links, controllers, lease_manager, metrics),
         journal: journals.pop().expect("each executor has a journal"),
-        storage: Storage::new(dir, metas, found, room)?,
+        storage: Storage::new(executor, dir, (metas, found), room)?,
         tails,
         checkpoints: Checkpoints::new(&config, wake),
         faults: Faults::new(shared_status.faults.clone(), settings.freeze_at),

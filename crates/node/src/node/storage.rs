@@ -1,5 +1,6 @@
 //! What a node has on its disks of its replicas: which there are, in which directory each one's files are,
-//! what the log had of those that are not open yet, and for which there is no room.
+//! what the log had of those that are not open yet, and for which there is no room. The disks are the node's;
+//! what is asked here is of the replicas of one executor, unless something else is said.
 //!
 //! The replicas of a lost directory are damaged and have no engine: whatever they led is led by others, and
 //! the node goes on with the rest. One that a primary takes in again is given another directory, and a copy;
@@ -14,23 +15,33 @@ use crate::journal::Journal;
 use crate::metrics::Metrics;
 use crate::stores::{self, Found, Meta};
 use crate::watch::free_bytes;
-use driver::WaitingReplicas;
 use driver::directories::FailedWrite;
 use driver::recovery::InLog;
+use driver::{Executor, WaitingReplicas};
 use replica::Replica;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
 use types::{
     ClusterId, Engine, Generation, LogKind, Micros, PartitionId, PartitionRecord, TableId, TableRecord,
 };
 use wire::control::DirectoryStatus;
 
-/// A node's directories and the replicas in them.
-pub struct Storage {
+/// What all executors of a node share of its disks. No request waits for its lock unless a node has several
+/// directories, and then for a look-up.
+struct Disks {
     dir: DataDir,
     metas: Metas,
     /// What the log had of partitions that have no replica yet.
     found: Found,
+}
+
+/// A node's directories, and what is in them of the replicas of one executor.
+pub struct Storage {
+    executor: Executor,
+    /// The data directory.
+    root: PathBuf,
+    disks: Arc<Mutex<Disks>>,
     directories: DataDirs,
     room: Room,
     waiting: WaitingReplicas,
@@ -40,69 +51,70 @@ pub struct Storage {
 
 impl Storage {
     /// What a node that starts has.
-    pub fn new(dir: DataDir, metas: Metas, found: Found, room: Room) -> Result<Storage, Failure> {
+    pub fn new(
+        executor: Executor,
+        dir: DataDir,
+        (metas, found): (Metas, Found),
+        room: Room,
+    ) -> Result<Storage, Failure> {
         let directories = DataDirs::new(&dir, &metas).map_err(|error| Failure::io(dir.root(), &error))?;
+        let twice = found.keys().find(|id| metas.contains_key(id));
+        assert_eq!(twice, None, "a replica has a directory, and what the log had of it was not used");
+        let root = dir.root().to_owned();
+        let disks = Arc::new(Mutex::new(Disks { dir, metas, found }));
         let waiting = WaitingReplicas::default();
-        let storage = Storage { dir, metas, found, directories, room, waiting, news: false };
-        storage.validate();
-        Ok(storage)
-    }
-
-    /// What must hold: what has a description was opened, or is known to be lost.
-    fn validate(&self) {
-        let both = self.found.keys().find(|id| self.metas.contains_key(id) && !self.waiting.has(**id));
-        assert_eq!(both, None, "a replica has a directory, and what the log had of it was not used");
+        Ok(Storage { executor, root, disks, directories, room, waiting, news: false })
     }
 
     /// The data directory.
     pub fn root(&self) -> &Path {
-        self.dir.root()
+        &self.root
     }
 
     /// The cluster that it belongs to, once that is known.
     pub fn cluster(&self) -> Option<ClusterId> {
-        self.dir.identity().cluster
+        lock(&self.disks).dir.identity().cluster
     }
 
     /// A cluster answered: noted the first time, compared ever after.
     pub fn join(&mut self, cluster: ClusterId) -> Result<(), Failure> {
-        self.dir.join(cluster)
+        lock(&self.disks).dir.join(cluster)
     }
 
     /// Controllers of a lower generation are not listened to.
     pub fn generation(&self) -> Generation {
-        self.dir.identity().generation
+        lock(&self.disks).dir.identity().generation
     }
 
     /// How often it was asked for what it keeps, so that the records could be made anew.
     pub fn asked(&self) -> u32 {
-        self.dir.identity().asked
+        lock(&self.disks).dir.identity().asked
     }
 
     /// For which generations of them it was asked, the newest ones.
-    pub fn askings(&self) -> &[Generation] {
-        &self.dir.identity().askings
+    pub fn askings(&self) -> Vec<Generation> {
+        lock(&self.disks).dir.identity().askings.clone()
     }
 
     /// True if the records that controllers have were made without asking this node: what it has and they do
     /// not name may be all that is left of it, and stays.
     pub fn is_unasked(&self) -> bool {
-        self.dir.identity().unasked
+        lock(&self.disks).dir.identity().unasked
     }
 
     /// Notes that from now on no lower one is listened to.
     pub fn hear_only(&mut self, generation: Generation, asked: bool) -> Result<(), Failure> {
-        self.dir.hear_only(generation, asked)
+        lock(&self.disks).dir.hear_only(generation, asked)
     }
 
     /// The numbers of the lives on this directory that have registered, this one among them.
     pub fn starts(&mut self) -> Result<Vec<u64>, Failure> {
-        self.dir.starts()
+        lock(&self.disks).dir.starts()
     }
 
     /// Notes that the node was removed from its cluster. The error to end with: it says so.
     pub fn note_removed(&mut self) -> Failure {
-        self.dir.note_removed()
+        lock(&self.disks).dir.note_removed()
     }
 
     /// True once after something happened that controllers should hear soon.
@@ -110,19 +122,29 @@ impl Storage {
         std::mem::take(&mut self.news)
     }
 
-    /// Every partition of which something is here: files, or entries in the log.
+    /// Every partition of this executor of which something is here: files, or entries in the log.
     pub fn known(&self) -> BTreeSet<PartitionId> {
-        self.metas.keys().chain(self.found.keys()).copied().collect()
+        let disks = lock(&self.disks);
+        let all = disks.metas.keys().chain(disks.found.keys()).copied();
+        all.filter(|id| self.executor.has(*id)).collect()
     }
 
-    /// The partitions of a table that have a replica here.
+    /// True if nothing is here of any partition of this node.
+    pub fn is_empty(&self) -> bool {
+        let disks = lock(&self.disks);
+        disks.metas.is_empty() && disks.found.is_empty()
+    }
+
+    /// The partitions of a table that have a replica at this executor.
     pub fn of_table(&self, table: TableId) -> Vec<PartitionId> {
-        self.metas.values().filter(|meta| meta.table == table).map(|meta| meta.partition).collect()
+        let disks = lock(&self.disks);
+        let all = disks.metas.values().filter(|meta| meta.table == table).map(|meta| meta.partition);
+        all.filter(|id| self.executor.has(*id)).collect()
     }
 
-    /// How many replicas there are.
+    /// How many replicas this node has.
     pub fn replicas(&self) -> usize {
-        self.metas.len()
+        lock(&self.disks).metas.len()
     }
 
     /// Makes a replica, or opens what there is of it. What fails for want of room has changed nothing that
@@ -135,8 +157,9 @@ impl Storage {
         metrics: &Metrics,
     ) -> Result<Replica, Failure> {
         let id = record.id;
-        let meta = match (self.metas.get(&id), table) {
-            (Some(meta), _) => *meta,
+        let known = lock(&self.disks).metas.get(&id).copied();
+        let meta = match (known, table) {
+            (Some(meta), _) => meta,
             (None, Some(table)) => self.new_engine_dir(Meta::of(id, table))?,
             (None, None) => {
                 let why = format!("partition {id} came before its table {}", record.table);
@@ -144,15 +167,18 @@ impl Storage {
             }
         };
         match meta.log {
-            LogKind::Disk => stores::create(&self.dir, &meta)?,
+            LogKind::Disk => stores::create(&lock(&self.disks).dir, &meta)?,
             LogKind::Memory => journal.keep_in_memory(id),
         }
         // From here on its description says where its files are, whatever else finds no room.
-        self.metas.insert(id, meta);
-        let me = self.dir.identity().member();
-        let in_log = self.found.get(&id).map_or(InLog::New, InLog::Found);
-        let replica = stores::open(&mut self.dir, me, &meta, in_log, journal.reader(), metrics)?;
-        self.found.remove(&id);
+        lock(&self.disks).metas.insert(id, meta);
+        let found = lock(&self.disks).found.get(&id).cloned();
+        let in_log = found.as_ref().map_or(InLog::New, InLog::Found);
+        let me = lock(&self.disks).dir.identity().member();
+        let engine = stores::open_engine(&mut lock(&self.disks).dir, &meta, metrics)?;
+        // Other executors do not wait until its log is replayed.
+        let replica = stores::replay((me, &meta), engine, in_log, journal.reader(), metrics)?;
+        lock(&self.disks).found.remove(&id);
         Ok(replica)
     }
 
@@ -160,17 +186,16 @@ impl Storage {
     /// its description says where that is; in a directory that is lost it stays, and is found when that comes
     /// back.
     pub fn remove(&mut self, id: PartitionId) -> Result<(), Failure> {
-        if let Some(meta) = self.metas.get(&id).copied()
-            && let (Some(further), Ok(engine_dir)) = (meta.directory, self.dir.engine_dir(&meta))
-            && let Err(error) = self.dir.discard(&engine_dir)
-        {
-            self.lose(further, error.to_string());
+        let lost = lock(&self.disks).discard_engine(id);
+        if let Some((further, why)) = lost {
+            self.lose(further, why);
         }
-        self.metas.remove(&id);
-        self.found.remove(&id);
         self.waiting.remove(id);
-        let path = self.dir.partition(id);
-        self.dir.discard(&path).map_err(|error| Failure::io(&path, &error))
+        let mut disks = lock(&self.disks);
+        disks.metas.remove(&id);
+        disks.found.remove(&id);
+        let path = disks.dir.partition(id);
+        disks.dir.discard(&path).map_err(|error| Failure::io(&path, &error))
     }
 
     /// What became of making a replica, or a place for it: nothing if there was no room, and it is tried
@@ -184,7 +209,7 @@ impl Storage {
         match outcome {
             Err(failure) if failure.passing => {
                 if self.waiting.add(id, now) {
-                    let node = self.dir.identity().node.0;
+                    let node = lock(&self.disks).dir.identity().node.0;
                     eprintln!("partition {id} finds no place on node {node}: {failure}; it is tried again");
                     self.news = true;
                 }
@@ -216,12 +241,16 @@ impl Storage {
 
     /// The directory in which a replica's files are, if it is a further one.
     pub fn further(&self, id: PartitionId) -> Option<DirectoryId> {
-        self.metas.get(&id).and_then(|meta| meta.directory)
+        if !self.has_several() {
+            return None;
+        }
+        lock(&self.disks).metas.get(&id).and_then(|meta| meta.directory)
     }
 
     /// A further directory cannot be used any more.
     fn lose(&mut self, id: DirectoryId, why: String) {
-        self.news |= self.dir.lose(id, why);
+        let is_news = lock(&self.disks).dir.lose(id, why);
+        self.news |= is_news;
     }
 
     /// A write of a replica's files failed (R10).
@@ -254,23 +283,27 @@ impl Storage {
     /// Looks after the directories. The replicas that were in those that are lost, once each, with what to
     /// tell them.
     pub fn newly_lost(&mut self) -> Vec<(PartitionId, String)> {
-        let lost = self.directories.look(&self.dir);
+        let lost = self.directories.look(&lock(&self.disks).dir);
         lost.into_iter().for_each(|(id, why)| self.lose(id, why));
-        let untold = self.directories.take_untold(&self.dir);
+        let untold = self.directories.take_untold(&lock(&self.disks).dir);
         self.news |= !untold.is_empty();
-        let there = self.metas.values().filter(|meta| meta.directory.is_some_and(|id| untold.contains(&id)));
-        there.map(|meta| (meta.partition, self.dir.engine_dir(meta).err().unwrap_or_default())).collect()
+        let disks = lock(&self.disks);
+        let there = disks.metas.values().filter(|meta| meta.directory.is_some_and(|id| untold.contains(&id)));
+        let own = there.filter(|meta| self.executor.has(meta.partition));
+        own.map(|meta| (meta.partition, disks.dir.engine_dir(meta).err().unwrap_or_default())).collect()
     }
 
     /// Another place for a replica that is to be given a copy and has none: an empty engine. None if it was
     /// not to be had this time.
     pub fn relocate(&mut self, id: PartitionId) -> Result<Option<Box<dyn Engine>>, Failure> {
-        let Some(meta) = self.metas.get(&id).copied() else { return Ok(None) };
+        let known = lock(&self.disks).metas.get(&id).copied();
+        let Some(meta) = known else { return Ok(None) };
         let Some(meta) = self.make_engine_dir(meta)? else { return Ok(None) };
         // From here on what is in the lost directory is left over, should it come back.
-        stores::describe(&self.dir, &meta)?;
-        self.metas.insert(id, meta);
-        match stores::fresh_engine(&self.dir, &meta) {
+        stores::describe(&lock(&self.disks).dir, &meta)?;
+        lock(&self.disks).metas.insert(id, meta);
+        let fresh = stores::fresh_engine(&lock(&self.disks).dir, &meta);
+        match fresh {
             Ok(engine) => Ok(Some(engine)),
             Err(failure) => match meta.directory.filter(|_| !failure.passing) {
                 Some(further) => {
@@ -287,15 +320,19 @@ impl Storage {
         if meta.log == LogKind::Memory {
             return Ok(Some(meta));
         }
-        let directory = self.directories.choose(&self.dir, &self.metas, self.room.reserve());
+        let directory = {
+            let disks = lock(&self.disks);
+            self.directories.choose(&disks.dir, &disks.metas, self.room.reserve())
+        };
         let meta = Meta { directory, ..meta };
-        match (self.dir.clear_engine_dir(&meta), meta.directory) {
+        let cleared = lock(&self.disks).dir.clear_engine_dir(&meta);
+        match (cleared, meta.directory) {
             (Ok(()), _) => Ok(Some(meta)),
             (Err(error), Some(id)) if !wal::is_full(&error) && !is_passing(&error) => {
                 self.lose(id, error.to_string());
                 Ok(None)
             }
-            (Err(error), _) => Err(Failure::io(self.dir.root(), &error)),
+            (Err(error), _) => Err(Failure::io(&self.root, &error)),
         }
     }
 
@@ -315,7 +352,7 @@ impl Storage {
 
     /// Looks at the disks' room.
     pub fn look_at_room(&mut self) {
-        self.room.look(self.dir.root());
+        self.room.look(&self.root);
     }
 
     /// Writes are refused from now on if there is too little room, or the log refuses them.
@@ -331,24 +368,43 @@ impl Storage {
     /// The same, looked at now where that can be done without waiting for a disk, and without what is kept
     /// free.
     pub fn free_for_load(&self, id: PartitionId) -> u64 {
-        let free = if self.further(id).is_some() { self.free_for(id) } else { free_bytes(self.dir.root()) };
+        let free = if self.further(id).is_some() { self.free_for(id) } else { free_bytes(&self.root) };
         free.saturating_sub(self.room.reserve())
     }
 
     /// The directory whose disk has no room for more of this partition, if so: writes are refused (F20).
     pub fn without_room(&self, id: PartitionId) -> Option<String> {
         if self.room.is_full() {
-            return Some(self.dir.root().display().to_string());
+            return Some(self.root.display().to_string());
         }
         let further = self.further(id)?;
         if self.free_for(id) >= self.room.reserve() {
             return None;
         }
-        self.dir.data_dirs().iter().find(|place| place.id == further).map(ToString::to_string)
+        let disks = lock(&self.disks);
+        disks.dir.data_dirs().iter().find(|place| place.id == further).map(ToString::to_string)
     }
 
     /// What controllers and people are told of the directories, where there are several.
     pub fn directories(&self) -> Vec<DirectoryStatus> {
-        self.directories.status(&self.dir, &self.metas)
+        let disks = lock(&self.disks);
+        self.directories.status(&disks.dir, &disks.metas)
     }
+}
+
+impl Disks {
+    /// Moves what a replica has in a further directory out of its way; in one that is lost it stays. The
+    /// directory, and what is wrong with it, if that fails.
+    fn discard_engine(&self, id: PartitionId) -> Option<(DirectoryId, String)> {
+        let meta = self.metas.get(&id)?;
+        let further = meta.directory?;
+        let engine_dir = self.dir.engine_dir(meta).ok()?;
+        let error = self.dir.discard(&engine_dir).err()?;
+        Some((further, error.to_string()))
+    }
+}
+
+/// Held for a look-up, and by whoever makes, opens, moves or removes a replica's files until that is done.
+fn lock(disks: &Mutex<Disks>) -> MutexGuard<'_, Disks> {
+    disks.lock().expect("a thread panicked while it held the directories")
 }
