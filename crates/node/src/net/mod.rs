@@ -9,4 +9,4 @@ pub mod slab;
 pub use conn::Conn;
 pub use faults::{Cut, FaultInjection};
 pub use outbox::Outbox;
-pub use slab::{Slab, note_dirty};
+pub use slab::{Slab, note_dirty, owner_of};

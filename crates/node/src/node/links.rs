@@ -166,8 +166,9 @@ impl Links {
                 Listener::Client => (&self.clients, self.max - self.max / 4),
                 Listener::Peer => (&self.peers, self.max),
             };
+            let open = self.metrics.connections.load(Ordering::Relaxed);
             match listen::accept(socket) {
-                Accepted::One(stream) if self.slab.len() < max => {
+                Accepted::One(stream) if open < max as u64 => {
                     self.add(Conn::accepted(stream), Role::New(listener), now);
                 }
                 Accepted::One(_) => {}
@@ -185,7 +186,7 @@ impl Links {
             self.slab.remove(key);
             return None;
         }
-        self.metrics.connections.store(self.slab.len() as u64, Ordering::Relaxed);
+        self.metrics.connections.fetch_add(1, Ordering::Relaxed);
         Some(key)
     }
 
@@ -333,7 +334,7 @@ impl Links {
         let Some(link) = self.slab.remove(key) else { return };
         self.closed.push((key, link.role));
         link.conn.close(self.poll.registry());
-        self.metrics.connections.store(self.slab.len() as u64, Ordering::Relaxed);
+        self.metrics.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Who is gone since the last call.
