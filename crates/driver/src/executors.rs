@@ -1,5 +1,5 @@
-//! Which executor of a node has a partition. All of a node's parts, and everybody who knows how many executors
-//! it has, come to the same answer by themselves.
+//! Which executor of a node has a partition. All of a node's parts, and everybody who knows how many
+//! executors it has, come to the same answer by themselves.
 
 use types::PartitionId;
 
@@ -44,9 +44,6 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// The only one of its node.
-    pub const ALONE: Executor = Executor { all: Executors::ONE, number: 0 };
-
     /// True if this partition belongs to it.
     pub fn has(self, partition: PartitionId) -> bool {
         self.all.of(partition) == self.number

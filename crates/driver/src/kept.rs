@@ -44,6 +44,15 @@ pub fn listens_to(rules: Rules, known: Generation, theirs: Generation) -> bool {
     theirs >= known || !rules.older_generations_are_refused()
 }
 
+/// True if a message of another replica may bring records ([`Kept::of_peer`]).
+pub fn brings_records(message: &PeerMessage) -> bool {
+    match message {
+        PeerMessage::Inform(_) => true,
+        PeerMessage::AppendRefused(refused) => matches!(refused.why, Refusal::OldEpoch(_)),
+        _ => false,
+    }
+}
+
 /// The key of [`KeptRevision`], beside those that the metastore has.
 const KEPT_REVISION: &str = "told";
 
@@ -252,4 +261,29 @@ impl Kept {
 
 fn partition_key(key: &str) -> Option<PartitionId> {
     key.strip_prefix("partition/").and_then(|id| id.parse().ok()).map(PartitionId)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::Member;
+    use wire::peer::{AppendRefused, Inform};
+
+    #[test]
+    fn pr397_what_brings_records_is_known_before_they_are_read() {
+        let (partition, epoch, from) = (PartitionId(64), Epoch(1), Member::default());
+        let refused =
+            |why| PeerMessage::AppendRefused(AppendRefused { partition, epoch, from, number: 1, why });
+        let messages = [
+            PeerMessage::Inform(Inform { partition, record: RecordText("nonsense".into()) }),
+            refused(Refusal::OldEpoch("nonsense".into())),
+            refused(Refusal::Busy),
+            refused(Refusal::NotMine),
+        ];
+        let brings: Vec<bool> = messages.iter().map(brings_records).collect();
+        assert_eq!(brings, [true, true, false, false]);
+        let mut kept = Kept::default();
+        let brought: Vec<bool> = messages.iter().map(|message| kept.of_peer(message).is_some()).collect();
+        assert_eq!(brought, brings);
+    }
 }

@@ -232,14 +232,27 @@ impl Journal {
         self.reader.bytes()
     }
 
+    /// Bytes of this executor's logs in memory.
+    pub fn memory_bytes(&self) -> u64 {
+        self.queue.memory_bytes()
+    }
+
     /// Bytes of log in use, on the disk and in memory.
     pub fn bytes(&self) -> u64 {
-        self.reader.bytes() + self.queue.memory_bytes()
+        self.reader.bytes() + self.memory_bytes()
     }
 
     /// The log's counters.
     pub fn stats(&self) -> Stats {
         self.stats
+    }
+
+    /// Hands what waits to the log's thread: this executor ends, and the log goes on. True if all of it found
+    /// room.
+    pub fn close(mut self, now: Micros) -> bool {
+        let (submissions, whole) = self.queue.close(now, durable(&self.reader));
+        self.hand_over(submissions);
+        whole
     }
 
     /// Writes what waits and the clean-shutdown mark (F06). Without the mark if something found no room, or

@@ -95,7 +95,9 @@ pub struct Metrics {
     pub checkpoints: AtomicU64,
     /// The longest checkpoint, from its beginning until it was durable, in microseconds.
     pub checkpoint_max_us: AtomicU64,
-    /// The longest turn of the executor, in microseconds: so long everything else has waited.
+    /// How often one of several executors did nothing for half a second.
+    pub executor_hangs: AtomicU64,
+    /// The longest turn of an executor, in microseconds: so long everything else of it has waited.
     pub turn_max_us: AtomicU64,
     /// Start: opening the log, in microseconds.
     pub recovery_log_us: AtomicU64,
@@ -141,6 +143,11 @@ impl Metrics {
             ("primary_changes_total", "Terms that began on this node.", &self.primary_changes),
             ("connections_refused_total", "Connections closed for what came on them.", &self.bad_connections),
             ("checkpoints_total", "Engines written to disk.", &self.checkpoints),
+            (
+                "executor_hangs_total",
+                "Times that one of several executors stood still.",
+                &self.executor_hangs,
+            ),
         ] {
             let name = format!("{p}{name}");
             head(out, &name, "counter", help);

@@ -66,6 +66,11 @@ pub const SETTINGS: &[Setting] = &[
         "4096",
         "connections of clients and nodes together; a quarter is kept for nodes",
     ),
+    number(
+        "node.executors",
+        "1",
+        "threads that have the node's partitions, each its own; as many as cores are left by the log and the SQL gateway",
+    ),
     flag("node.insecure", "allow addresses beyond loopback without encryption"),
     flag(
         "node.volatile",

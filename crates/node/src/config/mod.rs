@@ -11,6 +11,7 @@ pub use source::{Origin, Shown, Sources};
 
 use crate::failure::Failure;
 use crate::net::listen;
+use driver::Executors;
 use procedure::{Builtin, Limits, Runtime};
 use replica::Settings;
 use source::Values;
@@ -46,6 +47,8 @@ pub struct NodeConfig {
     pub controllers: Vec<String>,
     /// The most connections of clients and nodes together.
     pub max_connections: usize,
+    /// How many threads have its partitions.
+    pub executors: Executors,
     /// Addresses beyond loopback are allowed.
     pub insecure: bool,
     /// Unsynced log bytes stay off the disk.
@@ -243,11 +246,18 @@ fn node(values: &Values) -> Result<NodeConfig, String> {
         zone: values.text("node.zone").into(),
         controllers: values.list("node.controllers"),
         max_connections: values.number("node.max_connections")? as usize,
+        executors: executors(values)?,
         insecure: values.flag("node.insecure"),
         volatile: values.flag("node.volatile"),
         faults: values.flag("node.harm"),
         freeze_at: freeze_at(values)?,
     })
+}
+
+fn executors(values: &Values) -> Result<Executors, String> {
+    let count = values.number("node.executors")?;
+    let executors = u32::try_from(count).ok().and_then(Executors::new);
+    executors.ok_or_else(|| format!("node.executors is {count}, and should be 1 to {}", Executors::MAX_COUNT))
 }
 
 fn freeze_at(values: &Values) -> Result<Option<FreezeAt>, String> {
@@ -453,6 +463,8 @@ mod tests {
             ("[node]\nlisten_client = \"nowhere\"\n", "node.listen_client"),
             ("[timing]\ngrace_ms = 160\n", "grace 160 ms is too short"),
             ("[timing]\nheartbeat_ms = 0\n", "timing.heartbeat_ms"),
+            ("[node]\nexecutors = 0\n", "node.executors is 0"),
+            ("[node]\nexecutors = 65\n", "should be 1 to 64"),
             ("[limits]\ncommits_bytes = 1000\n", "limits.commits_bytes 1000"),
             ("[controller]\nmetastore = \"paper\"\n", "paper"),
             ("[controller]\nmetastore = \"etcd\"\n", "controller.endpoints"),

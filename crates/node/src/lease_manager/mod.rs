@@ -37,6 +37,12 @@ impl Pulse {
         self.executor_us.store(now.0, Ordering::Release);
     }
 
+    /// True if the executor has begun its work and makes no progress.
+    pub fn is_silent(&self, now: Micros) -> bool {
+        let left_at = self.left_at();
+        left_at > Micros::ZERO && !makes_progress(left_at, None, now)
+    }
+
     /// When the executor was alive last.
     fn left_at(&self) -> Micros {
         Micros(self.executor_us.load(Ordering::Acquire))
@@ -275,6 +281,8 @@ mod tests {
         let others: Vec<PartitionId> = all.iter().copied().filter(|id| executors.of(*id) != 1).collect();
         assert!(!others.is_empty() && others.len() < all.len());
         assert_eq!(named(ms(10_500)), others, "the second one has done nothing for half a second");
+        let silent = |number: usize| pulses.of(number).is_silent(ms(10_500));
+        assert_eq!([0, 1, 2].map(silent), [false, true, false]);
         // Their disk is one: who waits for it in vain speaks for all of them.
         pulses.of(2).leave(ms(10_600), Some(ms(9_700)));
         assert!(named(ms(10_700)).is_empty());

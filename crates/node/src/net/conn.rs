@@ -54,6 +54,11 @@ impl Conn {
         let _ = registry.deregister(&mut self.stream);
     }
 
+    /// Takes it out of the poll, for another one.
+    pub fn release(&mut self, registry: &Registry) -> io::Result<()> {
+        registry.deregister(&mut self.stream)
+    }
+
     /// The socket can be written to. False if it could not connect.
     pub fn writable(&mut self) -> bool {
         // The poll says it with everything that can be read, too. What breaks later is told by reading and

@@ -2,8 +2,10 @@
 //! Replicas come and go by it.
 
 use super::Node;
+use super::mailbox::Handed;
 use crate::failure::Failure;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use types::{Generation, PartitionId, PartitionRecord, Ship, TableId};
 use wire::Message;
 use wire::control::{AdminAnswer, ClusterMap, RegisterRefused};
@@ -51,7 +53,10 @@ impl Node {
 
     pub(super) fn on_controller(&mut self, key: u64, message: Message) -> Result<(), Failure> {
         match message {
-            Message::ClusterMap(cluster_map) => self.on_cluster_map(cluster_map)?,
+            Message::ClusterMap(cluster_map) => {
+                self.on_cluster_map(&cluster_map)?;
+                self.pass_on(Message::ClusterMap(cluster_map));
+            }
             Message::RegisterRefused(RegisterRefused { why, for_good: true }) => {
                 return Err(Failure::refused(why));
             }
@@ -61,11 +66,19 @@ impl Node {
                     self.view.remember(&record);
                 }
                 self.connections.proposal_answered();
-                self.replicas.input(self.timer.now(), |host, now, out| host.proposed(now, &proposed, out));
+                match self.connections.others().elsewhere(proposed.partition) {
+                    Some(owner) => self.pass_to(owner, Message::Proposed(proposed)),
+                    None => self
+                        .replicas
+                        .input(self.timer.now(), |host, now, out| host.proposed(now, &proposed, out)),
+                }
             }
-            Message::Advise(advise) => {
-                self.replicas.input(self.timer.now(), |host, now, out| host.advise(now, advise, out));
-            }
+            Message::Advise(advise) => match self.connections.others().elsewhere(advise.partition) {
+                Some(owner) => self.pass_to(owner, Message::Advise(advise)),
+                None => {
+                    self.replicas.input(self.timer.now(), |host, now, out| host.advise(now, advise, out));
+                }
+            },
             Message::AdminAnswer(AdminAnswer { result: Err((_, why)), .. }) if self.ending.has_begun() => {
                 eprintln!("handing over: {why}");
             }
@@ -75,8 +88,22 @@ impl Node {
         Ok(())
     }
 
-    fn on_cluster_map(&mut self, cluster_map: ClusterMap) -> Result<(), Failure> {
-        let taken = self.view.take(&cluster_map);
+    /// A cluster map goes to all executors: each has its own part of what it says.
+    fn pass_on(&self, message: Message) {
+        let others = self.connections.others();
+        if others.me().is_first() && !others.is_alone() {
+            let message = Arc::new(message);
+            others.give_all(|| Handed::Controller(message.clone()));
+        }
+    }
+
+    fn pass_to(&self, owner: usize, message: Message) {
+        self.connections.others().give(owner, Handed::Controller(Arc::new(message)));
+    }
+
+    fn on_cluster_map(&mut self, cluster_map: &ClusterMap) -> Result<(), Failure> {
+        let first = self.connections.others().me().is_first();
+        let taken = self.view.take(cluster_map);
         let mut whole = taken.whole;
         for (table, wanted) in taken.indexes {
             self.replicas.host_mut().want_indexes(table, wanted);
@@ -98,7 +125,7 @@ impl Node {
             self.drop_table(TableId(*table))?;
         }
         if whole {
-            if !self.view.forget_nodes(&cluster_map, self.replicas.me().node) {
+            if !self.view.forget_nodes(cluster_map, self.replicas.me().node) && first {
                 // This one was removed: it has nothing to do any more.
                 return Err(self.storage.note_removed());
             }
@@ -121,6 +148,9 @@ impl Node {
 
     /// Tells the replica of its configuration, and makes one where this node is a member and has none.
     fn adopt(&mut self, record: PartitionRecord) -> Result<(), Failure> {
+        if self.connections.others().elsewhere(record.id).is_some() {
+            return Ok(());
+        }
         let again = record.clone();
         match self.replicas.input(self.timer.now(), |host, now, out| host.configure(now, record, out)) {
             true => Ok(()),

@@ -1,18 +1,18 @@
-//! Whom this node talks to: clients, other nodes, controllers, and by its own thread the heartbeats of other
-//! nodes.
+//! Whom an executor talks to: clients, other nodes, and the other executors of this one; the first of them
+//! also to controllers, and by a thread of its own to the heartbeats of other nodes.
 //!
 //! Messages are queued here and written at the end of the turn. Nothing here knows what a message does to a
 //! replica.
 
 use super::heartbeat_targets::HeartbeatTargets;
 use super::links::{Links, Role};
+use super::mailbox::{Handed, Others};
 use super::peers::{Controllers, Peers, Ways};
 use super::resolver::Resolver;
 use crate::clock;
 use crate::lease_manager::{HeartbeatThread, SharedLeases};
 use crate::metrics::Metrics;
-use crate::net::Cut;
-use driver::Executor;
+use crate::net::{Cut, owner_of};
 use replica::{ClientRef, Leases};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,39 +29,41 @@ const SAME_PROPOSAL: Micros = Micros::from_millis(1000);
 pub struct Who {
     /// The node.
     pub me: Member,
-    /// Which of its executors.
-    pub executor: Executor,
     /// What everyone who connects must know.
     pub secret: Secret,
     /// After how long a silence a primary is missed ([`replica::Settings::suspect`]).
     pub suspect: Micros,
 }
 
-/// All that a node is connected to.
+/// All that an executor is connected to.
 pub struct Connections {
     who: Who,
     links: Links,
     peers: Peers,
     controllers: Controllers,
     resolver: Resolver,
-    heartbeats: HeartbeatThread,
+    /// Those of the node: the first executor has them.
+    heartbeats: Option<HeartbeatThread>,
     heartbeat_targets: HeartbeatTargets,
     leases: SharedLeases,
     /// Checksums of proposals that are not answered, and when they were made.
     proposals: BTreeMap<u32, Micros>,
     metrics: Arc<Metrics>,
+    others: Others,
+    /// The executor behind this one makes no progress.
+    next_hangs: bool,
 }
 
 impl Connections {
-    /// Connected to nobody yet.
+    /// Connected to nobody yet. Only the first executor has controllers and heartbeats.
     pub fn new(
         who: Who,
         links: Links,
         controllers: Controllers,
-        heartbeats: HeartbeatThread,
+        (heartbeats, leases): (Option<HeartbeatThread>, SharedLeases),
         metrics: Arc<Metrics>,
+        others: Others,
     ) -> Connections {
-        let leases = heartbeats.leases();
         Connections {
             who,
             links,
@@ -73,7 +75,14 @@ impl Connections {
             leases,
             proposals: BTreeMap::new(),
             metrics,
+            others,
+            next_hangs: false,
         }
+    }
+
+    /// The other executors of this node.
+    pub fn others(&self) -> &Others {
+        &self.others
     }
 
     /// The connections themselves.
@@ -95,10 +104,33 @@ impl Connections {
         controllers.dial(who.me, cluster, &who.secret, ways, now);
         if let Some(cluster) = cluster {
             peers.dial(who.me, cluster, &who.secret, Ways { links, resolver }, now);
-            if self.heartbeat_targets.resolve(&mut self.resolver) {
-                self.heartbeats.set_nodes(cluster, self.heartbeat_targets.found());
+            if let Some(heartbeats) = &self.heartbeats
+                && self.heartbeat_targets.resolve(&mut self.resolver)
+            {
+                heartbeats.set_nodes(cluster, self.heartbeat_targets.found());
             }
         }
+        if !self.others.is_alone() {
+            self.look_at_next(now);
+        }
+    }
+
+    /// Tells the other executors of controllers, and looks whether the one behind this one goes on (PR-395).
+    fn look_at_next(&mut self, now: Micros) {
+        if self.others.me().is_first() {
+            self.others.note_controller(self.has_controller());
+        }
+        let next = self.others.next();
+        let hangs = self.leases.pulses().of(next).is_silent(now);
+        if hangs && !self.next_hangs {
+            self.metrics.executor_hangs.fetch_add(1, Ordering::Relaxed);
+            let node = self.who.me.node.0;
+            eprintln!(
+                "executor {next} of node {node} has done nothing for half a second: nothing that it leads is vouched for until it \
+                 goes on"
+            );
+        }
+        self.next_hangs = hangs;
     }
 
     /// The nodes that are in the cluster now. To connect to them it must be known which cluster that is.
@@ -113,11 +145,12 @@ impl Connections {
         let Some(cluster) = cluster else { return };
         let ways = Ways { links: &mut self.links, resolver: &mut self.resolver };
         self.peers.dial(me, cluster, &self.who.secret, ways, now);
+        let Some(heartbeats) = &self.heartbeats else { return };
         let others = nodes.iter().filter(|(node, _)| **node != me.node);
         let wanted = others.map(|(node, record)| (*node, record.addresses.heartbeat.clone()));
         self.heartbeat_targets.set(wanted.collect());
         self.heartbeat_targets.resolve(&mut self.resolver);
-        self.heartbeats.set_nodes(cluster, self.heartbeat_targets.found());
+        heartbeats.set_nodes(cluster, self.heartbeat_targets.found());
     }
 
     /// This life of a node lets us in.
@@ -152,9 +185,12 @@ impl Connections {
         self.controllers.address(index)
     }
 
-    /// True if some controller lets us in.
+    /// True if some controller lets this node in.
     pub fn has_controller(&self) -> bool {
-        !self.controllers.all().is_empty()
+        match self.others.me().is_first() {
+            true => !self.controllers.all().is_empty(),
+            false => self.others.has_controller(),
+        }
     }
 
     /// Queues a message for whoever is at the other end.
@@ -172,13 +208,21 @@ impl Connections {
         }
     }
 
-    /// To a client, before `valid_until` and not later (F01).
+    /// To a client, before `valid_until` and not later (F01). Its connection may be another executor's, which
+    /// compares the time when the bytes leave.
     pub fn reply(&mut self, to: ClientRef, reply: Reply, valid_until: Option<Micros>) {
-        self.links.reply(to.connection, reply, valid_until);
+        let owner = usize::from(owner_of(to.connection));
+        match owner == self.others.me().number {
+            true => self.links.reply(to.connection, reply, valid_until),
+            false => self.others.give(owner, Handed::Reply { to, reply: Box::new(reply), valid_until }),
+        }
     }
 
     /// To one controller; to another one if the same is proposed again without an answer.
     pub fn propose(&mut self, propose: Propose, now: Micros) {
+        if !self.others.me().is_first() {
+            return self.others.give(0, Handed::Propose(Box::new(propose)));
+        }
         self.proposals.retain(|_, at| now.since(*at) < SAME_PROPOSAL);
         if self.proposals.insert(crc32c::crc32c(propose.record.0.as_bytes()), now).is_some() {
             self.controllers.another();
@@ -203,6 +247,9 @@ impl Connections {
     /// To one controller. Who is not heard, because none is there or because it dies with the message, says
     /// it again when the node registers.
     pub fn tell(&mut self, message: &Message) {
+        if !self.others.me().is_first() {
+            return self.others.give(0, Handed::Tell(Box::new(message.clone())));
+        }
         if let Some(key) = self.controllers.one() {
             self.links.push(key, message);
         }
@@ -210,6 +257,9 @@ impl Connections {
 
     /// To every controller that is there.
     pub fn tell_all(&mut self, message: &Message) {
+        if !self.others.me().is_first() {
+            return self.others.give(0, Handed::TellAll(Box::new(message.clone())));
+        }
         for key in self.controllers.all() {
             self.links.push(key, message);
         }
@@ -250,10 +300,11 @@ impl Connections {
     /// A sign of life of the executor, for heartbeats to vouch by: when the oldest write to a disk that is
     /// pending began.
     pub fn alive(&self, now: Micros, pending: Option<Micros>) {
-        self.leases.pulses().of(self.who.executor.number).leave(now, pending);
+        self.leases.pulses().of(self.others.me().number).leave(now, pending);
     }
 
-    /// The node ends: nobody is promised anything any more, and what waits to be written is.
+    /// The executor ends, and with the first one the node: nobody is promised anything any more, and what
+    /// waits to be written is.
     pub fn end(self) {
         let Connections { heartbeats, mut links, .. } = self;
         drop(heartbeats);

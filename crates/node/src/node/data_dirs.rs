@@ -6,15 +6,16 @@ use crate::stores::Meta;
 use crate::watch::Watch;
 use driver::directories::{self, Candidate};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use types::{LogKind, PartitionId};
 use wire::control::DirectoryStatus;
 
 /// Replicas there are, and what they are made of.
 pub type Metas = BTreeMap<PartitionId, Meta>;
 
-/// What the executor knows of its directories.
+/// What an executor knows of its node's directories.
 pub struct DataDirs {
-    watch: Watch,
+    watch: Arc<Watch>,
     /// Some replica is, or may be, in a further directory.
     several: bool,
     /// A replica there was found damaged: whether it is the disk is to be found out.
@@ -27,7 +28,14 @@ impl DataDirs {
     /// For a node that starts.
     pub fn new(dir: &DataDir, metas: &Metas) -> std::io::Result<DataDirs> {
         let several = !dir.data_dirs().is_empty() || metas.values().any(|meta| meta.directory.is_some());
-        Ok(DataDirs { watch: Watch::start(dir)?, several, suspects: BTreeSet::new(), told: BTreeSet::new() })
+        let watch = Arc::new(Watch::start(dir)?);
+        Ok(DataDirs { watch, several, suspects: BTreeSet::new(), told: BTreeSet::new() })
+    }
+
+    /// The same for another executor, which tells its own replicas.
+    pub fn beside(&self) -> DataDirs {
+        let (watch, several) = (self.watch.clone(), self.several);
+        DataDirs { watch, several, suspects: BTreeSet::new(), told: BTreeSet::new() }
     }
 
     /// True if some replica is, or may be, in a further directory.

@@ -1,4 +1,4 @@
-//! Messages in: each by the role of the connection it came on.
+//! Messages in: each by the role of the connection it came on. To which executor they go is in `handover`.
 
 use super::Node;
 use super::links::{Listener, Role};
@@ -8,16 +8,15 @@ use crate::metrics::Outcome;
 use driver::admission::{self, Admission};
 use replica::ClientRef;
 use std::sync::atomic::Ordering;
-use types::Member;
 use wire::hello::{Hello, HelloRole, PROTOCOL, Secret, Welcome};
 use wire::{Message, PeerMessage, Request, Status};
 
 impl Node {
     pub(super) fn on_message(&mut self, key: u64, role: Role, message: Message) -> Result<(), Failure> {
         match (role, message) {
-            (Role::Client, Message::Request(request)) => self.on_request(key, request),
+            (Role::Client, Message::Request(request)) => self.route_request(key, request),
             (Role::PeerIn(member), message) => match message.into_peer() {
-                Some(message) => self.on_peer(key, member, message),
+                Some(message) => self.route_peer(key, member, message),
                 None => self.connections.links().close_bad(key),
             },
             (Role::New(listener), Message::Hello(hello)) => self.on_hello(key, listener, &hello),
@@ -81,13 +80,13 @@ impl Node {
         self.connections.push(key, &Message::Welcome(welcome));
     }
 
-    fn on_request(&mut self, key: u64, request: Request) {
+    /// A request for a partition of this executor.
+    pub(super) fn on_request(&mut self, to: ClientRef, request: Request) {
         self.reports.metrics().requests.fetch_add(1, Ordering::Relaxed);
-        let to = ClientRef { connection: key, request: request.id };
         let (me, id) = (self.replicas.me(), request.partition);
         if !self.replicas.host().has(id) {
             // No replica here, but the controllers have told who has one.
-            return self.turn_away(key, &request, Status::NotPrimary);
+            return self.turn_away(to, &request, Status::NotPrimary);
         }
         let held = self.tails.held().holds(id);
         let full = if request.op.makes_entries() { self.storage.without_room(id) } else { None };
@@ -96,28 +95,18 @@ impl Node {
             if matches!(status, Status::Full(_)) {
                 self.reports.metrics().answered(Outcome::NotDone);
             }
-            return self.turn_away(key, &request, status);
+            return self.turn_away(to, &request, status);
         }
         if let Some(status) = refuses_client(self.replicas.host(), &self.storage, &self.view, &request) {
-            return self.turn_away(key, &request, status);
+            return self.turn_away(to, &request, status);
         }
         self.replicas.input(self.timer.now(), |host, now, out| host.request(now, to, request, out));
     }
 
     /// Answers without asking a replica; nothing was done.
-    fn turn_away(&mut self, key: u64, request: &Request, status: Status) {
+    pub(super) fn turn_away(&mut self, to: ClientRef, request: &Request, status: Status) {
         let reply = admission::turned_away(request, status, self.view.partition(request.partition));
-        self.connections.links().reply(key, reply, None);
-    }
-
-    /// A message between replicas must come from whom it names.
-    fn on_peer(&mut self, key: u64, member: Member, message: PeerMessage) {
-        if message.sender().is_some_and(|from| from != member) {
-            return self.connections.links().close_bad(key);
-        }
-        if let Some(message) = self.records.of_peer(message) {
-            self.give_peer(message);
-        }
+        self.connections.reply(to, reply, None);
     }
 
     /// Gives a message to the replica that it is for.

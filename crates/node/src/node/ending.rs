@@ -2,6 +2,7 @@
 //! log (F06, conventions).
 
 use super::Node;
+use super::mailbox::Handed;
 use crate::failure::Failure;
 use crate::stop::{Stop, Stopper};
 use types::{Member, Micros};
@@ -12,6 +13,8 @@ use wire::control::{Admin, AdminCommand};
 const ASK: Micros = Micros::from_millis(250);
 /// Longer than this it does not wait: kill -9 is safe as well.
 const WAIT_LIMIT: Micros = Micros::from_millis(5000);
+/// The other executors may take so long to write what they have.
+const OTHERS_LIMIT: Micros = Micros::from_millis(1000);
 
 /// Where the ending stands.
 #[derive(Debug)]
@@ -21,12 +24,44 @@ pub struct Ending {
     asked_at: Option<Micros>,
     over: bool,
     asked: u64,
+    /// Other executors that were asked to end and have not yet, and until when they are waited for.
+    awaited: Option<(usize, Micros)>,
+    /// Something of another executor is not in the log.
+    lacks: bool,
 }
 
 impl Ending {
     /// For a node that this stops.
     pub fn new(stopper: Stopper) -> Ending {
-        Ending { stopper, since: None, asked_at: None, over: false, asked: 0 }
+        let (since, asked_at, awaited) = (None, None, None);
+        Ending { stopper, since, asked_at, over: false, asked: 0, awaited, lacks: false }
+    }
+
+    /// The node ends, and this is not its first executor.
+    pub fn end(&mut self) {
+        self.over = true;
+    }
+
+    /// One of the others has ended. `whole`: nothing of it is missing in the log.
+    pub fn other_ended(&mut self, whole: bool) {
+        self.lacks |= !whole;
+        if let Some((count, _)) = &mut self.awaited {
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    /// Begins to wait for so many others. False if it has begun before.
+    fn begins_to_wait(&mut self, others: usize, now: Micros) -> bool {
+        let begins = self.awaited.is_none();
+        if begins {
+            self.awaited = Some((others, now + OTHERS_LIMIT));
+        }
+        begins
+    }
+
+    /// True if the others have ended, or were waited for long enough.
+    fn waits_no_more(&self, now: Micros) -> bool {
+        self.awaited.is_some_and(|(count, until)| count == 0 || now >= until)
     }
 
     /// True if nothing more is waited for.
@@ -70,11 +105,32 @@ impl Ending {
 }
 
 impl Node {
+    /// True once the other executors have written what they had, or were waited for long enough. They are
+    /// asked to the first time. Only the first executor waits.
+    pub(super) fn others_have_ended(&mut self) -> bool {
+        let others = self.connections.others();
+        if others.is_alone() || !others.me().is_first() {
+            return true;
+        }
+        let now = self.timer.mono();
+        if self.ending.begins_to_wait(others.me().all.count() - 1, now) {
+            others.give_all(|| Handed::End);
+        }
+        self.ending.waits_no_more(now)
+    }
+
     /// The last steps.
     pub(super) fn end(self) -> Result<(), Failure> {
+        let others = self.connections.others().clone();
         self.connections.end();
         // What waits for room is not in the log: the next life must not be taken for whole.
-        self.journal.shutdown(self.timer.mono(), self.tails.held().is_empty())
+        let (now, all) = (self.timer.mono(), self.tails.held().is_empty());
+        if others.me().is_first() {
+            return self.journal.shutdown(now, all && !self.ending.lacks);
+        }
+        let whole = self.journal.close(now) && all;
+        others.give(0, Handed::Ended { whole });
+        Ok(())
     }
 }
 
@@ -95,6 +151,11 @@ mod tests {
         assert!(ending.tick(me, || true, at(249)).is_none());
         assert!(ending.tick(me, || true, at(250)).is_some());
         assert!(ending.tick(me, || true, at(5_001)).is_none() && ending.is_over());
+        assert!(ending.begins_to_wait(2, at(0)) && !ending.begins_to_wait(2, at(500)));
+        ending.other_ended(true);
+        assert!(!ending.waits_no_more(at(999)) && ending.waits_no_more(at(1_000)), "who hangs ends nothing");
+        ending.other_ended(false);
+        assert!(ending.waits_no_more(at(10)) && ending.lacks);
         let mut next = Ending::new(ending.stopper.clone());
         assert!(next.tick(me, || false, at(0)).is_none() && next.is_over(), "nothing is to be handed over");
     }

@@ -59,6 +59,22 @@ pub struct Link {
     dirty: bool,
     /// A message vanished here in a cut.
     lossy: bool,
+    /// It has brought something that is for a partition.
+    settled: bool,
+}
+
+/// A connection on its way from one executor to another.
+#[derive(Debug)]
+pub struct Guest {
+    conn: Conn,
+    role: Role,
+}
+
+impl Guest {
+    /// Who is there.
+    pub fn role(&self) -> Role {
+        self.role
+    }
 }
 
 /// A handshake that takes longer closes the connection.
@@ -74,13 +90,14 @@ pub const WAKER: Token = Token(usize::MAX);
 const CLIENTS: Token = Token(usize::MAX - 1);
 const PEERS: Token = Token(usize::MAX - 2);
 
-/// All connections of a node.
+/// All connections of an executor.
 pub struct Links {
     /// Where events come from.
     poll: Poll,
     slab: Slab<Link>,
-    clients: TcpListener,
-    peers: TcpListener,
+    /// Where clients and nodes come in, in this order; none where connections come from another executor.
+    listeners: Option<(TcpListener, TcpListener)>,
+    /// The most connections of the node.
     max: usize,
     /// Connections with something to write.
     dirty: Vec<u64>,
@@ -98,22 +115,25 @@ pub struct Links {
 }
 
 impl Links {
-    /// Listens at both doors.
+    /// Those of the executor with this number. It listens at both doors, for clients and for nodes, if it has
+    /// them.
     pub fn new(
         poll: Poll,
-        clients: std::net::TcpListener,
-        peers: std::net::TcpListener,
+        number: u8,
+        listeners: Option<(std::net::TcpListener, std::net::TcpListener)>,
         max: usize,
         metrics: Arc<Metrics>,
     ) -> std::io::Result<Links> {
-        let (mut clients, mut peers) = (TcpListener::from_std(clients), TcpListener::from_std(peers));
-        poll.registry().register(&mut clients, CLIENTS, Interest::READABLE)?;
-        poll.registry().register(&mut peers, PEERS, Interest::READABLE)?;
+        let mut listeners =
+            listeners.map(|(clients, peers)| (TcpListener::from_std(clients), TcpListener::from_std(peers)));
+        if let Some((clients, peers)) = &mut listeners {
+            poll.registry().register(clients, CLIENTS, Interest::READABLE)?;
+            poll.registry().register(peers, PEERS, Interest::READABLE)?;
+        }
         Ok(Links {
             poll,
-            slab: Slab::default(),
-            clients,
-            peers,
+            slab: Slab::of(number),
+            listeners,
             max,
             dirty: Vec::new(),
             unread: Vec::new(),
@@ -161,10 +181,11 @@ impl Links {
 
     fn accept(&mut self, listener: Listener, now: Micros) {
         loop {
+            let Some((clients, peers)) = &self.listeners else { return };
             // Clients do not take the places of nodes, without which no write is acknowledged.
             let (socket, max) = match listener {
-                Listener::Client => (&self.clients, self.max - self.max / 4),
-                Listener::Peer => (&self.peers, self.max),
+                Listener::Client => (clients, self.max - self.max / 4),
+                Listener::Peer => (peers, self.max),
             };
             let open = self.metrics.connections.load(Ordering::Relaxed);
             match listen::accept(socket) {
@@ -180,13 +201,40 @@ impl Links {
 
     /// Takes a connection in; `None` if the system does not let us.
     pub fn add(&mut self, conn: Conn, role: Role, now: Micros) -> Option<u64> {
-        let key = self.slab.insert(Link { conn, role, since: now, dirty: false, lossy: false });
+        let link = Link { conn, role, since: now, dirty: false, lossy: false, settled: false };
+        let key = self.slab.insert(link);
         let link = self.slab.get_mut(key).expect("just put in");
         if link.conn.register(self.poll.registry(), Token(key as usize)).is_err() {
             self.slab.remove(key);
             return None;
         }
         self.metrics.connections.fetch_add(1, Ordering::Relaxed);
+        Some(key)
+    }
+
+    /// True once for each connection: something on it is for a partition for the first time.
+    pub fn is_first_message(&mut self, key: u64) -> bool {
+        self.slab.get_mut(key).is_some_and(|link| !std::mem::replace(&mut link.settled, true))
+    }
+
+    /// Gives a connection away, with what it has brought and what waits to be written. None if it is gone.
+    pub fn release(&mut self, key: u64) -> Option<Guest> {
+        let Link { mut conn, role, .. } = self.slab.remove(key)?;
+        self.metrics.connections.fetch_sub(1, Ordering::Relaxed);
+        conn.release(self.poll.registry()).ok()?;
+        Some(Guest { conn, role })
+    }
+
+    /// Takes in a connection that another executor gave away, and reads it from this turn on: its key. `None`
+    /// if the system does not let us.
+    pub fn adopt(&mut self, guest: Guest, now: Micros) -> Option<u64> {
+        let writes = !guest.conn.out.is_empty();
+        let key = self.add(guest.conn, guest.role, now)?;
+        self.is_first_message(key);
+        if writes {
+            self.mark(key);
+        }
+        self.read_on(key, true);
         Some(key)
     }
 

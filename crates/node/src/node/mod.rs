@@ -1,4 +1,5 @@
-//! The executor: one thread that owns all of a node's replicas and connections.
+//! An executor: one thread that owns replicas and connections. A node has one of them or several, each with
+//! the partitions that are its own ([`driver::Executors`]); the first one also has what a node has but once.
 //!
 //! A turn: wait for events, feed what came to [`Host`], and when nothing is left to read, flush the host,
 //! carry out its outputs in order, hand the turn's records to the log's thread in one submission, and write
@@ -12,6 +13,7 @@
 //! | `view` | the cluster's records, as controllers have told them |
 //! | `replicas` | the replicas, and what they asked for and were not given yet |
 //! | `links`, `peers`, `connections` | connections: all of them; whom we connect to; what goes to whom |
+//! | `mailbox` | what executors hand over to each other |
 //! | `resolver`, `heartbeat_targets` | what addresses mean that are names; where heartbeats go |
 //! | `room`, `data_dirs`, `storage` | room on the disk; directories; what is on the disks of which replica |
 //! | `tails` | divergent tails on the disk, and partitions that wait for room for one |
@@ -27,6 +29,7 @@
 //! | --- | --- |
 //! | `start` | directory, log, engines, doors, threads |
 //! | `dispatch` | messages in |
+//! | `handover` | messages in, and connections, that belong to another executor |
 //! | `carry` | outputs out |
 //! | `cluster_map` | what controllers tell; replicas come and go |
 //! | `rebuild` | controllers that were replaced, and what is told when the records are made anew |
@@ -42,8 +45,10 @@ mod decommission;
 mod dispatch;
 mod ending;
 mod faults;
+mod handover;
 mod heartbeat_targets;
 mod links;
+mod mailbox;
 mod peers;
 mod rebuild;
 mod records;
@@ -66,10 +71,12 @@ use crate::clock;
 use crate::failure::Failure;
 use crate::journal::Journal;
 use crate::net::conn::Got;
+use crate::stop::Watched;
 use checkpoints::Checkpoints;
 use connections::Connections;
 use ending::Ending;
 use faults::Faults;
+use mailbox::Handed;
 use mio::Events;
 use records::Records;
 use replicas::Replicas;
@@ -82,7 +89,7 @@ use timer::Timer;
 use types::Now;
 use view::View;
 
-/// The executor's state.
+/// An executor's state.
 struct Node {
     timer: Timer,
     records: Records,
@@ -123,6 +130,7 @@ impl Node {
             if let Some(cut) = self.faults.take_cut() {
                 self.connections.set_cut(cut);
             }
+            self.take_handed()?;
             for (key, to_the_end) in self.connections.links().take_unread() {
                 self.read(key, to_the_end)?;
             }
@@ -132,10 +140,19 @@ impl Node {
                 }
             }
             self.turn()?;
-            if self.ending.is_over() {
+            if self.ending.is_over() && self.others_have_ended() {
                 return self.end();
             }
         }
+    }
+
+    /// The same for an executor that is not the first one: what ends it by itself ends the node.
+    fn run_beside(self, watched: Watched) {
+        let others = self.connections.others().clone();
+        if let Err(failure) = self.run() {
+            others.give(0, Handed::Failed(failure));
+        }
+        watched.end_well();
     }
 
     /// What follows from the inputs of a turn.

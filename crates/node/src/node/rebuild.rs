@@ -2,6 +2,7 @@
 //! listened to, and an operator is told what is kept here.
 
 use super::Node;
+use super::mailbox::Handed;
 use super::records::AwaitingRecords;
 use crate::clock;
 use crate::failure::{Failure, status};
@@ -17,7 +18,7 @@ impl Node {
         while let Some(held) = self.records.next() {
             match held {
                 AwaitingRecords::Controller(key, message) => self.on_controller(key, message)?,
-                AwaitingRecords::Peer(message) => self.give_peer(message),
+                AwaitingRecords::Peer(message) => self.give_kept(message),
             }
         }
         Ok(())
@@ -83,7 +84,9 @@ impl Node {
                 if let Some(generation) = generation {
                     self.hear_only(*generation, true)?;
                 }
-                Ok(RecordText::new(&self.kept_records()).0)
+                // What the other executors know is asked for first.
+                self.ask_seen(key, admin.id);
+                return Ok(());
             }
             _ => Err((status::USAGE, "controllers are asked that, and this is a node".into())),
         };
@@ -91,13 +94,32 @@ impl Node {
         Ok(())
     }
 
-    fn kept_records(&self) -> KeptRecords {
-        let kept = self.records.report();
-        let mut seen: BTreeMap<PartitionId, Epoch> = kept.seen.iter().copied().collect();
+    fn ask_seen(&mut self, key: u64, id: u64) {
+        match self.connections.others().is_alone() {
+            true => self.on_seen(key, id, Vec::new()),
+            false => self.connections.others().give(1, Handed::Seen { key, id, seen: Vec::new() }),
+        }
+    }
+
+    /// What those before this executor know of epochs. It adds what it knows; the first one answers.
+    pub(super) fn on_seen(&mut self, key: u64, id: u64, mut seen: Vec<(PartitionId, Epoch)>) {
         for replica in self.replicas.host().replicas() {
             let known = replica.record().map_or(Epoch::ZERO, |record| record.epoch);
-            let epoch = replica.log().end().term.began().max(known);
-            let entry = seen.entry(replica.id()).or_insert(epoch);
+            seen.push((replica.id(), replica.log().end().term.began().max(known)));
+        }
+        let others = self.connections.others();
+        if !others.me().is_first() {
+            return others.give(others.next(), Handed::Seen { key, id, seen });
+        }
+        let result = Ok(RecordText::new(&self.kept_records(seen)).0);
+        self.connections.push(key, &Message::AdminAnswer(AdminAnswer { id, result }));
+    }
+
+    fn kept_records(&self, of_replicas: Vec<(PartitionId, Epoch)>) -> KeptRecords {
+        let kept = self.records.report();
+        let mut seen: BTreeMap<PartitionId, Epoch> = kept.seen.iter().copied().collect();
+        for (id, epoch) in of_replicas {
+            let entry = seen.entry(id).or_insert(epoch);
             *entry = epoch.max(*entry);
         }
         KeptRecords {

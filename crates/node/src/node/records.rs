@@ -23,7 +23,8 @@ pub enum AwaitingRecords {
 
 /// The records that this node keeps, and what waits for them.
 pub struct Records {
-    keeper: Keeper,
+    /// None: the first executor keeps them, and this one is another.
+    keeper: Option<Keeper>,
     /// What is kept, or on its way to the disk.
     kept: Kept,
     /// The highest epochs that the log had when this incarnation began.
@@ -40,7 +41,13 @@ impl Records {
         stopper: &Stopper,
     ) -> std::io::Result<Records> {
         let (keeper, kept) = Keeper::start(root, stopper)?;
-        Ok(Records { keeper, kept: Kept::read(kept), promised, waiting: VecDeque::new() })
+        Ok(Records { keeper: Some(keeper), kept: Kept::read(kept), promised, waiting: VecDeque::new() })
+    }
+
+    /// For an executor that is not the first one: it is told of records only when they are kept.
+    pub fn elsewhere() -> Records {
+        let (promised, waiting) = (BTreeMap::new(), VecDeque::new());
+        Records { keeper: None, kept: Kept::default(), promised, waiting }
     }
 
     /// Takes a message of a controller. Gives it back if it need not wait.
@@ -51,11 +58,7 @@ impl Records {
         if number.is_none() && self.waiting.is_empty() {
             return Some(message);
         }
-        self.waiting.push_back((
-            self.keeper.given(),
-            clock::mono(),
-            AwaitingRecords::Controller(key, message),
-        ));
+        self.await_records(AwaitingRecords::Controller(key, message));
         None
     }
 
@@ -65,14 +68,19 @@ impl Records {
         if self.keep(changes).is_none() && self.waiting.is_empty() {
             return Some(message);
         }
-        self.waiting.push_back((self.keeper.given(), clock::mono(), AwaitingRecords::Peer(message)));
+        self.await_records(AwaitingRecords::Peer(message));
         None
+    }
+
+    fn await_records(&mut self, what: AwaitingRecords) {
+        let given = self.keeper.as_ref().map_or(0, Keeper::given);
+        self.waiting.push_back((given, clock::mono(), what));
     }
 
     /// The next of what waited, if its records are kept.
     pub fn next(&mut self) -> Option<AwaitingRecords> {
         let (number, _, _) = self.waiting.front()?;
-        if !self.keeper.is_done(*number) {
+        if !self.keeper.as_ref().is_some_and(|keeper| keeper.is_done(*number)) {
             return None;
         }
         self.waiting.pop_front().map(|(_, _, held)| held)
@@ -92,7 +100,8 @@ impl Records {
 
     /// Hands changes over; gives the number of the write, if there is one.
     fn keep(&mut self, changes: Vec<Change>) -> Option<u64> {
-        (!changes.is_empty()).then(|| self.keeper.give(changes))
+        let keeper = self.keeper.as_mut()?;
+        (!changes.is_empty()).then(|| keeper.give(changes))
     }
 }
 

@@ -15,6 +15,7 @@ use wire::control::{NodeStatus, Register, Role, Served};
 const MOST_SERVED: usize = 1000;
 
 /// Who this node is in this life.
+#[derive(Clone)]
 pub struct ThisNode {
     /// Where it listens.
     pub addresses: Addresses,
@@ -38,6 +39,10 @@ pub struct Reports {
     /// The terms in which this node leads or led.
     led: BTreeMap<PartitionId, Term>,
     shared_status: Arc<SharedStatus>,
+    /// What the other executors have, by their numbers, as they said last.
+    parts: BTreeMap<usize, NodeStatus>,
+    /// One of them has something that controllers should hear soon.
+    news: bool,
 }
 
 impl Reports {
@@ -45,7 +50,33 @@ impl Reports {
     pub fn new(this: ThisNode, shared_status: Arc<SharedStatus>) -> Reports {
         let (damaged, served, led) = (Vec::new(), VecDeque::new(), BTreeMap::new());
         let (starts, refused) = (Vec::new(), String::new());
-        Reports { this, damaged, starts, refused, served, led, shared_status }
+        let (parts, news) = (BTreeMap::new(), false);
+        Reports { this, damaged, starts, refused, served, led, shared_status, parts, news }
+    }
+
+    /// Another executor says what it has of the node's status.
+    pub fn note_part(&mut self, number: usize, status: NodeStatus, news: bool) {
+        self.parts.insert(number, status);
+        self.news |= news;
+    }
+
+    /// True once after another executor has said something that controllers should hear soon.
+    pub fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.news)
+    }
+
+    /// The node's status: the first executor's with what the others have.
+    pub fn with_parts(&self, mut status: NodeStatus) -> NodeStatus {
+        for part in self.parts.values() {
+            status.replicas.extend(part.replicas.iter().cloned());
+            status.log_bytes += part.log_bytes;
+            status.commits += part.commits;
+            status.full |= part.full;
+            status.tails.extend(part.tails.iter().cloned());
+            status.log_waits_us = status.log_waits_us.max(part.log_waits_us);
+        }
+        status.replicas.sort_by_key(|replica| replica.partition);
+        status
     }
 
     /// The lives of this directory that have registered: this one is about to.

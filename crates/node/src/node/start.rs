@@ -7,6 +7,7 @@ use super::data_dirs::Metas;
 use super::ending::Ending;
 use super::faults::Faults;
 use super::links::{Links, WAKER};
+use super::mailbox::Others;
 use super::peers::Controllers;
 use super::records::Records;
 use super::replicas::Replicas;
@@ -23,31 +24,31 @@ use crate::descriptors;
 use crate::failure::Failure;
 use crate::http::HttpThread;
 use crate::journal::Journal;
-use crate::lease_manager::HeartbeatThread;
+use crate::lease_manager::{HeartbeatThread, SharedLeases};
 use crate::metrics::Metrics;
 use crate::net::{FaultInjection, listen};
 use crate::shared_status::SharedStatus;
 use crate::sql::SqlThread;
-use crate::stop::{Stop, Stopper};
+use crate::stop::{Stop, Stopper, Watched};
 use crate::stores;
 use crate::tails;
 use crate::timed_files::TimedFiles;
 use crate::web::Web;
 use ::sql::Programs;
-use driver::{Executor, Executors, recovery};
+use driver::{Executors, recovery};
 use mio::{Poll, Waker};
-use replica::Host;
+use replica::{Budgets, Host, Replica};
 use std::collections::BTreeMap;
 use std::net::TcpListener;
-use std::path::Path;
-use std::slice;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use types::PartitionId;
-use types::config::Addresses;
+use types::config::{Addresses, TailReport};
 use types::engine::Wake;
+use types::{Now, PartitionId};
 use wal::{Files, Log, LogError, RealFiles, VolatileFiles};
 
 /// A node that runs on threads of this process.
@@ -125,22 +126,80 @@ pub fn start(config: Config) -> Result<Running, Failure> {
     let (listeners, ports) = open_listeners(&config, &dir)?;
     let metrics = Arc::new(Metrics::default());
     let faults = Arc::new(FaultInjection::default());
-    let poll = Poll::new().map_err(system)?;
-    let stopper = Stopper::new(Arc::new(Waker::new(poll.registry(), WAKER).map_err(system)?));
+    let executors = config.node.executors;
+    let sockets = (listeners.client, listeners.peer);
+    let (links, wakers) = event_loops(executors, sockets, connections, &metrics).map_err(system)?;
     let played = config.node.faults.then(|| faults.clone());
-    let shared_status = Arc::new(SharedStatus::new(me, metrics.clone(), played, stopper));
-    let links = Links::new(poll, listeners.client, listeners.peer, connections, metrics.clone());
-    let (executors, stop) = (Executors::ONE, &shared_status.stop);
-    let lease_manager = HeartbeatThread::start(me, executors, &config, listeners.heartbeat, faults, stop)?;
+    let stopper = Stopper::new(wakers[0].clone());
+    let shared_status = Arc::new(SharedStatus::new(me, metrics, played, stopper.clone()));
+    let lease_manager =
+        HeartbeatThread::start(me, executors, &config, listeners.heartbeat, faults, &stopper)?;
     let sql = sql_thread(&config, listeners.sql).map_err(system)?;
     let web = Web::new(shared_status.clone(), cluster(&config, "web"), config.node.operator_token.clone());
-    let links = (links.map_err(system)?, lease_manager, listeners.addresses);
-    let node = recover(config, (dir, metas), shared_status.clone(), links)?;
+    let root = dir.root().to_owned();
+    let heartbeats = (lease_manager, listeners.addresses);
+    let nodes = recover(config, (dir, metas), shared_status.clone(), (links, wakers), heartbeats)?;
     let http = HttpThread::start(listeners.http, shared_status.clone(), web).map_err(system)?;
-    let root = node.storage.root();
-    ports.write(root).map_err(|error| Failure::io(root, &error))?;
-    let spawned = std::thread::Builder::new().name(format!("node-{}", me.node.0)).spawn(move || node.run());
+    ports.write(&root).map_err(|error| Failure::io(&root, &error))?;
+    let name = format!("node-{}", me.node.0);
+    let run = {
+        let name = name.clone();
+        move || run_all(nodes, &name, &stopper)
+    };
+    let spawned = std::thread::Builder::new().name(name).spawn(run);
     Ok(Running { shared_status, ports, thread: Some(spawned.map_err(system)?), _http: http, _sql: sql })
+}
+
+/// The connections of each executor, and what wakes it. The first one listens.
+fn event_loops(
+    executors: Executors,
+    listeners: (TcpListener, TcpListener),
+    connections: usize,
+    metrics: &Arc<Metrics>,
+) -> std::io::Result<(Vec<Links>, Vec<Arc<Waker>>)> {
+    let (mut links, mut wakers, mut listeners) = (Vec::new(), Vec::new(), Some(listeners));
+    for number in 0..executors.count() {
+        let poll = Poll::new()?;
+        wakers.push(Arc::new(Waker::new(poll.registry(), WAKER)?));
+        links.push(Links::new(poll, number as u8, listeners.take(), connections, metrics.clone())?);
+    }
+    Ok((links, wakers))
+}
+
+/// When the first executor has ended, the others have so long to end before nobody waits for them.
+const OTHERS_END: Duration = Duration::from_secs(2);
+
+/// Runs a node's executors: the first one on this thread, the others beside it.
+fn run_all(nodes: Vec<Node>, name: &str, stopper: &Stopper) -> Result<(), Failure> {
+    let mut nodes = nodes.into_iter();
+    let first = nodes.next().expect("a node has a first executor");
+    let mut threads = Vec::new();
+    for (number, node) in (1..).zip(nodes) {
+        let watched = Watched::new(stopper, "executor");
+        let thread = std::thread::Builder::new().name(format!("{name}.{number}"));
+        match thread.spawn(move || node.run_beside(watched)) {
+            Ok(thread) => threads.push(thread),
+            Err(error) => {
+                stopper.ask(Stop::Now);
+                return Err(Failure::new(1, format!("the node cannot start: {error}")));
+            }
+        }
+    }
+    let outcome = first.run();
+    if !threads.is_empty() {
+        stopper.ask(Stop::Now);
+    }
+    let deadline = Instant::now() + OTHERS_END;
+    for thread in threads {
+        while !thread.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if thread.is_finished() {
+            // A panic was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+    outcome
 }
 
 /// The SQL gateway, which is a client of the cluster like any other.
@@ -196,13 +255,15 @@ fn open_listeners(config: &Config, dir: &DataDir) -> Result<(Listeners, Ports), 
     Ok((Listeners { client, peer, heartbeat, http, sql, addresses }, ports))
 }
 
-/// Opens the log and every replica on the disk. Nothing is led before a controller says so (N1).
+/// Opens the log and every replica on the disk. Nothing is led before a controller says so (N1). Gives the
+/// executors in the order of their numbers.
 fn recover(
     config: Config,
     (mut dir, metas): (DataDir, Metas),
     shared_status: Arc<SharedStatus>,
-    (links, lease_manager, addresses): (Links, HeartbeatThread, Addresses),
-) -> Result<Node, Failure> {
+    (links, wakers): (Vec<Links>, Vec<Arc<Waker>>),
+    (lease_manager, addresses): (HeartbeatThread, Addresses),
+) -> Result<Vec<Node>, Failure> {
     let metrics = shared_status.metrics.clone();
     let me = dir.identity().member();
     let started = Instant::now();
@@ -212,12 +273,11 @@ fn recover(
         eprintln!("the log of node {}: {damage}", me.node.0);
     }
     let reader = log.reader();
-    let mut host = Host::new(me, config.timing.clone(), lease_manager.leases());
-    let torn: Vec<PartitionId> = metas.keys().copied().filter(|id| recovered.may_have_torn(*id)).collect();
     let mut found = recovered.partitions;
     let promised = found.iter().map(|(id, found)| (*id, found.promised)).collect();
     let doubtful = recovered.unknown_damaged;
     let lost = recovery::distrusted(metas.keys().copied(), &found, doubtful);
+    let torn: Vec<PartitionId> = metas.keys().copied().filter(|id| recovered.may_have_torn(*id)).collect();
     let noted = match (lost.is_empty(), torn.is_empty()) {
         (false, _) => log.distrust(&lost),
         (true, false) => log.note_torn(&torn),
@@ -225,35 +285,93 @@ fn recover(
     };
     noted.map_err(|error| Failure::new(7, format!("the log cannot be written: {error}")))?;
     let replicas = stores::open_all(&mut dir, &metas, (&mut found, (doubtful, &torn)), &reader, &metrics)?;
-    replicas.into_iter().for_each(|replica| host.add(replica));
-    let now = clock::now();
-    let (stopper, settings) = (shared_status.stop.clone(), &config.node);
-    let mut journals = Journal::start(log, &stopper, Executors::ONE, slice::from_ref(stopper.waker()));
-    let wake = wake_by(stopper.waker().clone());
-    let tails = Tails::new(dir.tails(), tails::list(dir.root())?);
-    let room = Room::new(config.log.reserve_bytes, config.log.place(dir.root()));
-    let (executor, secret) = (Executor::ALONE, config.secret.clone());
-    let who = Who { me, executor, secret, suspect: config.timing.suspect };
-    let controllers = Controllers::new(&settings.controllers);
-    let zone = settings.zone.clone();
-    let this = ThisNode { addresses, zone, clean_start: recovered.clean_shutdown };
+    let stopper = shared_status.stop.clone();
+    let tails = tails::list(dir.root())?;
     let records = Records::open(dir.root(), promised, &stopper);
     let records = records.map_err(|error| Failure::io(&dir.root().join("records"), &error))?;
-    Ok(Node {
-        records,
-        timer: Timer::new(&config.timing, now),
-        view: View::default(),
-        replicas: Replicas::new(host, wake.clone()),
-        connections: Connections::new(who, links, controllers, lease_manager, metrics),
-        journal: journals.pop().expect("each executor has a journal"),
-        storage: Storage::new(executor, dir, (metas, found), room)?,
-        tails,
-        checkpoints: Checkpoints::new(&config, wake),
-        faults: Faults::new(shared_status.faults.clone(), settings.freeze_at),
-        reports: Reports::new(this, shared_status),
-        ending: Ending::new(stopper),
-    })
+    let room = Room::new(config.log.reserve_bytes, config.log.place(dir.root()));
+    let executors = config.node.executors;
+    let journals = Journal::start(log, &stopper, executors, &wakers);
+    let parts = NodeParts {
+        now: clock::now(),
+        this: ThisNode { addresses, zone: config.node.zone.clone(), clean_start: recovered.clean_shutdown },
+        tails_dir: dir.tails(),
+        storage: Storage::new(executors, dir, (metas, found), room)?,
+        shared_status,
+        config,
+    };
+    Ok(parts.executors((links, wakers), journals, (replicas, tails, records), lease_manager))
 }
+
+/// What all executors of a node begin with.
+struct NodeParts {
+    now: Now,
+    this: ThisNode,
+    tails_dir: PathBuf,
+    /// The first executor's.
+    storage: Storage,
+    shared_status: Arc<SharedStatus>,
+    config: Config,
+}
+
+impl NodeParts {
+    /// The executors, each with its part of what there is.
+    fn executors(
+        self,
+        (links, wakers): (Vec<Links>, Vec<Arc<Waker>>),
+        journals: Vec<Journal>,
+        (mut replicas, mut tails, records): (Vec<Replica>, Vec<TailReport>, Records),
+        lease_manager: HeartbeatThread,
+    ) -> Vec<Node> {
+        let (leases, budgets) = (lease_manager.leases(), Budgets::default());
+        let (mut heartbeats, mut records) = (Some(lease_manager), Some(records));
+        let others = Others::of_all(self.config.node.executors, &wakers);
+        let mut nodes = Vec::new();
+        for (((links, waker), journal), others) in links.into_iter().zip(wakers).zip(journals).zip(others) {
+            let is_own = |id: PartitionId| others.me().has(id);
+            let host = Host::new(self.shared_status.me, self.config.timing.clone(), leases.clone());
+            let mut host = host.sharing(budgets.clone());
+            replicas.extract_if(.., |replica| is_own(replica.id())).for_each(|replica| host.add(replica));
+            let tails = tails.extract_if(.., |tail| is_own(tail.partition)).collect();
+            let records = records.take().unwrap_or_else(Records::elsewhere);
+            let heartbeats = (heartbeats.take(), leases.clone());
+            nodes.push(self.executor((links, waker, others, heartbeats), journal, (host, tails), records));
+        }
+        nodes
+    }
+
+    fn executor(
+        &self,
+        (links, waker, others, heartbeats): Reached,
+        journal: Journal,
+        (host, tails): (Host<SharedLeases>, Vec<TailReport>),
+        records: Records,
+    ) -> Node {
+        let (config, metrics) = (&self.config, self.shared_status.metrics.clone());
+        let (wake, me) = (wake_by(waker), others.me());
+        let who =
+            Who { me: self.shared_status.me, secret: config.secret.clone(), suspect: config.timing.suspect };
+        let known = if me.is_first() { config.node.controllers.as_slice() } else { &[] };
+        let room = Room::new(config.log.reserve_bytes, config.log.place(self.storage.root()));
+        Node {
+            records,
+            timer: Timer::new(&config.timing, self.now),
+            view: View::default(),
+            replicas: Replicas::new(host, wake.clone()),
+            connections: Connections::new(who, links, Controllers::new(known), heartbeats, metrics, others),
+            journal,
+            storage: self.storage.beside(me, room),
+            tails: Tails::new(self.tails_dir.clone(), tails),
+            checkpoints: Checkpoints::new(config, wake),
+            faults: Faults::new(self.shared_status.faults.clone(), config.node.freeze_at),
+            reports: Reports::new(self.this.clone(), self.shared_status.clone()),
+            ending: Ending::new(self.shared_status.stop.clone()),
+        }
+    }
+}
+
+/// How an executor is reached, and reaches others.
+type Reached = (Links, Arc<Waker>, Others, (Option<HeartbeatThread>, SharedLeases));
 
 fn wake_by(waker: Arc<Waker>) -> Wake {
     Arc::new(move || {

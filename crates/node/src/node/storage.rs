@@ -17,7 +17,7 @@ use crate::stores::{self, Found, Meta};
 use crate::watch::free_bytes;
 use driver::directories::FailedWrite;
 use driver::recovery::InLog;
-use driver::{Executor, WaitingReplicas};
+use driver::{Executor, Executors, WaitingReplicas};
 use replica::Replica;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -50,9 +50,9 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// What a node that starts has.
+    /// What a node that starts has, for its first executor.
     pub fn new(
-        executor: Executor,
+        executors: Executors,
         dir: DataDir,
         (metas, found): (Metas, Found),
         room: Room,
@@ -63,7 +63,21 @@ impl Storage {
         let root = dir.root().to_owned();
         let disks = Arc::new(Mutex::new(Disks { dir, metas, found }));
         let waiting = WaitingReplicas::default();
+        let executor = Executor { all: executors, number: 0 };
         Ok(Storage { executor, root, disks, directories, room, waiting, news: false })
+    }
+
+    /// The same disks, for another executor.
+    pub fn beside(&self, executor: Executor, room: Room) -> Storage {
+        Storage {
+            executor,
+            root: self.root.clone(),
+            disks: self.disks.clone(),
+            directories: self.directories.beside(),
+            room,
+            waiting: WaitingReplicas::default(),
+            news: false,
+        }
     }
 
     /// The data directory.

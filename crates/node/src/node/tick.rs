@@ -3,6 +3,7 @@
 
 use super::Node;
 use super::checkpoints::Failed;
+use super::mailbox::Handed;
 use super::target::beyond_targets;
 use crate::clock;
 use crate::failure::Failure;
@@ -35,16 +36,24 @@ impl Node {
         self.keep_data_dirs()?;
         self.make_waiting()?;
         self.storage.settle_room(self.journal.is_full());
-        let news = self.storage.take_news() | self.tails.take_news();
+        let news = self.storage.take_news() | self.tails.take_news() | self.reports.take_news();
         if self.timer.status_is_due(news) {
-            self.tell_status();
+            self.tell_status(news);
         }
-        let (replicas, connections) = (&self.replicas, &self.connections);
-        let leads = || replicas.lead_for_others() && connections.has_controller();
-        if let Some(drain) = self.ending.tick(replicas.me(), leads, mono) {
-            self.connections.tell(&drain);
+        if self.connections.others().me().is_first() {
+            self.go_on_ending();
         }
         Ok(())
+    }
+
+    /// Goes on with the node's ending, if one was asked for.
+    fn go_on_ending(&mut self) {
+        let (replicas, view, connections) = (&self.replicas, &self.view, &self.connections);
+        let others_lead = || !connections.others().is_alone() && view.lead_for_others(replicas.me());
+        let leads = || (replicas.lead_for_others() || others_lead()) && connections.has_controller();
+        if let Some(drain) = self.ending.tick(replicas.me(), leads, self.timer.mono()) {
+            self.connections.tell(&drain);
+        }
     }
 
     /// Finds the logs that are too long, and the disk's room.
@@ -98,9 +107,16 @@ impl Node {
         Ok(())
     }
 
-    /// Puts the status up and sends it to every controller.
-    fn tell_status(&mut self) {
+    /// Puts the status up and sends it to every controller; an executor that is not the first one leaves it
+    /// for that one.
+    fn tell_status(&mut self, news: bool) {
         let status = self.status();
+        let me = self.connections.others().me();
+        if !me.is_first() {
+            let status = Handed::Status { number: me.number, status: Box::new(status), news };
+            return self.connections.others().give(0, status);
+        }
+        let status = self.reports.with_parts(status);
         if self.reports.note(&status, &self.view) {
             // Says anew who this is, after something about it changed.
             self.connections.tell_all(&self.reports.registration());
@@ -114,9 +130,12 @@ impl Node {
     fn status(&self) -> NodeStatus {
         let (host, waiting) = (self.replicas.host(), self.storage.waiting());
         let (metrics, stats) = (self.reports.metrics(), self.journal.stats());
-        metrics.fsyncs.store(stats.fsyncs, Ordering::Relaxed);
-        metrics.log_bytes.store(stats.bytes, Ordering::Relaxed);
-        metrics.log_entries.store(stats.entries, Ordering::Relaxed);
+        let first = self.connections.others().me().is_first();
+        if first {
+            metrics.fsyncs.store(stats.fsyncs, Ordering::Relaxed);
+            metrics.log_bytes.store(stats.bytes, Ordering::Relaxed);
+            metrics.log_entries.store(stats.entries, Ordering::Relaxed);
+        }
         let waits = |id: PartitionId| match (waiting.has(id), self.tails.held().holds(id)) {
             (true, _) => Some("no room for its files"),
             (false, true) => Some("no room to set its divergent tail aside"),
@@ -133,7 +152,8 @@ impl Node {
             member: host.me(),
             hears: self.connections.hears(clock::mono()),
             replicas,
-            log_bytes: self.journal.bytes(),
+            // The log on the disk is all executors'.
+            log_bytes: if first { self.journal.bytes() } else { self.journal.memory_bytes() },
             fsyncs: stats.fsyncs,
             commits: host.replicas().map(|replica| replica.commits()).sum(),
             sent_bytes: metrics.sent.load(Ordering::Relaxed),

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use types::index::Wanted;
-use types::{ClusterRecord, NodeId, NodeRecord, PartitionId, PartitionRecord, Ship, TableId, TableRecord};
+use types::{
+    ClusterRecord, Member, NodeId, NodeRecord, PartitionId, PartitionRecord, Ship, TableId, TableRecord,
+};
 use wire::control::ClusterMap;
 
 /// The records as this node knows them.
@@ -58,6 +60,11 @@ impl View {
     /// The newest configuration of a partition, if it is known.
     pub fn partition(&self, id: PartitionId) -> Option<&PartitionRecord> {
         self.partitions.get(&id)
+    }
+
+    /// True if this member leads a partition that another one could lead.
+    pub fn lead_for_others(&self, me: Member) -> bool {
+        self.partitions.values().any(|record| record.primary == me && record.in_sync.len() > 1)
     }
 
     /// True if this partition's number was given out: if it is not known here, it was dropped.

@@ -1,0 +1,240 @@
+//! What the executors of one node hand over to each other. Each has a mailbox, which wakes it; what one hands
+//! over to another arrives in that order. Nothing else of an executor's is seen by another one.
+
+use super::links::Guest;
+use crate::failure::Failure;
+use driver::{Executor, Executors};
+use mio::Waker;
+use replica::ClientRef;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use types::{Epoch, Micros, PartitionId};
+use wire::control::{NodeStatus, Propose};
+use wire::{Message, PeerMessage, Reply, Request};
+
+/// Requests and messages of replicas that wait for one executor. While there are more, requests are told to
+/// come again and messages are lost, as they are where a connection takes no more.
+const MAX_WAITING: usize = 4096;
+
+/// Something that is handed over.
+pub enum Handed {
+    /// A connection that belongs there, with the first message that it has brought for a partition (PR-398).
+    Connection(Box<Guest>, Box<Message>),
+    /// A client's request, from a connection that stays where it is.
+    Request {
+        /// Whom to answer: the connection says whose it is.
+        to: ClientRef,
+        /// What is asked.
+        request: Box<Request>,
+    },
+    /// The answer to one.
+    Reply {
+        /// Whom.
+        to: ClientRef,
+        /// The answer.
+        reply: Box<Reply>,
+        /// The end of the lease on which it rests: whoever has the connection looks at it (F01).
+        valid_until: Option<Micros>,
+    },
+    /// A message of another replica; its sender is who it says. The records in it are kept by the first
+    /// executor before the one of its partition has it (PR-397).
+    Peer(Box<PeerMessage>),
+    /// The same, and the records in it are kept.
+    Kept(Box<PeerMessage>),
+    /// From a controller, by the first executor. The records in it are kept.
+    Controller(Arc<Message>),
+    /// To one controller, by the first executor.
+    Tell(Box<Message>),
+    /// To every controller that is there, by the first executor.
+    TellAll(Box<Message>),
+    /// A proposal to a controller, by the first executor.
+    Propose(Box<Propose>),
+    /// To the first executor: what this one has.
+    Status {
+        /// Whose it is.
+        number: usize,
+        /// What it has of the node's status.
+        status: Box<NodeStatus>,
+        /// Controllers should hear it soon.
+        news: bool,
+    },
+    /// A question of an operator goes round, and comes back to the first executor: which epochs are known.
+    Seen {
+        /// The operator's connection.
+        key: u64,
+        /// The question's number on it.
+        id: u64,
+        /// What those before have added.
+        seen: Vec<(PartitionId, Epoch)>,
+    },
+    /// The node ends: whoever gets this writes what waits, and ends.
+    End,
+    /// To the first executor: this one has ended.
+    Ended {
+        /// Nothing of it is missing in the log.
+        whole: bool,
+    },
+    /// To the first executor: this one cannot go on, nor can the node.
+    Failed(Failure),
+}
+
+struct Mailbox {
+    handed: Mutex<Vec<Handed>>,
+    /// Its executor has been woken and has not looked yet.
+    signalled: AtomicBool,
+    waker: Arc<Waker>,
+}
+
+impl Mailbox {
+    fn handed(&self) -> MutexGuard<'_, Vec<Handed>> {
+        self.handed.lock().expect("a thread panicked while it held a mailbox")
+    }
+
+    fn wake(&self) {
+        if !self.signalled.swap(true, Ordering::AcqRel) {
+            // Fails only when the executor is gone.
+            let _ = self.waker.wake();
+        }
+    }
+}
+
+/// What all of them see.
+struct Common {
+    mailboxes: Vec<Mailbox>,
+    /// Some controller lets this node in.
+    has_controller: AtomicBool,
+}
+
+/// The executors of a node, as one of them sees the others.
+#[derive(Clone)]
+pub struct Others {
+    me: Executor,
+    common: Arc<Common>,
+}
+
+impl Others {
+    /// For each executor what it sees, in the order of their numbers, as are the wakers.
+    pub fn of_all(executors: Executors, wakers: &[Arc<Waker>]) -> Vec<Others> {
+        assert_eq!(executors.count(), wakers.len(), "each executor is woken by itself");
+        let mailbox = |waker: &Arc<Waker>| Mailbox {
+            handed: Mutex::default(),
+            signalled: AtomicBool::new(false),
+            waker: waker.clone(),
+        };
+        let mailboxes = wakers.iter().map(mailbox).collect();
+        let common = Arc::new(Common { mailboxes, has_controller: AtomicBool::new(false) });
+        let one = |number| Others { me: Executor { all: executors, number }, common: common.clone() };
+        (0..executors.count()).map(one).collect()
+    }
+
+    /// Which one this is.
+    pub fn me(&self) -> Executor {
+        self.me
+    }
+
+    /// True if the node has no other one.
+    pub fn is_alone(&self) -> bool {
+        self.me.all == Executors::ONE
+    }
+
+    /// The executor that has this partition, if it is another one.
+    pub fn elsewhere(&self, partition: PartitionId) -> Option<usize> {
+        let number = self.me.all.of(partition);
+        (number != self.me.number).then_some(number)
+    }
+
+    /// The one behind this one; behind the last one is the first.
+    pub fn next(&self) -> usize {
+        (self.me.number + 1) % self.me.all.count()
+    }
+
+    /// Hands something over to the executor with this number.
+    pub fn give(&self, to: usize, handed: Handed) {
+        let mailbox = &self.common.mailboxes[to];
+        mailbox.handed().push(handed);
+        mailbox.wake();
+    }
+
+    /// The same, unless too much waits there: then it comes back.
+    pub fn offer(&self, to: usize, handed: Handed) -> Result<(), Handed> {
+        let mailbox = &self.common.mailboxes[to];
+        let mut waiting = mailbox.handed();
+        if waiting.len() >= MAX_WAITING {
+            return Err(handed);
+        }
+        waiting.push(handed);
+        drop(waiting);
+        mailbox.wake();
+        Ok(())
+    }
+
+    /// The same to all others.
+    pub fn give_all(&self, handed: impl Fn() -> Handed) {
+        let others = (0..self.me.all.count()).filter(|number| *number != self.me.number);
+        others.for_each(|number| self.give(number, handed()));
+    }
+
+    /// What was handed over to this one since the last call.
+    pub fn take(&self) -> Vec<Handed> {
+        if self.is_alone() {
+            return Vec::new();
+        }
+        let mailbox = &self.common.mailboxes[self.me.number];
+        // In this order: whoever gives something in between wakes this one once more.
+        mailbox.signalled.store(false, Ordering::Release);
+        std::mem::take(&mut *mailbox.handed())
+    }
+
+    /// The first executor says whether some controller lets this node in.
+    pub fn note_controller(&self, is_there: bool) {
+        self.common.has_controller.store(is_there, Ordering::Release);
+    }
+
+    /// True if some controller lets this node in.
+    pub fn has_controller(&self) -> bool {
+        self.common.has_controller.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mio::{Events, Poll, Token};
+    use std::time::Duration;
+
+    fn ids(handed: Vec<Handed>) -> Vec<u64> {
+        let id = |handed: Handed| match handed {
+            Handed::Seen { id, .. } => id,
+            _ => u64::MAX,
+        };
+        handed.into_iter().map(id).collect()
+    }
+
+    #[test]
+    fn what_is_handed_over_wakes_whom_it_is_for_and_arrives_in_order() {
+        let executors = Executors::new(2).expect("so many can be");
+        let mut polls = [Poll::new().expect("a poll"), Poll::new().expect("a poll")];
+        let waker = |poll: &Poll| Arc::new(Waker::new(poll.registry(), Token(0)).expect("a waker"));
+        let wakers: Vec<Arc<Waker>> = polls.iter().map(waker).collect();
+        let all = Others::of_all(executors, &wakers);
+        let (first, second) = (&all[0], &all[1]);
+        let seen = |id| Handed::Seen { key: 0, id, seen: Vec::new() };
+        (0..3).for_each(|id| first.give(1, seen(id)));
+        let mut events = Events::with_capacity(4);
+        polls[1].poll(&mut events, Some(Duration::from_secs(10))).expect("polls");
+        assert!(!events.is_empty(), "it is woken");
+        assert_eq!((ids(second.take()), ids(second.take())), (vec![0, 1, 2], Vec::new()));
+        polls[0].poll(&mut events, Some(Duration::ZERO)).expect("polls");
+        assert!(events.is_empty(), "and the other one is not");
+        let refused = (0..=MAX_WAITING as u64).filter(|id| first.offer(1, seen(*id)).is_err()).count();
+        assert_eq!(refused, 1, "what waits has a limit");
+        first.give(1, seen(7));
+        assert_eq!(ids(second.take()).len(), MAX_WAITING + 1, "and what must not be lost has none");
+        assert!(
+            (64..80)
+                .map(PartitionId)
+                .all(|id| first.elsewhere(id).is_none() != second.elsewhere(id).is_none())
+        );
+        assert_eq!((first.next(), second.next(), first.is_alone()), (1, 0, false));
+    }
+}

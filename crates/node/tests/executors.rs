@@ -1,0 +1,93 @@
+//! Nodes with several executors: they do what nodes of one do, and end, come back and fail over as those.
+
+mod common;
+
+use client::Client;
+use common::{Cluster, create, of_node, put_all, row, wait_for};
+use types::data::Value;
+use types::{EngineKind, LogKind, NodeId, PartitionId, PartitionRecord};
+use wire::control::{AdminCommand, ClusterStatus, CreateTable, Role};
+
+/// Partitions enough that each of three executors leads some on each of three nodes.
+const PARTITIONS: u32 = 24;
+
+fn table(engine: EngineKind, log: LogKind) -> CreateTable {
+    CreateTable { partitions: PARTITIONS, ..create("t", "durable", engine, log) }
+}
+
+/// All copies of the table are in sync, and every node has told of all of them, whichever executor has them.
+fn all_there(client: &mut Client) -> ClusterStatus {
+    wait_for(client, "all copies, and all that nodes tell of them", |status| {
+        let told = |number: u32, id: PartitionId| {
+            let replicas = of_node(status, number).map(|node| node.replicas.as_slice()).unwrap_or_default();
+            let serves = |role: Role| matches!(role, Role::Primary | Role::Backup);
+            replicas.iter().any(|replica| replica.partition == id && serves(replica.role))
+        };
+        let of_table: Vec<_> = status.partitions.iter().filter(|record| !record.id.is_system()).collect();
+        let is_there = |record: &&PartitionRecord| {
+            record.in_sync.len() == 3 && (1..=3).all(|number| told(number, record.id))
+        };
+        of_table.len() == PARTITIONS as usize && of_table.iter().all(is_there)
+    })
+}
+
+#[test]
+fn pr398_nodes_of_several_executors_do_what_nodes_of_one_do() {
+    let mut cluster = Cluster::with(3, &[("node.executors", "3")]);
+    let mut client = cluster.ready();
+    let table = client.create_table(&table(EngineKind::Lsm, LogKind::Disk)).expect("creates");
+    all_there(&mut client);
+    put_all(&mut client, &table, 0, 500, "before");
+    cluster.kill(2);
+    put_all(&mut client, &table, 250, 750, "during");
+    assert_eq!(client.count(&table).expect("counts"), 750);
+    assert_eq!(client.get(&table, &[Value::Int(3)]).expect("reads"), Some(row(3, "before")));
+    assert_eq!(client.get(&table, &[Value::Int(300)]).expect("reads"), Some(row(300, "during")));
+    // Another number of executors is nothing that a disk remembers, or that another node knows.
+    cluster.settings = vec![("node.executors".into(), "2".into())];
+    cluster.start_node(2);
+    all_there(&mut client);
+    put_all(&mut client, &table, 0, 100, "after");
+    assert_eq!(client.count(&table).expect("counts"), 750);
+    assert_eq!(client.get(&table, &[Value::Int(99)]).expect("reads"), Some(row(99, "after")));
+}
+
+#[test]
+fn a_gentle_end_writes_what_all_executors_have_and_leaves_a_mark() {
+    // Patient, so that nobody is suspected because other tests keep the machine busy.
+    let settings = [("timing.suspect_ms", "3000"), ("node.executors", "4")];
+    let mut cluster = Cluster::with(3, &settings);
+    let mut client = cluster.ready();
+    let table = client.create_table(&table(EngineKind::Memory, LogKind::Disk)).expect("creates");
+    all_there(&mut client);
+    put_all(&mut client, &table, 0, 200, "x");
+    cluster.stop(1);
+    wait_for(&mut client, "primaries elsewhere", |status| {
+        status.partitions.iter().all(|record| record.primary.node != NodeId(1))
+    });
+    cluster.start_node(1);
+    all_there(&mut client);
+    assert!(client.cluster_map().node(NodeId(1)).expect("known").clean_start);
+    assert_eq!(client.count(&table).expect("counts"), 200);
+}
+
+#[test]
+fn tables_come_and_go_at_every_executor() {
+    let cluster = Cluster::with(3, &[("timing.suspect_ms", "3000"), ("node.executors", "3")]);
+    let mut client = cluster.ready();
+    let dropped = client.create_table(&table(EngineKind::Lsm, LogKind::Disk)).expect("creates");
+    all_there(&mut client);
+    put_all(&mut client, &dropped, 0, 100, "x");
+    let here = |number: u32| {
+        std::fs::read_dir(cluster.node_dir(number).join("partitions")).expect("a directory").count()
+    };
+    assert_eq!((1..=3).map(here).sum::<usize>(), 3 * PARTITIONS as usize);
+    client.admin(AdminCommand::DropTable("t".into())).expect("drops");
+    wait_for(&mut client, "the end of the replicas", |status| {
+        let empty = status.nodes.iter().all(|(node, _)| node.replicas.is_empty());
+        empty && (1..=3).all(|number| here(number) == 0)
+    });
+    let again = client.create_table(&table(EngineKind::Memory, LogKind::Memory)).expect("creates");
+    put_all(&mut client, &again, 0, 50, "y");
+    assert_eq!(client.count(&again).expect("counts"), 50);
+}
