@@ -45,7 +45,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use types::PartitionId;
 use types::config::{Addresses, TailReport};
 use types::engine::Wake;
 use types::{Now, PartitionId};
