@@ -3,6 +3,7 @@
 pub mod files;
 pub mod health;
 pub mod heard;
+pub mod hosts;
 pub mod links;
 pub mod logs;
 pub mod reports;
@@ -16,6 +17,7 @@ pub mod watched;
 pub use files::{FIRST, PartFiles, SECOND, SnapshotFile};
 pub use health::Health;
 pub use heard::Heard;
+pub use hosts::Hosts;
 pub use links::Links;
 pub use logs::Logs;
 pub use reports::Reports;
@@ -30,7 +32,7 @@ use crate::clock::Clock;
 use crate::disk::Disk;
 use driver::Kept;
 use driver::progress::makes_progress;
-use replica::{Host, LeaseManager, Settings};
+use replica::{LeaseManager, Settings};
 use std::collections::BTreeSet;
 use std::io;
 use types::{Generation, Incarnation, Member, Micros, NodeId, PartitionId, StoreId};
@@ -72,8 +74,8 @@ pub struct Process {
     pub incarnation: u64,
     /// Who it is to the others.
     pub member: Member,
-    /// The replicas.
-    pub host: Host<LeaseManager>,
+    /// The replicas, each at its executor.
+    pub host: Hosts,
     /// Their logs.
     pub logs: Logs,
     /// What wants something of its disk beside the logs.

@@ -1,10 +1,9 @@
 //! What a process does with its disk beside its logs: engines that are to be written, replicas and tails that
 //! find no room. The decisions are those of a real node ([`driver`]).
 
-use super::Logs;
+use super::{Hosts, Logs};
 use driver::checkpoints::{LogBudget, LogLengths};
 use driver::{BlockedOutputs, CheckpointQueue, WaitingReplicas};
-use replica::{Host, LeaseManager};
 use std::collections::BTreeMap;
 use types::{Lsn, Member, Micros, PartitionId, PartitionRecord};
 
@@ -34,7 +33,7 @@ impl Storage {
     }
 
     /// Finds the logs that are too long.
-    pub fn look(&mut self, host: &Host<LeaseManager>, logs: &Logs) {
+    pub fn look(&mut self, host: &Hosts, logs: &Logs) {
         let count = host.replicas().count();
         self.checkpoints.look(host.replicas(), logs, (count, logs.is_full()));
     }

@@ -4,6 +4,7 @@ pub mod backups;
 pub mod calls;
 pub mod copies;
 pub mod databases;
+pub mod executors;
 pub mod flushes;
 pub mod own;
 pub mod profiles;
@@ -18,6 +19,7 @@ use crate::faults::Fault;
 use crate::random::{Concern, Stream};
 use calls::CallPlan;
 use copies::CopyPlan;
+use driver::Executors;
 use flushes::FlushPlan;
 use own::OwnFaults;
 use std::collections::BTreeSet;
@@ -115,6 +117,8 @@ impl TablePlan {
 pub struct RunPlan {
     /// Nodes.
     pub nodes: u32,
+    /// Executors of each.
+    pub executors: Executors,
     /// Controllers.
     pub controllers: u32,
     /// Tables.
@@ -192,6 +196,7 @@ impl RunPlan {
         let biased = profile.is_some();
         let mut plan = RunPlan {
             nodes,
+            executors: if biased { Executors::ONE } else { executors::executors(seed) },
             controllers,
             tables,
             workload: WorkloadPlan::new(seed, clients, operations, biased),

@@ -4,7 +4,6 @@ use super::machines::End;
 use super::{Event, TAILS, World};
 use crate::disk::Disk;
 use crate::node::{Machine, Process};
-use driver::checkpoints::to_put_apart;
 use driver::held::Next;
 use driver::tail_file::{Place, place};
 use replica::{Leases, Output, ReadFor};
@@ -123,7 +122,7 @@ impl World {
         }
         // What a full log needs is done without need in some seeds, or it would hardly ever be (PR-301).
         let apart = match logs.is_full() || hangs_alone {
-            true => logs.put_apart(&to_put_apart(host, logs)),
+            true => logs.put_apart(&host.to_put_apart(logs)),
             false => Ok(0),
         };
         match apart {

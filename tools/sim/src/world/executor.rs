@@ -3,20 +3,19 @@
 use super::machines::End;
 use super::{Event, World};
 use crate::network::{Conn, Endpoint};
+use crate::node::Hosts;
 use driver::admission::{self, Admission};
-use replica::{ClientRef, Host, LeaseManager, Notice, Output};
+use replica::{ClientRef, Notice, Output};
 use types::{Member, Micros, Now, PartitionId, PartitionRecord};
 use wire::control::{ClusterMap, NodeStatus, Propose};
 use wire::{Message, PeerMessage, Reply, Request, Status};
-
-type Replicas = Host<LeaseManager>;
 
 /// Between two reports to the controllers.
 const STATUS: u64 = 60_000;
 
 impl World {
     /// Hands an input to a node's replicas, does what they ask, and has them flushed soon.
-    pub(super) fn input(&mut self, node: u32, act: impl FnOnce(&mut Replicas, Now, &mut Vec<Output>)) {
+    pub(super) fn input(&mut self, node: u32, act: impl FnOnce(&mut Hosts, Now, &mut Vec<Output>)) {
         let now = self.now();
         let machine = self.machine_mut(node);
         let clock = machine.clock.read(now);
@@ -362,12 +361,12 @@ impl World {
         let vouches = process.vouches(now);
         process.host.rest_indexes(process.logs.is_full());
         let links: Vec<_> = process.links.heartbeats();
-        let leases = process.host.leases();
-        leases.turn(clock.mono);
-        let heartbeats: Vec<_> = links
-            .into_iter()
-            .map(|(conn, to)| (conn, leases.heartbeat(clock.mono, to, |_| vouches)))
-            .collect();
+        let heartbeats: Vec<_> = {
+            let mut leases = process.host.leases();
+            leases.turn(clock.mono);
+            let heartbeat = |(conn, to)| (conn, leases.heartbeat(clock.mono, to, |_| vouches));
+            links.into_iter().map(heartbeat).collect()
+        };
         for (conn, heartbeat) in heartbeats {
             let forth = self.is_dialler(conn, node);
             self.send(conn, forth, Message::Heartbeat(heartbeat));

@@ -50,7 +50,7 @@ impl World {
     pub(super) fn learn_tables(&mut self, node: u32, cluster_map: &ClusterMap) {
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
         for table in process.heard.learn(cluster_map) {
-            process.host.want_indexes(table.id, Some(Wanted::of(&table)));
+            process.host.want_indexes(table.id, &Wanted::of(&table));
             process.host.ship(table.id, table.ship);
         }
     }

@@ -5,15 +5,15 @@ use crate::check::ends::Last;
 use crate::disk::Disk;
 use crate::network::{Endpoint, Lane};
 use crate::node::{
-    FIRST, Heard, Links, Logs, Machine, Process, Reports, SECOND, SecondDirectory, Storage, Turn, Watched,
-    lease_manager,
+    FIRST, Heard, Hosts, Links, Logs, Machine, Process, Reports, SECOND, SecondDirectory, Storage, Turn,
+    Watched, lease_manager,
 };
 use crate::plan::RunPlan;
 use driver::directories::{self, Candidate, STEP_BYTES};
 use driver::recovery::{self, InLog, OpenEngine, Reopened};
 use driver::tail_file::TailFile;
 use engine::MemoryEngine;
-use replica::{Host, Replica};
+use replica::Replica;
 use std::collections::BTreeSet;
 use types::config::TailReport;
 use types::{Engine, LogKind, PartitionId, PartitionRecord, Rules};
@@ -85,10 +85,11 @@ impl World {
         let starts = machine.disk.begin_incarnation(now << 8 | u64::from(node));
         let incarnation = self.counts.next_process();
         let equipped = self.plan.equipped((node, incarnation), settings.clone());
+        let executors = self.plan.executors;
         let mut process = Process {
             incarnation,
             member,
-            host: Host::new(member, equipped, leases),
+            host: Hosts::new(executors, member, &equipped, leases),
             logs: Logs::new(log),
             storage,
             links: Links::default(),
