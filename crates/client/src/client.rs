@@ -1,7 +1,8 @@
-//! The shell around the core: one thread, one poll, one connection per node and one to a controller.
+//! The shell around the core: one thread, one poll, a connection for each executor of each node and one to a
+//! controller.
 
 use crate::call::{Call, Completed, LaneId, Loss, Ticket};
-use crate::conn::{Amount, Broken, Conn, Expected, Identity, Incoming, Traffic};
+use crate::conn::{Amount, Broken, Conn, Expected, Identity, Incoming, NodeConns, Traffic};
 use crate::control::{self, Control, Ended};
 use crate::core::{Core, CoreConfig, Effect};
 use crate::error::ClientError;
@@ -13,13 +14,25 @@ use std::hash::{BuildHasher, Hasher};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 use types::random::Random;
-use types::{ClusterId, Lsn, Micros, NodeId, PartitionId};
+use types::{ClusterId, Executors, Lsn, Micros, NodeId, PartitionId};
 use wire::control::AdminCommand;
 use wire::hello::HelloRole;
 use wire::{Message, ReadLevel};
 
-/// The controller's connection; nodes follow by their number.
+/// The controller's connection; those of nodes follow by their numbers.
 const CONTROL: Token = Token(0);
+
+/// The token of one connection of a node.
+fn token_of(node: NodeId, number: usize) -> Token {
+    Token(1 + node.0 as usize * Executors::MAX_COUNT as usize + number)
+}
+
+/// Which node's connection has this token, and which of its connections it is.
+fn node_of(token: Token) -> (NodeId, usize) {
+    let (each, at) = (Executors::MAX_COUNT as usize, token.0 - 1);
+    (NodeId((at / each) as u32), at % each)
+}
+
 /// Lanes from here on are the client's own.
 const OWN_LANES: u32 = 1 << 31;
 
@@ -72,7 +85,7 @@ pub struct Client {
     clock: Instant,
     core: Core,
     control: Control,
-    nodes: BTreeMap<NodeId, Conn>,
+    nodes: BTreeMap<NodeId, NodeConns>,
     dirty: BTreeSet<NodeId>,
     done: VecDeque<Completed>,
     identity: Identity,
@@ -326,8 +339,9 @@ impl Client {
         if !self.done.is_empty() {
             return Duration::ZERO;
         }
-        let greeting = self.nodes.values().chain(&self.control.conn).filter(|conn| !conn.is_ready());
-        let greeting = greeting.map(|conn| conn.since + self.handshake).min();
+        let nodes = self.nodes.values().filter(|conns| !conns.is_ready()).map(NodeConns::since);
+        let control = self.control.conn.iter().filter(|conn| !conn.is_ready()).map(|conn| conn.since);
+        let greeting = nodes.chain(control).map(|since| since + self.handshake).min();
         let reconnect = self.control.conn.is_none().then_some(self.control.retry_at);
         let due =
             [self.core.next_timer(), greeting, reconnect, self.background.due()].into_iter().flatten().min();
@@ -353,7 +367,7 @@ impl Client {
             self.control_lost(now, why);
         }
         for node in std::mem::take(&mut self.dirty) {
-            let flushed = self.nodes.get_mut(&node).map(|conn| conn.flush(&mut self.traffic));
+            let flushed = self.nodes.get_mut(&node).map(|conns| conns.flush(&mut self.traffic));
             if let Some(Err(why)) = flushed {
                 self.node_lost(now, node, &why.to_string());
             }
@@ -364,15 +378,15 @@ impl Client {
         match effect {
             Effect::Connect(node) => self.connect_node(now, node),
             Effect::Close(node) => {
-                if let Some(conn) = self.nodes.remove(&node) {
-                    conn.close(self.poll.registry());
+                if let Some(conns) = self.nodes.remove(&node) {
+                    conns.close(self.poll.registry());
                 }
             }
             Effect::Send(node, id) => {
-                let (Some(conn), Some(message)) = (self.nodes.get_mut(&node), self.core.message(id)) else {
+                let (Some(conns), Some(message)) = (self.nodes.get_mut(&node), self.core.message(id)) else {
                     return;
                 };
-                match conn.push(message) {
+                match conns.push(message) {
                     Ok(()) => {
                         self.dirty.insert(node);
                     }
@@ -383,15 +397,16 @@ impl Client {
     }
 
     fn connect_node(&mut self, now: Micros, node: NodeId) {
-        let address = self.core.map().node(node).map(|record| record.addresses.client.clone());
+        let record = self.core.map().node(node);
         let opened =
-            address.ok_or_else(|| format!("the address of {node} is not known").into()).and_then(|address| {
-                let token = Token(node.0 as usize + 1);
-                Conn::open(&address, self.poll.registry(), token, HelloRole::Client, &self.identity, now)
+            record.ok_or_else(|| format!("the address of {node} is not known").into()).and_then(|record| {
+                let reached = (record.addresses.client.as_str(), record.executors);
+                let token = |number| token_of(node, number);
+                NodeConns::open(reached, self.poll.registry(), token, &self.identity, now)
             });
         match opened {
-            Ok(conn) => {
-                if let Some(old) = self.nodes.insert(node, conn) {
+            Ok(conns) => {
+                if let Some(old) = self.nodes.insert(node, conns) {
                     old.close(self.poll.registry());
                 }
             }
@@ -415,8 +430,9 @@ impl Client {
     /// port.
     fn give_up_greetings(&mut self, now: Micros) {
         let late = |conn: &Conn| !conn.is_ready() && conn.since + self.handshake <= now;
+        let all_late = |conns: &NodeConns| !conns.is_ready() && conns.since() + self.handshake <= now;
         let nodes: Vec<NodeId> =
-            self.nodes.iter().filter(|(_, conn)| late(conn)).map(|(node, _)| *node).collect();
+            self.nodes.iter().filter(|(_, conns)| all_late(conns)).map(|(node, _)| *node).collect();
         let control = self.control.conn.as_ref().is_some_and(late);
         for node in nodes {
             self.node_lost(now, node, "no welcome in time");
@@ -435,14 +451,20 @@ impl Client {
             }
             return;
         }
-        let node = NodeId(token.0 as u32 - 1);
-        if let Err(why) = self.node_event(now, node, ready) {
+        let (node, number) = node_of(token);
+        if let Err(why) = self.node_event(now, (node, number), ready) {
             self.node_lost(now, node, &why.to_string());
         }
     }
 
-    fn node_event(&mut self, now: Micros, node: NodeId, ready: Ready) -> Result<(), Broken> {
-        let Some(conn) = self.nodes.get_mut(&node) else { return Ok(()) };
+    fn node_event(
+        &mut self,
+        now: Micros,
+        (node, number): (NodeId, usize),
+        ready: Ready,
+    ) -> Result<(), Broken> {
+        let Some(conns) = self.nodes.get_mut(&node) else { return Ok(()) };
+        let Some(conn) = conns.get(number) else { return Ok(()) };
         if ready.writable {
             conn.writable()?;
             self.dirty.insert(node);
@@ -451,12 +473,15 @@ impl Client {
             Expected { cluster: self.core.map().cluster().map(|record| record.id), node: Some(node) };
         let mut more = ready.readable;
         while more {
+            let Some(conn) = conns.get(number) else { return Ok(()) };
             // What came before the end of the connection still counts.
             let read = conn.read(&mut self.traffic);
             loop {
+                let Some(conn) = conns.get(number) else { return Ok(()) };
                 match conn.next(&expected)? {
                     Incoming::Nothing => break,
-                    Incoming::Welcome => self.core.connected(now, node),
+                    Incoming::Welcome if conns.is_ready() => self.core.connected(now, node),
+                    Incoming::Welcome => {}
                     Incoming::Message(Message::Reply(reply)) => self.core.reply(now, node, reply),
                     Incoming::Message(other) => return Err(format!("a node sent a {}", other.name()).into()),
                 }
@@ -516,8 +541,8 @@ impl Client {
     }
 
     fn node_lost(&mut self, now: Micros, node: NodeId, why: &str) {
-        if let Some(conn) = self.nodes.remove(&node) {
-            conn.close(self.poll.registry());
+        if let Some(conns) = self.nodes.remove(&node) {
+            conns.close(self.poll.registry());
             self.core.disconnected(now, node, why);
         }
     }

@@ -4,7 +4,7 @@ use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::ToSocketAddrs;
-use types::{ClusterId, Micros, NodeId};
+use types::{ClusterId, Executors, Micros, NodeId, PartitionId};
 use wire::frame;
 use wire::hello::{Hello, HelloRole, PROTOCOL, Welcome};
 use wire::{Inbox, Message};
@@ -216,6 +216,71 @@ impl Conn {
             ErrorKind::ConnectionRefused => Broken::Refused { address: self.address.clone() },
             _ => format!("{}: {error}", self.address).into(),
         }
+    }
+}
+
+/// The connections to one node: one for each of its executors, by their numbers, and each is served by its
+/// own. What becomes of one of them becomes of all.
+pub(crate) struct NodeConns {
+    executors: Executors,
+    each: Vec<Conn>,
+}
+
+impl NodeConns {
+    /// Begins to connect to a node with so many executors, as clients do. `token`: of the connection with
+    /// this number.
+    pub fn open(
+        (address, executors): (&str, Executors),
+        registry: &Registry,
+        token: impl Fn(usize) -> Token,
+        identity: &Identity,
+        now: Micros,
+    ) -> Result<NodeConns, Broken> {
+        let mut conns = NodeConns { executors, each: Vec::new() };
+        for number in 0..executors.count() {
+            match Conn::open(address, registry, token(number), HelloRole::Client, identity, now) {
+                Ok(conn) => conns.each.push(conn),
+                Err(why) => {
+                    conns.close(registry);
+                    return Err(why);
+                }
+            }
+        }
+        Ok(conns)
+    }
+
+    /// The connection with this number, if there is one.
+    pub fn get(&mut self, number: usize) -> Option<&mut Conn> {
+        self.each.get_mut(number)
+    }
+
+    /// Queues a message on the connection of the executor that it is for.
+    pub fn push(&mut self, message: &Message) -> Result<(), Broken> {
+        let partition = match message {
+            Message::Request(request) => request.partition,
+            _ => PartitionId::default(),
+        };
+        self.each[self.executors.of(partition)].push(message)
+    }
+
+    /// Writes what is queued on each, as far as the sockets take it.
+    pub fn flush(&mut self, traffic: &mut Traffic) -> Result<(), Broken> {
+        self.each.iter_mut().try_for_each(|conn| conn.flush(traffic))
+    }
+
+    /// True once the other side has let all of them in.
+    pub fn is_ready(&self) -> bool {
+        self.each.iter().all(Conn::is_ready)
+    }
+
+    /// When they were begun.
+    pub fn since(&self) -> Micros {
+        self.each.iter().map(|conn| conn.since).min().unwrap_or(Micros::ZERO)
+    }
+
+    /// Takes the sockets out of the poll.
+    pub fn close(self, registry: &Registry) {
+        self.each.into_iter().for_each(|conn| conn.close(registry));
     }
 }
 

@@ -118,6 +118,7 @@ impl Controller {
             zone: register.zone.clone(),
             damaged: register.damaged.clone(),
             start: register.starts.last().copied().unwrap_or_default(),
+            executors: register.executors,
             unknown,
         };
         if let Some(known) = known {

@@ -135,6 +135,7 @@ fn pr354_what_a_node_said_first_is_not_written_last() {
             zone: node.zone.clone(),
             damaged: damaged.to_vec(),
             starts: node.starts.clone().into(),
+            executors: Default::default(),
         };
         let both = [says(&[PartitionId(64)]), says(&[])];
         world.cut_off = [1].into();

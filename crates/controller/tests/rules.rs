@@ -480,6 +480,7 @@ fn an_incarnation_that_has_ended_and_an_impostor_are_sent_away() {
                 zone: String::new(),
                 damaged: vec![],
                 starts: Box::default(),
+                executors: Default::default(),
             }
             .into(),
         },

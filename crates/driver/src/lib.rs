@@ -13,13 +13,11 @@
 //! | [`directories`] | which directory a new replica goes to, and what a failed write costs (R10) |
 //! | [`kept`] | which records of the cluster a node keeps, what it tells of them when they are made anew, and whom it listens to (PR-107) |
 //! | [`moved`] | when a replica that has no place any more takes its leave, and when it is removed |
-//! | [`executors`] | which executor of a node has a partition |
 //! | [`progress`] | whether heartbeats may vouch for what a node leads |
 
 pub mod admission;
 pub mod checkpoints;
 pub mod directories;
-pub mod executors;
 pub mod held;
 pub mod kept;
 pub mod log_queue;
@@ -30,7 +28,6 @@ pub mod tail_file;
 pub mod waiting;
 
 pub use checkpoints::CheckpointQueue;
-pub use executors::{Executor, Executors};
 pub use held::BlockedOutputs;
 pub use kept::Kept;
 pub use log_queue::LogQueue;

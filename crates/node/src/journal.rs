@@ -6,12 +6,12 @@
 
 use crate::failure::Failure;
 use crate::stop::{Stopper, Watched};
-use driver::{Executors, LogQueue};
+use driver::LogQueue;
 use mio::Waker;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use types::{Durable, Lsn, Micros, PartitionId, Position};
+use types::{Durable, Executors, Lsn, Micros, PartitionId, Position};
 use wal::{Log, ReadLog, Reader, Refused, Stats, Submission, SyncedBatch, Ticket, Writer};
 use wire::Entry;
 use wire::log::Record;

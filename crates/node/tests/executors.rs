@@ -3,10 +3,12 @@
 mod common;
 
 use client::Client;
+use common::raw::{Raw, request};
 use common::{Cluster, create, of_node, put_all, row, wait_for};
 use types::data::Value;
 use types::{EngineKind, LogKind, NodeId, PartitionId, PartitionRecord};
 use wire::control::{AdminCommand, ClusterStatus, CreateTable, Role};
+use wire::{Body, Op, Status};
 
 /// Partitions enough that each of three executors leads some on each of three nodes.
 const PARTITIONS: u32 = 24;
@@ -90,4 +92,32 @@ fn tables_come_and_go_at_every_executor() {
     let again = client.create_table(&table(EngineKind::Memory, LogKind::Memory)).expect("creates");
     put_all(&mut client, &again, 0, 50, "y");
     assert_eq!(client.count(&again).expect("counts"), 50);
+}
+
+#[test]
+fn who_knows_of_no_executors_is_answered_on_one_connection_by_all_of_them() {
+    let cluster = Cluster::with(1, &[("node.executors", "4")]);
+    let mut client = cluster.ready();
+    let table = client
+        .create_table(&CreateTable { factor: Some(1), ..table(EngineKind::Lsm, LogKind::Disk) })
+        .expect("creates");
+    put_all(&mut client, &table, 0, 500, "x");
+    let count = || Op::Count { from: Default::default(), to: Default::default(), at: Default::default() };
+    let asked: Vec<_> = (1..)
+        .zip(table.partitions())
+        .map(|(id, partition)| request(&table, partition, id, count()))
+        .collect();
+    assert_eq!(asked.len(), PARTITIONS as usize);
+    let mut raw = Raw::connect(&cluster);
+    raw.send(&asked);
+    let (mut rows, mut answered) = (0, Vec::new());
+    for _ in &asked {
+        let reply = raw.reply();
+        assert_eq!(reply.status, Status::Ok, "{reply:?}");
+        let Body::Number(number) = reply.body else { panic!("{reply:?}") };
+        rows += number;
+        answered.push(reply.id);
+    }
+    answered.sort_unstable();
+    assert_eq!((rows, answered), (500, (1..=u64::from(PARTITIONS)).collect()));
 }

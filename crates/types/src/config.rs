@@ -3,6 +3,7 @@
 
 use crate::data::Schema;
 use crate::engine::EngineKind;
+use crate::executors::Executors;
 use crate::ids::{
     ClusterId, Generation, Incarnation, Member, NodeId, PartitionId, ProposalId, StoreId, TableId,
 };
@@ -109,6 +110,9 @@ pub struct NodeRecord {
     /// copy (PR-145). Zero: unknown.
     #[serde(default)]
     pub start: u64,
+    /// How many executors its present life has: clients keep a connection for each.
+    #[serde(default, skip_serializing_if = "Executors::is_one")]
+    pub executors: Executors,
     /// What this version does not know.
     #[serde(flatten)]
     pub unknown: Unknown,

@@ -14,6 +14,7 @@ pub mod data;
 pub mod database;
 pub mod directories;
 pub mod engine;
+pub mod executors;
 pub mod ids;
 pub mod index;
 pub mod job;
@@ -37,6 +38,7 @@ pub use config::{ClusterRecord, FailoverRecord, Holds, NodeRecord, PartitionReco
 pub use database::{CatalogTable, TableState};
 pub use directories::RemovedDirectories;
 pub use engine::{Engine, EngineError, EngineKind, Mutation, ReadAt};
+pub use executors::{Executor, Executors};
 pub use ids::{
     ClusterId, FeedId, Generation, Incarnation, Member, NodeId, PartitionId, ProposalId, SessionId, StoreId,
     TableId,

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use types::config::{Addresses, TailReport};
 use types::{
-    Epoch, Generation, Lsn, Member, NodeId, PartitionId, PartitionRecord, Position, ProposalId, Watermarks,
+    Epoch, Executors, Generation, Lsn, Member, NodeId, PartitionId, PartitionRecord, Position, ProposalId,
+    Watermarks,
 };
 
 /// A record as JSON text. Kept as text on the wire so that unknown fields survive.
@@ -38,6 +39,8 @@ pub struct Register {
     /// A number for each life of a process on its data directory that has registered, oldest first, the
     /// present one last; at most [`MAX_STARTS`] (PR-145).
     pub starts: Box<[u64]>,
+    /// How many executors it has.
+    pub executors: Executors,
 }
 
 /// The most starts that a data directory keeps, and a registration names.

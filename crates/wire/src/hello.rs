@@ -9,7 +9,9 @@ use types::{ClusterId, Generation, Member};
 /// record has a field that whoever does not know it would act wrongly without.
 ///
 /// 2: [`crate::peer::LogReport`] says with what code calls are made, and databases have ranges.
-pub const PROTOCOL: u32 = 2;
+///
+/// 3: [`crate::control::Register`] says how many executors a node has.
+pub const PROTOCOL: u32 = 3;
 
 /// What the other side wants to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -497,6 +497,7 @@ pub(super) mod tests {
             zone: String::new(),
             damaged: Vec::new(),
             start: 0,
+            executors: Default::default(),
             unknown: Default::default(),
         };
         let cluster_map = ClusterMap {

@@ -154,6 +154,7 @@ impl Fake {
             zone: String::new(),
             damaged: Vec::new(),
             start: 0,
+            executors: Default::default(),
             unknown: BTreeMap::new(),
         };
         self.state().nodes.insert(id, node);

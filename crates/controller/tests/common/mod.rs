@@ -276,6 +276,7 @@ impl World {
             zone: node.zone.clone(),
             damaged: node.damaged.clone(),
             starts: node.starts.clone().into(),
+            executors: Default::default(),
         };
         self.input(index, Input::Received { conn, message: register.into() });
     }

@@ -55,6 +55,7 @@ fn node(id: u32) -> NodeRecord {
         zone: String::new(),
         damaged: Vec::new(),
         start: 0,
+        executors: Default::default(),
         unknown: Default::default(),
     }
 }

@@ -11,7 +11,6 @@ pub use source::{Origin, Shown, Sources};
 
 use crate::failure::Failure;
 use crate::net::listen;
-use driver::Executors;
 use procedure::{Builtin, Limits, Runtime};
 use replica::Settings;
 use source::Values;
@@ -19,7 +18,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use types::{Micros, NodeId};
+use types::{Executors, Micros, NodeId};
 use wire::hello::Secret;
 
 /// A node's own settings.

@@ -12,7 +12,6 @@ use crate::config::Config;
 use crate::failure::Failure;
 use crate::net::FaultInjection;
 use crate::stop::{Stopper, Watched};
-use driver::Executors;
 use driver::progress::makes_progress;
 use mio::{Poll, Waker};
 use replica::{LeaseManager, Leases};
@@ -21,7 +20,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
-use types::{ClusterId, Member, Micros, NodeId, PartitionId, Term};
+use types::{ClusterId, Executors, Member, Micros, NodeId, PartitionId, Term};
 
 /// Signs of life that an executor leaves.
 #[derive(Debug, Default)]

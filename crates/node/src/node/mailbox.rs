@@ -3,12 +3,11 @@
 
 use super::links::Guest;
 use crate::failure::Failure;
-use driver::{Executor, Executors};
 use mio::Waker;
 use replica::ClientRef;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use types::{Epoch, Micros, PartitionId};
+use types::{Epoch, Executor, Executors, Micros, PartitionId};
 use wire::control::{NodeStatus, Propose};
 use wire::{Message, PeerMessage, Reply, Request};
 

@@ -1,5 +1,5 @@
 //! An executor: one thread that owns replicas and connections. A node has one of them or several, each with
-//! the partitions that are its own ([`driver::Executors`]); the first one also has what a node has but once.
+//! the partitions that are its own ([`types::Executors`]); the first one also has what a node has but once.
 //!
 //! A turn: wait for events, feed what came to [`Host`], and when nothing is left to read, flush the host,
 //! carry out its outputs in order, hand the turn's records to the log's thread in one submission, and write

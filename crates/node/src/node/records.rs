@@ -238,6 +238,7 @@ mod tests {
             zone: String::new(),
             damaged: Vec::new(),
             start: 0,
+            executors: Default::default(),
             unknown: Default::default(),
         };
         let with = |revision, generation, nodes: &[u64]| ClusterMap {

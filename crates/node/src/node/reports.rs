@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use types::config::{Addresses, TailReport};
-use types::{Micros, PartitionId, Term};
+use types::{Executors, Micros, PartitionId, Term};
 use wire::Message;
 use wire::control::{NodeStatus, Register, Role, Served};
 
@@ -23,6 +23,8 @@ pub struct ThisNode {
     pub zone: String,
     /// Its log had been shut down properly.
     pub clean_start: bool,
+    /// How many executors it has.
+    pub executors: Executors,
 }
 
 /// What was told, and what is to be told again.
@@ -116,6 +118,7 @@ impl Reports {
             zone: self.this.zone.clone(),
             damaged: self.damaged.clone(),
             starts: self.starts.clone().into(),
+            executors: self.this.executors,
         })
     }
 

@@ -35,7 +35,7 @@ use crate::tails;
 use crate::timed_files::TimedFiles;
 use crate::web::Web;
 use ::sql::Programs;
-use driver::{Executors, recovery};
+use driver::recovery;
 use mio::{Poll, Waker};
 use replica::{Budgets, Host, Replica};
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use types::config::{Addresses, TailReport};
 use types::engine::Wake;
-use types::{Now, PartitionId};
+use types::{Executors, Now, PartitionId};
 use wal::{Files, Log, LogError, RealFiles, VolatileFiles};
 
 /// A node that runs on threads of this process.
@@ -293,7 +293,12 @@ fn recover(
     let journals = Journal::start(log, &stopper, executors, &wakers);
     let parts = NodeParts {
         now: clock::now(),
-        this: ThisNode { addresses, zone: config.node.zone.clone(), clean_start: recovered.clean_shutdown },
+        this: ThisNode {
+            addresses,
+            zone: config.node.zone.clone(),
+            clean_start: recovered.clean_shutdown,
+            executors,
+        },
         tails_dir: dir.tails(),
         storage: Storage::new(executors, dir, (metas, found), room)?,
         shared_status,

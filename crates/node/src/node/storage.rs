@@ -15,15 +15,16 @@ use crate::journal::Journal;
 use crate::metrics::Metrics;
 use crate::stores::{self, Found, Meta};
 use crate::watch::free_bytes;
+use driver::WaitingReplicas;
 use driver::directories::FailedWrite;
 use driver::recovery::InLog;
-use driver::{Executor, Executors, WaitingReplicas};
 use replica::Replica;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use types::{
-    ClusterId, Engine, Generation, LogKind, Micros, PartitionId, PartitionRecord, TableId, TableRecord,
+    ClusterId, Engine, Executor, Executors, Generation, LogKind, Micros, PartitionId, PartitionRecord,
+    TableId, TableRecord,
 };
 use wire::control::DirectoryStatus;
 

@@ -183,6 +183,7 @@ mod tests {
             zone: String::new(),
             damaged: Vec::new(),
             start: 0,
+            executors: Default::default(),
             unknown: Default::default(),
         })
     }

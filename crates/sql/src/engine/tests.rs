@@ -149,6 +149,7 @@ fn node(id: u32) -> NodeRecord {
         zone: String::new(),
         damaged: Vec::new(),
         start: 0,
+        executors: Default::default(),
         unknown: BTreeMap::new(),
     }
 }

@@ -3,7 +3,6 @@
 //!
 //! They have one turn, one log and one queue to it here, so that one of them hangs only with all the others.
 
-use driver::Executors;
 use driver::checkpoints::{LogLengths, to_put_apart};
 use replica::{Budgets, ClientRef, Host, LeaseManager, Leases, Output, ReadFor, Replica, Settings};
 use std::collections::BTreeSet;
@@ -11,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use types::engine::Wake;
 use types::index::Wanted;
 use types::{
-    Durable, Engine, Member, Micros, Now, PartitionId, PartitionRecord, Position, Ship, TableId, Term,
+    Durable, Engine, Executors, Member, Micros, Now, PartitionId, PartitionRecord, Position, Ship, TableId,
+    Term,
 };
 use wire::control::{Advise, Proposed, ReplicaStatus};
 use wire::peer::Append;

@@ -1,6 +1,6 @@
 //! Which seeds have nodes with several executors, and how many.
 
-use driver::Executors;
+use types::Executors;
 
 /// Remainders of the numbers of seeds with several: none of the seeds that found something before has one of
 /// them, so that those are what they were.

@@ -83,6 +83,7 @@ impl World {
             zone: String::new(),
             damaged,
             starts,
+            executors: self.plan.executors,
         };
         self.injected("clone-asks");
         self.trace.note(self.now(), format_args!("a copy of {node} asks c{id} to be let in"));

@@ -122,6 +122,7 @@ impl World {
             zone: String::new(),
             damaged: process.reports.damaged().to_vec(),
             starts: process.starts.clone().into(),
+            executors: self.plan.executors,
         };
         let mut tell: Vec<Message> =
             process.reports.tails().iter().cloned().map(Message::TailSetAside).collect();

@@ -1,10 +1,12 @@
 //! Which executor of a node has a partition. All of a node's parts, and everybody who knows how many
 //! executors it has, come to the same answer by themselves.
 
-use types::PartitionId;
+use crate::ids::PartitionId;
+use serde::{Deserialize, Serialize};
 
 /// How many executors a node has. Each partition belongs to one of them, for as long as the node runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "u32", into = "u32")]
 pub struct Executors(u32);
 
 /// The golden ratio, in parts of 2^64: its multiples lie far from each other.
@@ -21,6 +23,11 @@ impl Executors {
         (1..=Executors::MAX_COUNT).contains(&count).then_some(Executors(count))
     }
 
+    /// True if all partitions belong to the first one.
+    pub fn is_one(&self) -> bool {
+        *self == Executors::ONE
+    }
+
     /// How many there are.
     pub fn count(self) -> usize {
         self.0 as usize
@@ -31,6 +38,28 @@ impl Executors {
     pub fn of(self, partition: PartitionId) -> usize {
         let spread = u64::from(partition.0).wrapping_mul(SPREAD) >> 32;
         ((spread * u64::from(self.0)) >> 32) as usize
+    }
+}
+
+impl Default for Executors {
+    fn default() -> Executors {
+        Executors::ONE
+    }
+}
+
+impl From<Executors> for u32 {
+    fn from(executors: Executors) -> u32 {
+        executors.0
+    }
+}
+
+impl TryFrom<u32> for Executors {
+    type Error = String;
+
+    /// The error is a sentence.
+    fn try_from(count: u32) -> Result<Executors, String> {
+        let executors = Executors::new(count);
+        executors.ok_or_else(|| format!("{count} executors, and there are 1 to {}", Executors::MAX_COUNT))
     }
 }
 
@@ -64,6 +93,9 @@ mod tests {
     fn each_partition_has_one_executor_and_none_has_most_of_them() {
         assert_eq!(Executors::new(1), Some(Executors::ONE));
         assert_eq!((Executors::new(0), Executors::new(Executors::MAX_COUNT + 1)), (None, None));
+        assert_eq!(serde_json::from_str::<Executors>("3").ok(), Executors::new(3));
+        assert!(serde_json::from_str::<Executors>("0").is_err_and(|why| why.to_string().contains("1 to 64")));
+        assert_eq!(serde_json::to_string(&Executors::default()).expect("a number"), "1");
         for count in 1..=16 {
             let executors = Executors::new(count).expect("so many can be");
             // What a node leads of a table, with so many nodes.
