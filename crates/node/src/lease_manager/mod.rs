@@ -74,9 +74,11 @@ impl Pulses {
     }
 
     /// For which partitions a heartbeat may vouch that is sent now: for those of executors that make
-    /// progress, and for none while the disk, which they share, does not.
+    /// progress, and for none while the disk, which they share, does not. One that hangs does not hear that
+    /// its write is done, so it has no say in that.
     pub fn vouches(&self, now: Micros) -> impl Fn(PartitionId) -> bool {
-        let pending = self.each.iter().filter_map(Pulse::pending).min();
+        let heard = self.each.iter().filter(|pulse| makes_progress(pulse.left_at(), None, now));
+        let pending = heard.filter_map(Pulse::pending).min();
         move |partition| makes_progress(self.of(self.executors.of(partition)).left_at(), pending, now)
     }
 }
@@ -274,7 +276,7 @@ mod tests {
             let heartbeat = lease_manager.heartbeat(now, Member::default(), pulses.vouches(now));
             heartbeat.leads.into_iter().map(|(id, _)| id).collect()
         };
-        (0..3).for_each(|number| pulses.of(number).leave(ms(10_000), None));
+        (0..3).for_each(|number| pulses.of(number).leave(ms(10_000), Some(ms(9_990))));
         assert_eq!(named(ms(10_100)), all);
         [0, 2].into_iter().for_each(|number| pulses.of(number).leave(ms(10_400), None));
         let others: Vec<PartitionId> = all.iter().copied().filter(|id| executors.of(*id) != 1).collect();
@@ -282,8 +284,10 @@ mod tests {
         assert_eq!(named(ms(10_500)), others, "the second one has done nothing for half a second");
         let silent = |number: usize| pulses.of(number).is_silent(ms(10_500));
         assert_eq!([0, 1, 2].map(silent), [false, true, false]);
-        // Their disk is one: who waits for it in vain speaks for all of them.
-        pulses.of(2).leave(ms(10_600), Some(ms(9_700)));
-        assert!(named(ms(10_700)).is_empty());
+        [0, 2].into_iter().for_each(|number| pulses.of(number).leave(ms(10_990), None));
+        assert_eq!(named(ms(11_000)), others, "what it wrote last may be done, and it has not looked");
+        // Their disk is one: who waits for it in vain, and looks, speaks for all of them.
+        pulses.of(2).leave(ms(11_010), Some(ms(10_000)));
+        assert!(named(ms(11_020)).is_empty());
     }
 }
