@@ -272,11 +272,11 @@ fn recover(
         eprintln!("the log of node {}: {damage}", me.node.0);
     }
     let reader = log.reader();
+    let torn: Vec<PartitionId> = metas.keys().copied().filter(|id| recovered.may_have_torn(*id)).collect();
     let mut found = recovered.partitions;
     let promised = found.iter().map(|(id, found)| (*id, found.promised)).collect();
     let doubtful = recovered.unknown_damaged;
     let lost = recovery::distrusted(metas.keys().copied(), &found, doubtful);
-    let torn: Vec<PartitionId> = metas.keys().copied().filter(|id| recovered.may_have_torn(*id)).collect();
     let noted = match (lost.is_empty(), torn.is_empty()) {
         (false, _) => log.distrust(&lost),
         (true, false) => log.note_torn(&torn),
