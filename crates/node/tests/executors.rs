@@ -2,13 +2,14 @@
 
 mod common;
 
+use bytes::Bytes;
 use client::Client;
 use common::raw::{Raw, request};
 use common::{Cluster, create, of_node, put_all, row, wait_for};
 use types::data::Value;
-use types::{EngineKind, LogKind, NodeId, PartitionId, PartitionRecord};
+use types::{EngineKind, Executors, LogKind, NodeId, PartitionId, PartitionRecord};
 use wire::control::{AdminCommand, ClusterStatus, CreateTable, Role};
-use wire::{Body, Op, Status};
+use wire::{Body, Op, Reply, Status, TurnAnswer, TurnHolder, TurnOp};
 
 /// Partitions enough that each of three executors leads some on each of three nodes.
 const PARTITIONS: u32 = 24;
@@ -120,4 +121,33 @@ fn who_knows_of_no_executors_is_answered_on_one_connection_by_all_of_them() {
     }
     answered.sort_unstable();
     assert_eq!((rows, answered), (500, (1..=u64::from(PARTITIONS)).collect()));
+}
+
+#[test]
+fn pr374_who_hangs_up_has_turns_at_no_executor_any_more() {
+    let cluster = Cluster::with(1, &[("node.executors", "4")]);
+    let mut client = cluster.ready();
+    let table = client
+        .create_table(&CreateTable { factor: Some(1), ..table(EngineKind::Memory, LogKind::Disk) })
+        .expect("creates");
+    put_all(&mut client, &table, 0, 100, "x");
+    let executors = Executors::new(4).expect("so many can be");
+    let of = |number: usize| {
+        let mut own = table.partitions().filter(|id| executors.of(*id) == number);
+        own.next().expect("each has some")
+    };
+    let ask = |transaction: u64| {
+        let who = TurnHolder { gateway: 7, transaction };
+        Op::Turn(TurnOp::Ask { who, key: Bytes::from_static(b"a"), wait_ms: 5_000 })
+    };
+    let is_granted = |reply: Reply| matches!(reply.body, Body::Turn(TurnAnswer::Granted { .. }));
+    let (mut holder, mut next) = (Raw::connect(&cluster), Raw::connect(&cluster));
+    // The connection goes to the second executor; what is for the third one is handed over.
+    for (id, number) in [(1, 1), (2, 2)] {
+        holder.send(&[request(&table, of(number), id, ask(id))]);
+        assert!(is_granted(holder.reply()));
+    }
+    next.send(&[request(&table, of(2), 3, ask(3))]);
+    drop(holder);
+    assert!(is_granted(next.reply()), "a connection that has ended is waited for");
 }

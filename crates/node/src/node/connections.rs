@@ -5,7 +5,7 @@
 //! replica.
 
 use super::heartbeat_targets::HeartbeatTargets;
-use super::links::{Links, Role};
+use super::links::{Closed, Links, Role};
 use super::mailbox::{Handed, Others};
 use super::peers::{Controllers, Peers, Ways};
 use super::resolver::Resolver;
@@ -266,15 +266,16 @@ impl Connections {
     }
 
     /// Notes which connections are gone, so that they are made again. Gives those of clients.
-    pub fn note_closed(&mut self, now: Micros) -> Vec<u64> {
+    pub fn note_closed(&mut self, now: Micros) -> Vec<Closed> {
         let mut clients = Vec::new();
-        for (key, role) in self.links.take_closed() {
+        for closed in self.links.take_closed() {
+            let Closed { key, role, .. } = closed;
             match role {
                 Role::Dialing(node) | Role::PeerOut(Member { node, .. }) => self.peers.lost(node, key, now),
                 Role::Controller(index) | Role::DialingController(index) => {
                     self.controllers.lost(index, key, now);
                 }
-                Role::Client => clients.push(key),
+                Role::Client => clients.push(closed),
                 Role::New(_) | Role::Operator | Role::PeerIn(_) | Role::Refused => {}
             }
         }

@@ -33,6 +33,9 @@ impl Node {
             }
             Handed::Request { to, request } => self.on_request(to, *request),
             Handed::Reply { to, reply, valid_until } => self.connections.reply(to, *reply, valid_until),
+            Handed::ClientGone(key) => {
+                self.replicas.input(self.timer.now(), |host, now, out| host.client_gone(now, key, out));
+            }
             Handed::Peer(message) => self.take_peer(*message),
             Handed::Kept(message) => self.give_peer(*message),
             Handed::Controller(message) => {
@@ -63,6 +66,7 @@ impl Node {
         if is_first {
             return self.hand_connection_over(key, owner, Message::Request(request));
         }
+        self.connections.links().note_handed(key);
         let handed = Handed::Request { to, request: Box::new(request) };
         if let Err(Handed::Request { request, .. }) = self.connections.others().offer(owner, handed) {
             let why = "the executor of this partition has too much to do".into();

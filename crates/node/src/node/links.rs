@@ -61,6 +61,19 @@ pub struct Link {
     lossy: bool,
     /// It has brought something that is for a partition.
     settled: bool,
+    /// Requests of it were handed over to other executors.
+    handed: bool,
+}
+
+/// A connection that is gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Closed {
+    /// Its key.
+    pub key: u64,
+    /// Who was there.
+    pub role: Role,
+    /// Requests of it were handed over to other executors.
+    pub handed: bool,
 }
 
 /// A connection on its way from one executor to another.
@@ -106,7 +119,7 @@ pub struct Links {
     /// Doors at which somebody waits whom the system did not let us accept.
     to_accept: Vec<Listener>,
     /// Connections that are gone, for the owner to note.
-    closed: Vec<(u64, Role)>,
+    closed: Vec<Closed>,
     /// Who cannot be reached, if anybody.
     cut: Option<Cut>,
     /// When it was last said why a connection was closed.
@@ -201,7 +214,8 @@ impl Links {
 
     /// Takes a connection in; `None` if the system does not let us.
     pub fn add(&mut self, conn: Conn, role: Role, now: Micros) -> Option<u64> {
-        let link = Link { conn, role, since: now, dirty: false, lossy: false, settled: false };
+        let (dirty, lossy, settled, handed) = (false, false, false, false);
+        let link = Link { conn, role, since: now, dirty, lossy, settled, handed };
         let key = self.slab.insert(link);
         let link = self.slab.get_mut(key).expect("just put in");
         if link.conn.register(self.poll.registry(), Token(key as usize)).is_err() {
@@ -215,6 +229,13 @@ impl Links {
     /// True once for each connection: something on it is for a partition for the first time.
     pub fn is_first_message(&mut self, key: u64) -> bool {
         self.slab.get_mut(key).is_some_and(|link| !std::mem::replace(&mut link.settled, true))
+    }
+
+    /// A request of this connection is handed over to another executor.
+    pub fn note_handed(&mut self, key: u64) {
+        if let Some(link) = self.slab.get_mut(key) {
+            link.handed = true;
+        }
     }
 
     /// Gives a connection away, with what it has brought and what waits to be written. None if it is gone.
@@ -380,13 +401,13 @@ impl Links {
     /// Closes a connection.
     pub fn close(&mut self, key: u64) {
         let Some(link) = self.slab.remove(key) else { return };
-        self.closed.push((key, link.role));
+        self.closed.push(Closed { key, role: link.role, handed: link.handed });
         link.conn.close(self.poll.registry());
         self.metrics.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Who is gone since the last call.
-    pub fn take_closed(&mut self) -> Vec<(u64, Role)> {
+    pub fn take_closed(&mut self) -> Vec<Closed> {
         std::mem::take(&mut self.closed)
     }
 

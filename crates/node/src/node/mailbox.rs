@@ -35,6 +35,8 @@ pub enum Handed {
         /// The end of the lease on which it rests: whoever has the connection looks at it (F01).
         valid_until: Option<Micros>,
     },
+    /// A client's connection is gone, by the executor that had it: it comes behind all of its requests.
+    ClientGone(u64),
     /// A message of another replica; its sender is who it says. The records in it are kept by the first
     /// executor before the one of its partition has it (PR-397).
     Peer(Box<PeerMessage>),

@@ -76,6 +76,7 @@ use checkpoints::Checkpoints;
 use connections::Connections;
 use ending::Ending;
 use faults::Faults;
+use links::Closed;
 use mailbox::Handed;
 use mio::Events;
 use records::Records;
@@ -184,9 +185,12 @@ impl Node {
     }
 
     /// Notes which connections are gone. The turns at rows that clients have over them are others' from here
-    /// on.
+    /// on (PR-374), also where requests were handed over.
     fn note_closed(&mut self, now: Now) {
-        for key in self.connections.note_closed(now.mono) {
+        for Closed { key, handed, .. } in self.connections.note_closed(now.mono) {
+            if handed {
+                self.connections.others().give_all(|| Handed::ClientGone(key));
+            }
             self.replicas.input(now, |host, now, out| host.client_gone(now, key, out));
         }
     }
