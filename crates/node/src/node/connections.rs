@@ -221,7 +221,7 @@ impl Connections {
     /// To one controller; to another one if the same is proposed again without an answer.
     pub fn propose(&mut self, propose: Propose, now: Micros) {
         if !self.others.me().is_first() {
-            return self.others.give(0, Handed::Propose(Box::new(propose)));
+            return drop(self.others.offer(0, Handed::Propose(Box::new(propose))));
         }
         self.proposals.retain(|_, at| now.since(*at) < SAME_PROPOSAL);
         if self.proposals.insert(crc32c::crc32c(propose.record.0.as_bytes()), now).is_some() {
@@ -255,10 +255,10 @@ impl Connections {
         }
     }
 
-    /// To every controller that is there.
+    /// To every controller that is there: something that is said again.
     pub fn tell_all(&mut self, message: &Message) {
         if !self.others.me().is_first() {
-            return self.others.give(0, Handed::TellAll(Box::new(message.clone())));
+            return drop(self.others.offer(0, Handed::TellAll(Box::new(message.clone()))));
         }
         for key in self.controllers.all() {
             self.links.push(key, message);

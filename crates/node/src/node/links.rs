@@ -238,11 +238,14 @@ impl Links {
         }
     }
 
-    /// Gives a connection away, with what it has brought and what waits to be written. None if it is gone.
+    /// Gives a connection away, with what it has brought and what waits to be written. None if it is gone. It
+    /// is counted until it is taken in: an executor that hangs lets no more pile up than there may be.
     pub fn release(&mut self, key: u64) -> Option<Guest> {
         let Link { mut conn, role, .. } = self.slab.remove(key)?;
-        self.metrics.connections.fetch_sub(1, Ordering::Relaxed);
-        conn.release(self.poll.registry()).ok()?;
+        if conn.release(self.poll.registry()).is_err() {
+            self.metrics.connections.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
         Some(Guest { conn, role })
     }
 
@@ -250,6 +253,7 @@ impl Links {
     /// if the system does not let us.
     pub fn adopt(&mut self, guest: Guest, now: Micros) -> Option<u64> {
         let writes = !guest.conn.out.is_empty();
+        self.metrics.connections.fetch_sub(1, Ordering::Relaxed);
         let key = self.add(guest.conn, guest.role, now)?;
         self.is_first_message(key);
         if writes {

@@ -11,8 +11,8 @@ use types::{Epoch, Executor, Executors, Micros, PartitionId};
 use wire::control::{NodeStatus, Propose};
 use wire::{Message, PeerMessage, Reply, Request};
 
-/// Requests and messages of replicas that wait for one executor. While there are more, requests are told to
-/// come again and messages are lost, as they are where a connection takes no more.
+/// What waits for one executor. While there is more, requests are told to come again, and messages that are
+/// sent or said again anyhow are lost, as they are where a connection takes no more.
 const MAX_WAITING: usize = 4096;
 
 /// Something that is handed over.

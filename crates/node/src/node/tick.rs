@@ -114,7 +114,7 @@ impl Node {
         let me = self.connections.others().me();
         if !me.is_first() {
             let status = Handed::Status { number: me.number, status: Box::new(status), news };
-            return self.connections.others().give(0, status);
+            return drop(self.connections.others().offer(0, status));
         }
         let status = self.reports.with_parts(status);
         if self.reports.note(&status, &self.view) {
