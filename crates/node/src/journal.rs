@@ -9,7 +9,7 @@ use crate::stop::{Stopper, Watched};
 use driver::LogQueue;
 use mio::Waker;
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use types::{Durable, Executors, Lsn, Micros, PartitionId, Position};
 use wal::{Log, ReadLog, Reader, Refused, Stats, Submission, SyncedBatch, Ticket, Writer};
@@ -78,9 +78,36 @@ fn deliver(executors: Executors, all: &[Arc<Done>], batch: SyncedBatch) {
     }
 }
 
+/// Whether something of an executor waits for room in the log, or may: a bit for each of a node's.
+#[derive(Default)]
+struct Full(AtomicU64);
+
+const _: () = assert!(Executors::MAX_COUNT <= u64::BITS, "each executor has a bit");
+
+impl Full {
+    /// Says it of the executor with this bit.
+    fn say(&self, bit: u64, is_full: bool) {
+        match is_full {
+            true => self.0.fetch_or(bit, Ordering::AcqRel),
+            false => self.0.fetch_and(!bit, Ordering::AcqRel),
+        };
+    }
+
+    /// True if another executor than the one with this bit said so.
+    fn is_of_others(&self, bit: u64) -> bool {
+        self.0.load(Ordering::Acquire) & !bit != 0
+    }
+}
+
 /// The log as one executor sees it.
 pub struct Journal {
     queue: LogQueue,
+    /// Of the log, which all executors share.
+    full: Arc<Full>,
+    /// This executor's in that.
+    bit: u64,
+    /// What was said there last.
+    said_full: bool,
     writer: Arc<Writer>,
     reader: Reader,
     done: Arc<Done>,
@@ -102,16 +129,19 @@ impl Journal {
             let _ends_with_the_thread = &watched;
             deliver(executors, &told, batch);
         });
-        let writer = Arc::new(Writer::start(log, on_synced));
-        let journal = |done| Journal {
+        let (writer, full) = (Arc::new(Writer::start(log, on_synced)), Arc::<Full>::default());
+        let journal = |(number, done): (u32, Arc<Done>)| Journal {
             queue: LogQueue::default(),
+            full: full.clone(),
+            bit: 1_u64 << number,
+            said_full: false,
             writer: writer.clone(),
             reader: reader.clone(),
             done,
             given: VecDeque::new(),
             stats: Stats::default(),
         };
-        all.into_iter().map(journal).collect()
+        (0..).zip(all).map(journal).collect()
     }
 
     /// From now on this partition's log is in memory.
@@ -132,12 +162,22 @@ impl Journal {
     /// Nothing of this partition is needed any more, so what of it waits for room need not be written (F20).
     pub fn forget(&mut self, partition: PartitionId) {
         self.queue.forget(partition);
+        self.say_full();
     }
 
     /// Hands this turn's records to the log's thread.
     pub fn submit(&mut self, now: Micros) {
         let submissions = self.queue.submit(now, durable(&self.reader));
         self.hand_over(submissions);
+        self.say_full();
+    }
+
+    /// Says to the other executors whether something of this one waits for room.
+    fn say_full(&mut self) {
+        let is_full = self.queue.is_full();
+        if std::mem::replace(&mut self.said_full, is_full) != is_full {
+            self.full.say(self.bit, is_full);
+        }
     }
 
     fn hand_over(&mut self, submissions: Vec<Submission>) {
@@ -182,12 +222,14 @@ impl Journal {
             tokens.extend(batch.durable);
             self.stats = batch.stats;
         }
+        self.say_full();
         Ok(tokens)
     }
 
-    /// True while something waits for room on the disk, or it is not known yet whether there is room for it.
+    /// True while something of any executor waits for room on the disk, or it is not known yet whether there
+    /// is room for it (F20): the log is one, so each makes room in it, and lets nothing new in meanwhile.
     pub fn is_full(&self) -> bool {
-        self.queue.is_full()
+        self.queue.is_full() || self.full.is_of_others(self.bit)
     }
 
     /// When the oldest write that is pending was submitted. One that waits for room is not pending: the disk

@@ -120,9 +120,30 @@ fn pr396_each_executor_is_told_what_became_of_its_own() {
         assert!(chains[0].1 < Lsn(60), "three megabytes never end");
     }
     second.synced().expect("the log works");
-    assert!(!second.is_full(), "what the first one was refused is none of the second one's");
+    assert!(!second.queue.is_full(), "what the first one was refused is none of the second one's");
     assert!(!journals.remove(0).close(Micros(11)), "what waits for room is not in the log");
     journals.remove(0).shutdown(Micros(11), true).expect("closes");
+}
+
+#[test]
+fn f20_a_log_without_room_for_one_executor_is_full_for_all() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = Options { segment_bytes: 1 << 20, max_bytes: 3 << 20, ..Options::default() };
+    let executors = Executors::new(2).expect("so many can be");
+    let (mut journals, mut polls, _stopper) = journals(dir.path(), options, executors);
+    let own = (64..).map(PartitionId).find(|id| executors.of(*id) == 1).expect("there are many");
+    let mut chain = Chain(own, Lsn::ZERO, 0);
+    let [first, second] = &mut journals[..] else { panic!("there are two") };
+    while !second.is_full() {
+        assert!(!first.is_full(), "there is room");
+        second.push(Record::Entry(chain.next(100_000)));
+        second.submit(Micros(0));
+        wait(second, &mut polls[1]);
+        assert!(chain.1 < Lsn(60), "three megabytes never end");
+    }
+    assert!(first.is_full() && !first.queue.is_full(), "nothing of it waits, and it makes room all the same");
+    second.forget(own);
+    assert!(!first.is_full() && !second.is_full(), "nothing waits any more");
 }
 
 #[test]
