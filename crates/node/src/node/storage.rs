@@ -19,6 +19,7 @@ use driver::WaitingReplicas;
 use driver::directories::FailedWrite;
 use driver::recovery::InLog;
 use replica::Replica;
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -28,13 +29,14 @@ use types::{
 };
 use wire::control::DirectoryStatus;
 
-/// What all executors of a node share of its disks. No request waits for its lock unless a node has several
-/// directories, and then for a look-up.
+/// What all executors of a node share of its disks. What is held for a look-up has locks of its own, so that
+/// nobody waits for a disk who only looks. No request takes one unless a node has several directories.
 struct Disks {
-    dir: DataDir,
-    metas: Metas,
+    /// Held while files are made, opened, moved or removed. Whoever holds it may take the others.
+    dir: Mutex<DataDir>,
+    metas: Mutex<Metas>,
     /// What the log had of partitions that have no replica yet.
-    found: Found,
+    found: Mutex<Found>,
 }
 
 /// A node's directories, and what is in them of the replicas of one executor.
@@ -42,7 +44,9 @@ pub struct Storage {
     executor: Executor,
     /// The data directory.
     root: PathBuf,
-    disks: Arc<Mutex<Disks>>,
+    /// Known once, and for ever.
+    cluster: OnceCell<ClusterId>,
+    disks: Arc<Disks>,
     directories: DataDirs,
     room: Room,
     waiting: WaitingReplicas,
@@ -61,11 +65,12 @@ impl Storage {
         let directories = DataDirs::new(&dir, &metas).map_err(|error| Failure::io(dir.root(), &error))?;
         let twice = found.keys().find(|id| metas.contains_key(id));
         assert_eq!(twice, None, "a replica has a directory, and what the log had of it was not used");
-        let root = dir.root().to_owned();
-        let disks = Arc::new(Mutex::new(Disks { dir, metas, found }));
+        let (root, cluster) = (dir.root().to_owned(), OnceCell::new());
+        let (dir, metas, found) = (Mutex::new(dir), Mutex::new(metas), Mutex::new(found));
+        let disks = Arc::new(Disks { dir, metas, found });
         let waiting = WaitingReplicas::default();
         let executor = Executor { all: executors, number: 0 };
-        Ok(Storage { executor, root, disks, directories, room, waiting, news: false })
+        Ok(Storage { executor, root, cluster, disks, directories, room, waiting, news: false })
     }
 
     /// The same disks, for another executor.
@@ -73,6 +78,7 @@ impl Storage {
         Storage {
             executor,
             root: self.root.clone(),
+            cluster: OnceCell::new(),
             disks: self.disks.clone(),
             directories: self.directories.beside(),
             room,
@@ -88,48 +94,52 @@ impl Storage {
 
     /// The cluster that it belongs to, once that is known.
     pub fn cluster(&self) -> Option<ClusterId> {
-        lock(&self.disks).dir.identity().cluster
+        if let Some(known) = self.cluster.get() {
+            return Some(*known);
+        }
+        let found = lock(&self.disks.dir).identity().cluster?;
+        Some(*self.cluster.get_or_init(|| found))
     }
 
     /// A cluster answered: noted the first time, compared ever after.
     pub fn join(&mut self, cluster: ClusterId) -> Result<(), Failure> {
-        lock(&self.disks).dir.join(cluster)
+        lock(&self.disks.dir).join(cluster)
     }
 
     /// Controllers of a lower generation are not listened to.
     pub fn generation(&self) -> Generation {
-        lock(&self.disks).dir.identity().generation
+        lock(&self.disks.dir).identity().generation
     }
 
     /// How often it was asked for what it keeps, so that the records could be made anew.
     pub fn asked(&self) -> u32 {
-        lock(&self.disks).dir.identity().asked
+        lock(&self.disks.dir).identity().asked
     }
 
     /// For which generations of them it was asked, the newest ones.
     pub fn askings(&self) -> Vec<Generation> {
-        lock(&self.disks).dir.identity().askings.clone()
+        lock(&self.disks.dir).identity().askings.clone()
     }
 
     /// True if the records that controllers have were made without asking this node: what it has and they do
     /// not name may be all that is left of it, and stays.
     pub fn is_unasked(&self) -> bool {
-        lock(&self.disks).dir.identity().unasked
+        lock(&self.disks.dir).identity().unasked
     }
 
     /// Notes that from now on no lower one is listened to.
     pub fn hear_only(&mut self, generation: Generation, asked: bool) -> Result<(), Failure> {
-        lock(&self.disks).dir.hear_only(generation, asked)
+        lock(&self.disks.dir).hear_only(generation, asked)
     }
 
     /// The numbers of the lives on this directory that have registered, this one among them.
     pub fn starts(&mut self) -> Result<Vec<u64>, Failure> {
-        lock(&self.disks).dir.starts()
+        lock(&self.disks.dir).starts()
     }
 
     /// Notes that the node was removed from its cluster. The error to end with: it says so.
     pub fn note_removed(&mut self) -> Failure {
-        lock(&self.disks).dir.note_removed()
+        lock(&self.disks.dir).note_removed()
     }
 
     /// True once after something happened that controllers should hear soon.
@@ -139,27 +149,26 @@ impl Storage {
 
     /// Every partition of this executor of which something is here: files, or entries in the log.
     pub fn known(&self) -> BTreeSet<PartitionId> {
-        let disks = lock(&self.disks);
-        let all = disks.metas.keys().chain(disks.found.keys()).copied();
+        let (metas, found) = (lock(&self.disks.metas), lock(&self.disks.found));
+        let all = metas.keys().chain(found.keys()).copied();
         all.filter(|id| self.executor.has(*id)).collect()
     }
 
     /// True if nothing is here of any partition of this node.
     pub fn is_empty(&self) -> bool {
-        let disks = lock(&self.disks);
-        disks.metas.is_empty() && disks.found.is_empty()
+        lock(&self.disks.metas).is_empty() && lock(&self.disks.found).is_empty()
     }
 
     /// The partitions of a table that have a replica at this executor.
     pub fn of_table(&self, table: TableId) -> Vec<PartitionId> {
-        let disks = lock(&self.disks);
-        let all = disks.metas.values().filter(|meta| meta.table == table).map(|meta| meta.partition);
+        let metas = lock(&self.disks.metas);
+        let all = metas.values().filter(|meta| meta.table == table).map(|meta| meta.partition);
         all.filter(|id| self.executor.has(*id)).collect()
     }
 
     /// How many replicas this node has.
     pub fn replicas(&self) -> usize {
-        lock(&self.disks).metas.len()
+        lock(&self.disks.metas).len()
     }
 
     /// Makes a replica, or opens what there is of it. What fails for want of room has changed nothing that
@@ -172,7 +181,7 @@ impl Storage {
         metrics: &Metrics,
     ) -> Result<Replica, Failure> {
         let id = record.id;
-        let known = lock(&self.disks).metas.get(&id).copied();
+        let known = lock(&self.disks.metas).get(&id).copied();
         let meta = match (known, table) {
             (Some(meta), _) => meta,
             (None, Some(table)) => self.new_engine_dir(Meta::of(id, table))?,
@@ -182,18 +191,18 @@ impl Storage {
             }
         };
         match meta.log {
-            LogKind::Disk => stores::create(&lock(&self.disks).dir, &meta)?,
+            LogKind::Disk => stores::create(&lock(&self.disks.dir), &meta)?,
             LogKind::Memory => journal.keep_in_memory(id),
         }
         // From here on its description says where its files are, whatever else finds no room.
-        lock(&self.disks).metas.insert(id, meta);
-        let found = lock(&self.disks).found.get(&id).cloned();
+        lock(&self.disks.metas).insert(id, meta);
+        let found = lock(&self.disks.found).get(&id).cloned();
         let in_log = found.as_ref().map_or(InLog::New, InLog::Found);
-        let me = lock(&self.disks).dir.identity().member();
-        let engine = stores::open_engine(&mut lock(&self.disks).dir, &meta, metrics)?;
+        let me = lock(&self.disks.dir).identity().member();
+        let engine = stores::open_engine(&mut lock(&self.disks.dir), &meta, metrics)?;
         // Other executors do not wait until its log is replayed.
         let replica = stores::replay((me, &meta), engine, in_log, journal.reader(), metrics)?;
-        lock(&self.disks).found.remove(&id);
+        lock(&self.disks.found).remove(&id);
         Ok(replica)
     }
 
@@ -201,16 +210,15 @@ impl Storage {
     /// its description says where that is; in a directory that is lost it stays, and is found when that comes
     /// back.
     pub fn remove(&mut self, id: PartitionId) -> Result<(), Failure> {
-        let lost = lock(&self.disks).discard_engine(id);
-        if let Some((further, why)) = lost {
+        if let Some((further, why)) = self.disks.discard_engine(id) {
             self.lose(further, why);
         }
         self.waiting.remove(id);
-        let mut disks = lock(&self.disks);
-        disks.metas.remove(&id);
-        disks.found.remove(&id);
-        let path = disks.dir.partition(id);
-        disks.dir.discard(&path).map_err(|error| Failure::io(&path, &error))
+        lock(&self.disks.metas).remove(&id);
+        lock(&self.disks.found).remove(&id);
+        let dir = lock(&self.disks.dir);
+        let path = dir.partition(id);
+        dir.discard(&path).map_err(|error| Failure::io(&path, &error))
     }
 
     /// What became of making a replica, or a place for it: nothing if there was no room, and it is tried
@@ -224,7 +232,7 @@ impl Storage {
         match outcome {
             Err(failure) if failure.passing => {
                 if self.waiting.add(id, now) {
-                    let node = lock(&self.disks).dir.identity().node.0;
+                    let node = lock(&self.disks.dir).identity().node.0;
                     eprintln!("partition {id} finds no place on node {node}: {failure}; it is tried again");
                     self.news = true;
                 }
@@ -259,12 +267,12 @@ impl Storage {
         if !self.has_several() {
             return None;
         }
-        lock(&self.disks).metas.get(&id).and_then(|meta| meta.directory)
+        lock(&self.disks.metas).get(&id).and_then(|meta| meta.directory)
     }
 
     /// A further directory cannot be used any more.
     fn lose(&mut self, id: DirectoryId, why: String) {
-        let is_news = lock(&self.disks).dir.lose(id, why);
+        let is_news = lock(&self.disks.dir).lose(id, why);
         self.news |= is_news;
     }
 
@@ -298,26 +306,27 @@ impl Storage {
     /// Looks after the directories. The replicas that were in those that are lost, once each, with what to
     /// tell them.
     pub fn newly_lost(&mut self) -> Vec<(PartitionId, String)> {
-        let lost = self.directories.look(&lock(&self.disks).dir);
+        let lost = self.directories.look(&lock(&self.disks.dir));
         lost.into_iter().for_each(|(id, why)| self.lose(id, why));
-        let untold = self.directories.take_untold(&lock(&self.disks).dir);
+        let dir = lock(&self.disks.dir);
+        let untold = self.directories.take_untold(&dir);
         self.news |= !untold.is_empty();
-        let disks = lock(&self.disks);
-        let there = disks.metas.values().filter(|meta| meta.directory.is_some_and(|id| untold.contains(&id)));
+        let metas = lock(&self.disks.metas);
+        let there = metas.values().filter(|meta| meta.directory.is_some_and(|id| untold.contains(&id)));
         let own = there.filter(|meta| self.executor.has(meta.partition));
-        own.map(|meta| (meta.partition, disks.dir.engine_dir(meta).err().unwrap_or_default())).collect()
+        own.map(|meta| (meta.partition, dir.engine_dir(meta).err().unwrap_or_default())).collect()
     }
 
     /// Another place for a replica that is to be given a copy and has none: an empty engine. None if it was
     /// not to be had this time.
     pub fn relocate(&mut self, id: PartitionId) -> Result<Option<Box<dyn Engine>>, Failure> {
-        let known = lock(&self.disks).metas.get(&id).copied();
+        let known = lock(&self.disks.metas).get(&id).copied();
         let Some(meta) = known else { return Ok(None) };
         let Some(meta) = self.make_engine_dir(meta)? else { return Ok(None) };
         // From here on what is in the lost directory is left over, should it come back.
-        stores::describe(&lock(&self.disks).dir, &meta)?;
-        lock(&self.disks).metas.insert(id, meta);
-        let fresh = stores::fresh_engine(&lock(&self.disks).dir, &meta);
+        stores::describe(&lock(&self.disks.dir), &meta)?;
+        lock(&self.disks.metas).insert(id, meta);
+        let fresh = stores::fresh_engine(&lock(&self.disks.dir), &meta);
         match fresh {
             Ok(engine) => Ok(Some(engine)),
             Err(failure) => match meta.directory.filter(|_| !failure.passing) {
@@ -335,12 +344,12 @@ impl Storage {
         if meta.log == LogKind::Memory {
             return Ok(Some(meta));
         }
-        let directory = {
-            let disks = lock(&self.disks);
-            self.directories.choose(&disks.dir, &disks.metas, self.room.reserve())
-        };
+        let reserve = self.room.reserve();
+        let dir = lock(&self.disks.dir);
+        let directory = self.directories.choose(&dir, &lock(&self.disks.metas), reserve);
         let meta = Meta { directory, ..meta };
-        let cleared = lock(&self.disks).dir.clear_engine_dir(&meta);
+        let cleared = dir.clear_engine_dir(&meta);
+        drop(dir);
         match (cleared, meta.directory) {
             (Ok(()), _) => Ok(Some(meta)),
             (Err(error), Some(id)) if !wal::is_full(&error) && !is_passing(&error) => {
@@ -396,14 +405,17 @@ impl Storage {
         if self.free_for(id) >= self.room.reserve() {
             return None;
         }
-        let disks = lock(&self.disks);
-        disks.dir.data_dirs().iter().find(|place| place.id == further).map(ToString::to_string)
+        let dir = lock(&self.disks.dir);
+        dir.data_dirs().iter().find(|place| place.id == further).map(ToString::to_string)
     }
 
     /// What controllers and people are told of the directories, where there are several.
     pub fn directories(&self) -> Vec<DirectoryStatus> {
-        let disks = lock(&self.disks);
-        self.directories.status(&disks.dir, &disks.metas)
+        if !self.has_several() {
+            return Vec::new();
+        }
+        let dir = lock(&self.disks.dir);
+        self.directories.status(&dir, &lock(&self.disks.metas))
     }
 }
 
@@ -411,15 +423,15 @@ impl Disks {
     /// Moves what a replica has in a further directory out of its way; in one that is lost it stays. The
     /// directory, and what is wrong with it, if that fails.
     fn discard_engine(&self, id: PartitionId) -> Option<(DirectoryId, String)> {
-        let meta = self.metas.get(&id)?;
+        let meta = lock(&self.metas).get(&id).copied()?;
         let further = meta.directory?;
-        let engine_dir = self.dir.engine_dir(meta).ok()?;
-        let error = self.dir.discard(&engine_dir).err()?;
+        let dir = lock(&self.dir);
+        let engine_dir = dir.engine_dir(&meta).ok()?;
+        let error = dir.discard(&engine_dir).err()?;
         Some((further, error.to_string()))
     }
 }
 
-/// Held for a look-up, and by whoever makes, opens, moves or removes a replica's files until that is done.
-fn lock(disks: &Mutex<Disks>) -> MutexGuard<'_, Disks> {
-    disks.lock().expect("a thread panicked while it held the directories")
+fn lock<T>(part: &Mutex<T>) -> MutexGuard<'_, T> {
+    part.lock().expect("a thread panicked while it held what is on the disks")
 }
