@@ -5,7 +5,8 @@ mod common;
 use bytes::Bytes;
 use client::Client;
 use common::raw::{Raw, request};
-use common::{Cluster, create, of_node, put_all, row, wait_for};
+use common::{Cluster, LONG, create, of_node, put_all, row, wait_for};
+use std::time::Instant;
 use types::data::Value;
 use types::{EngineKind, Executors, LogKind, NodeId, PartitionId, PartitionRecord};
 use wire::control::{AdminCommand, ClusterStatus, CreateTable, Role};
@@ -72,6 +73,28 @@ fn a_gentle_end_writes_what_all_executors_have_and_leaves_a_mark() {
     all_there(&mut client);
     assert!(client.cluster_map().node(NodeId(1)).expect("known").clean_start);
     assert_eq!(client.count(&table).expect("counts"), 200);
+}
+
+#[test]
+fn what_a_node_tells_first_is_of_all_executors() {
+    let mut cluster = Cluster::with(1, &[("node.executors", "3")]);
+    let mut client = cluster.ready();
+    let wanted = CreateTable { factor: Some(1), ..table(EngineKind::Lsm, LogKind::Disk) };
+    client.create_table(&wanted).expect("creates");
+    let all = |replicas: usize| replicas == PARTITIONS as usize;
+    wait_for(&mut client, "all replicas", |status| {
+        of_node(status, 1).is_some_and(|node| all(node.replicas.len()))
+    });
+    cluster.kill(1);
+    cluster.start_node(1);
+    let deadline = Instant::now() + LONG;
+    let mut told = 0;
+    while told == 0 {
+        told = cluster.node(1).shared_status().status().replicas.len();
+        assert!(Instant::now() < deadline, "it tells nothing");
+        std::thread::yield_now();
+    }
+    assert!(all(told), "{told} of them");
 }
 
 #[test]

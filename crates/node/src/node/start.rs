@@ -341,6 +341,12 @@ impl NodeParts {
             let heartbeats = (heartbeats.take(), leases.clone());
             nodes.push(self.executor((links, waker, others, heartbeats), journal, (host, tails), records));
         }
+        // The first one registers with all that is damaged, whoever has begun by then (PR-18).
+        if let Some((first, others)) = nodes.split_first_mut() {
+            for (number, other) in (1..).zip(&*others) {
+                first.reports.note_part(number, other.status(), false);
+            }
+        }
         nodes
     }
 

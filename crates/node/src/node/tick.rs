@@ -127,7 +127,8 @@ impl Node {
         self.reports.put_up(status, &self.view, self.timer.mono());
     }
 
-    fn status(&self) -> NodeStatus {
+    /// What this executor has of its node's status.
+    pub(super) fn status(&self) -> NodeStatus {
         let (host, waiting) = (self.replicas.host(), self.storage.waiting());
         let (metrics, stats) = (self.reports.metrics(), self.journal.stats());
         let first = self.connections.others().me().is_first();
