@@ -212,7 +212,7 @@ fn side_by_side<T: Send, R: Send>(all: Vec<T>, threads: usize, act: impl Fn(T) -
         }
     };
     let mut done = thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(&work)).collect();
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
         let mut done = work();
         for other in others {
             done.extend(other.join().expect("a thread that works beside this one panicked"));
