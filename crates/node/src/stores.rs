@@ -132,7 +132,7 @@ pub fn describe(dir: &DataDir, meta: &Meta) -> Result<(), Failure> {
 }
 
 /// Opens the engine of a replica. One in a further directory that cannot be used has none, and is damaged.
-pub fn open_engine(dir: &mut DataDir, meta: &Meta, metrics: &Metrics) -> Result<OpenEngine, Failure> {
+pub fn open_engine(dir: &DataDir, meta: &Meta, metrics: &Metrics) -> Result<OpenEngine, Failure> {
     timed(&metrics.recovery_engines_us, || engine_of(dir, meta))
 }
 
@@ -152,7 +152,7 @@ pub fn replay(
 /// them is removed from `found`; `torn` are those of which a torn end may have been cut off. If several
 /// cannot be opened, the error is that of the one with the least number.
 pub fn open_all(
-    dir: &mut DataDir,
+    dir: &DataDir,
     metas: &BTreeMap<PartitionId, Meta>,
     (found, (unknown_damaged, torn)): (&mut Found, (bool, &[PartitionId])),
     reader: &Reader,
@@ -228,7 +228,7 @@ pub fn no_engine() -> Box<dyn Engine> {
     engine::open(EngineKind::Memory, None).expect("an engine in memory alone needs nothing")
 }
 
-fn engine_of(dir: &mut DataDir, meta: &Meta) -> Result<OpenEngine, Failure> {
+fn engine_of(dir: &DataDir, meta: &Meta) -> Result<OpenEngine, Failure> {
     let storage_lost = |why| OpenEngine { engine: no_engine(), broken: Some(why), storage_lost: true };
     if meta.log == LogKind::Memory {
         let engine = engine::open(meta.engine, None).map_err(|error| Failure::corrupt(error.to_string()))?;

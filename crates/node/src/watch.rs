@@ -46,7 +46,7 @@ impl Watch {
         let new =
             |id, root: &Path| Seen { id, root: root.to_owned(), bytes: 0, free: u64::MAX, trouble: None };
         let mut list = vec![new(None, dir.root())];
-        let sound = dir.data_dirs().iter().filter(|place| place.lost.is_none());
+        let sound = dir.data_dirs().iter().filter(|place| place.lost().is_none());
         list.extend(sound.map(|place| new(Some(place.id), &place.root)));
         // What a new replica's place is chosen by is known from the first on.
         list.iter_mut().for_each(|seen| seen.free = free_bytes(&seen.root));

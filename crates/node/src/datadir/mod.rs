@@ -29,6 +29,8 @@ pub use ports::Ports;
 use crate::failure::Failure;
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use types::{ClusterId, Generation, Incarnation, NodeId, PartitionId, StoreId};
@@ -40,16 +42,20 @@ const LOCK_POLL: Duration = Duration::from_millis(10);
 /// The layout that this version writes and reads.
 pub const VERSION: u32 = 1;
 
-/// A data directory that this process holds locked.
+/// A data directory that this process holds locked. Its threads share it: nobody waits here for a disk at
+/// which another one hangs.
 #[derive(Debug)]
 pub struct DataDir {
     root: PathBuf,
     kind: Kind,
-    identity: Identity,
+    /// As it is on the disk. Held for a look-up, and never while it is written.
+    identity: Mutex<Identity>,
+    /// Held while the identity is changed and written.
+    changing: Mutex<()>,
     /// Further directories for replicas.
     data_dirs: Vec<DataDirectory>,
     /// This life has its number ([`DataDir::starts`]).
-    has_start: bool,
+    has_start: AtomicBool,
     /// Unlocked when closed.
     _lock: File,
 }
@@ -155,8 +161,15 @@ impl DataDir {
         }
         identity.incarnation = Incarnation(identity.incarnation.0 + 1);
         identity.write(root, kind).map_err(io)?;
-        let (data_dirs, has_start) = (Vec::new(), false);
-        let dir = DataDir { root: root.to_owned(), kind, identity, data_dirs, has_start, _lock: lock };
+        let dir = DataDir {
+            root: root.to_owned(),
+            kind,
+            identity: Mutex::new(identity),
+            changing: Mutex::default(),
+            data_dirs: Vec::new(),
+            has_start: AtomicBool::new(false),
+            _lock: lock,
+        };
         if kind == Kind::Node {
             for part in ["partitions", "tails", "trash"] {
                 files::ensure_dir(&root.join(part)).map_err(io)?;
@@ -171,57 +184,66 @@ impl DataDir {
         &self.root
     }
 
-    /// Whose it is.
-    pub fn identity(&self) -> &Identity {
-        &self.identity
+    /// Whose it is. For a look-up: whoever keeps what this gives holds up all others.
+    pub fn identity(&self) -> MutexGuard<'_, Identity> {
+        self.identity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes another identity; from then on it is what it was made.
+    fn change(&self, change: impl FnOnce(&mut Identity)) -> Result<(), Failure> {
+        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = self.identity().clone();
+        change(&mut changed);
+        changed.write(&self.root, self.kind).map_err(|error| Failure::io(&self.root, &error))?;
+        *self.identity() = changed;
+        Ok(())
     }
 
     /// The cluster that answered: noted the first time, compared ever after.
-    pub fn join(&mut self, cluster: ClusterId) -> Result<(), Failure> {
-        match self.identity.cluster {
+    pub fn join(&self, cluster: ClusterId) -> Result<(), Failure> {
+        let known = self.identity().cluster;
+        match known {
             Some(ours) if ours == cluster => Ok(()),
             Some(ours) => Err(Failure::refused(format!(
                 "{} belongs to cluster {ours}, but the controllers are those of {cluster}; \
                  use another data directory or the right controllers",
                 self.root.display()
             ))),
-            None => {
-                self.identity.cluster = Some(cluster);
-                self.identity.write(&self.root, self.kind).map_err(|error| Failure::io(&self.root, &error))
-            }
+            None => self.change(|identity| identity.cluster = Some(cluster)),
         }
     }
 
     /// Notes durably that controllers of a lower generation are not listened to any more. `asked`: the
     /// records of this one are made of what is kept here, too.
-    pub fn hear_only(&mut self, generation: Generation, asked: bool) -> Result<(), Failure> {
-        if generation > self.identity.generation {
-            (self.identity.generation, self.identity.unasked) = (generation, !asked);
-            if asked {
-                self.identity.is_asked(generation);
-            }
-            self.identity.write(&self.root, self.kind).map_err(|error| Failure::io(&self.root, &error))?;
+    pub fn hear_only(&self, generation: Generation, asked: bool) -> Result<(), Failure> {
+        let known = self.identity().generation;
+        if generation <= known {
+            return Ok(());
         }
-        Ok(())
+        self.change(|identity| {
+            (identity.generation, identity.unasked) = (generation, !asked);
+            if asked {
+                identity.is_asked(generation);
+            }
+        })
     }
 
     /// The numbers of its lives that have registered, this one among them: it gets one the first time, which
     /// is durable before anybody hears it (PR-145).
-    pub fn starts(&mut self) -> Result<Vec<u64>, Failure> {
-        if !self.has_start {
-            self.identity.starts(random());
-            self.identity.write(&self.root, self.kind).map_err(|error| Failure::io(&self.root, &error))?;
-            self.has_start = true;
+    pub fn starts(&self) -> Result<Vec<u64>, Failure> {
+        if !self.has_start.load(Ordering::Acquire) {
+            self.change(|identity| identity.starts(random()))?;
+            self.has_start.store(true, Ordering::Release);
         }
-        Ok(self.identity.starts.clone())
+        Ok(self.identity().starts.clone())
     }
 
     /// Notes that the node was removed from its cluster. The error to end with: it says so.
-    pub fn note_removed(&mut self) -> Failure {
-        self.identity.removed = true;
-        match self.identity.write(&self.root, self.kind) {
-            Ok(()) => was_removed(self.identity.node),
-            Err(error) => Failure::io(&self.root, &error),
+    pub fn note_removed(&self) -> Failure {
+        let node = self.identity().node;
+        match self.change(|identity| identity.removed = true) {
+            Ok(()) => was_removed(node),
+            Err(failure) => failure,
         }
     }
 
@@ -337,10 +359,10 @@ mod tests {
     fn another_clusters_directory_is_refused() {
         let (_keep, root) = fresh();
         init(&root, Kind::Node, NodeId(1)).expect("initialises");
-        let mut dir = DataDir::open(&root, Kind::Node).expect("opens");
+        let dir = DataDir::open(&root, Kind::Node).expect("opens");
         dir.join(ClusterId(5)).expect("the first one");
         drop(dir);
-        let mut dir = DataDir::open(&root, Kind::Node).expect("opens");
+        let dir = DataDir::open(&root, Kind::Node).expect("opens");
         dir.join(ClusterId(5)).expect("the same one");
         let error = dir.join(ClusterId(6)).unwrap_err();
         assert!(
@@ -353,7 +375,7 @@ mod tests {
     fn the_directory_of_a_removed_node_starts_no_process() {
         let (_keep, root) = fresh();
         init(&root, Kind::Node, NodeId(3)).expect("initialises");
-        let mut dir = DataDir::open(&root, Kind::Node).expect("opens");
+        let dir = DataDir::open(&root, Kind::Node).expect("opens");
         assert!(!is_removed(&root));
         let said = dir.note_removed();
         drop(dir);

@@ -58,7 +58,7 @@ impl DataDirs {
         let store = dir.identity().store;
         for id in std::mem::take(&mut self.suspects) {
             let known = lost.iter().any(|(lost, _)| *lost == id);
-            let place = dir.data_dirs().iter().find(|place| place.id == id && place.lost.is_none());
+            let place = dir.data_dirs().iter().find(|place| place.id == id && place.lost().is_none());
             let place = place.filter(|_| !known);
             let why = place.and_then(|place| trouble(&place.root, store, id).or_else(|| probe(&place.root)));
             lost.extend(why.map(|why| (id, why)));
@@ -68,14 +68,14 @@ impl DataDirs {
 
     /// The directories that are lost, once each: their replicas are told.
     pub fn take_untold(&mut self, dir: &DataDir) -> Vec<DirectoryId> {
-        let lost = dir.data_dirs().iter().filter(|place| place.lost.is_some()).map(|place| place.id);
+        let lost = dir.data_dirs().iter().filter(|place| place.lost().is_some()).map(|place| place.id);
         lost.filter(|id| self.told.insert(*id)).collect()
     }
 
     /// Where a new replica goes: to the directory that has the least, of those that have `reserve` bytes of
     /// room. None: beside its description.
     pub fn choose(&self, dir: &DataDir, metas: &Metas, reserve: u64) -> Option<DirectoryId> {
-        let sound = dir.data_dirs().iter().filter(|place| place.lost.is_none()).map(|place| Some(place.id));
+        let sound = dir.data_dirs().iter().filter(|place| place.lost().is_none()).map(|place| Some(place.id));
         let candidate = |id: Option<DirectoryId>| {
             let seen = self.watch.of(id);
             let (bytes, free) = seen.map_or((0, 0), |seen| (seen.bytes, seen.free));
@@ -94,19 +94,19 @@ impl DataDirs {
         if !self.several {
             return Vec::new();
         }
-        let status = |id: Option<DirectoryId>, path: String, lost: &Option<String>| {
+        let status = |id: Option<DirectoryId>, path: String, lost: Option<&str>| {
             let seen = self.watch.of(id).filter(|_| lost.is_none());
             DirectoryStatus {
                 path,
                 bytes: seen.as_ref().map_or(0, |seen| seen.bytes),
                 free: seen.as_ref().map_or(0, |seen| seen.free),
                 replicas: replicas_in(metas, id) as u32,
-                lost: lost.clone().unwrap_or_default(),
+                lost: lost.unwrap_or_default().to_owned(),
             }
         };
-        let data_dir = status(None, dir.root().display().to_string(), &None);
+        let data_dir = status(None, dir.root().display().to_string(), None);
         let further =
-            dir.data_dirs().iter().map(|place| status(Some(place.id), place.to_string(), &place.lost));
+            dir.data_dirs().iter().map(|place| status(Some(place.id), place.to_string(), place.lost()));
         [data_dir].into_iter().chain(further).collect()
     }
 }

@@ -258,7 +258,7 @@ fn open_listeners(config: &Config, dir: &DataDir) -> Result<(Listeners, Ports), 
 /// executors in the order of their numbers.
 fn recover(
     config: Config,
-    (mut dir, metas): (DataDir, Metas),
+    (dir, metas): (DataDir, Metas),
     shared_status: Arc<SharedStatus>,
     (links, wakers): (Vec<Links>, Vec<Arc<Waker>>),
     (lease_manager, addresses): (HeartbeatThread, Addresses),
@@ -283,7 +283,7 @@ fn recover(
         (true, true) => Ok(()),
     };
     noted.map_err(|error| Failure::new(7, format!("the log cannot be written: {error}")))?;
-    let replicas = stores::open_all(&mut dir, &metas, (&mut found, (doubtful, &torn)), &reader, &metrics)?;
+    let replicas = stores::open_all(&dir, &metas, (&mut found, (doubtful, &torn)), &reader, &metrics)?;
     let stopper = shared_status.stop.clone();
     let tails = tails::list(dir.root())?;
     let records = Records::open(dir.root(), promised, &stopper);

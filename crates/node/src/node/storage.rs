@@ -29,11 +29,11 @@ use types::{
 };
 use wire::control::DirectoryStatus;
 
-/// What all executors of a node share of its disks. What is held for a look-up has locks of its own, so that
-/// nobody waits for a disk who only looks. No request takes one unless a node has several directories.
+/// What all executors of a node share of its disks. Locks are held for a look-up and never while a disk is
+/// waited for: who hangs at one holds up nobody else (PR-420). No request takes one unless a node has several
+/// directories.
 struct Disks {
-    /// Held while files are made, opened, moved or removed. Whoever holds it may take the others.
-    dir: Mutex<DataDir>,
+    dir: DataDir,
     metas: Mutex<Metas>,
     /// What the log had of partitions that have no replica yet.
     found: Mutex<Found>,
@@ -66,7 +66,7 @@ impl Storage {
         let twice = found.keys().find(|id| metas.contains_key(id));
         assert_eq!(twice, None, "a replica has a directory, and what the log had of it was not used");
         let (root, cluster) = (dir.root().to_owned(), OnceCell::new());
-        let (dir, metas, found) = (Mutex::new(dir), Mutex::new(metas), Mutex::new(found));
+        let (metas, found) = (Mutex::new(metas), Mutex::new(found));
         let disks = Arc::new(Disks { dir, metas, found });
         let waiting = WaitingReplicas::default();
         let executor = Executor { all: executors, number: 0 };
@@ -97,49 +97,49 @@ impl Storage {
         if let Some(known) = self.cluster.get() {
             return Some(*known);
         }
-        let found = lock(&self.disks.dir).identity().cluster?;
+        let found = self.disks.dir.identity().cluster?;
         Some(*self.cluster.get_or_init(|| found))
     }
 
     /// A cluster answered: noted the first time, compared ever after.
     pub fn join(&mut self, cluster: ClusterId) -> Result<(), Failure> {
-        lock(&self.disks.dir).join(cluster)
+        self.disks.dir.join(cluster)
     }
 
     /// Controllers of a lower generation are not listened to.
     pub fn generation(&self) -> Generation {
-        lock(&self.disks.dir).identity().generation
+        self.disks.dir.identity().generation
     }
 
     /// How often it was asked for what it keeps, so that the records could be made anew.
     pub fn asked(&self) -> u32 {
-        lock(&self.disks.dir).identity().asked
+        self.disks.dir.identity().asked
     }
 
     /// For which generations of them it was asked, the newest ones.
     pub fn askings(&self) -> Vec<Generation> {
-        lock(&self.disks.dir).identity().askings.clone()
+        self.disks.dir.identity().askings.clone()
     }
 
     /// True if the records that controllers have were made without asking this node: what it has and they do
     /// not name may be all that is left of it, and stays.
     pub fn is_unasked(&self) -> bool {
-        lock(&self.disks.dir).identity().unasked
+        self.disks.dir.identity().unasked
     }
 
     /// Notes that from now on no lower one is listened to.
     pub fn hear_only(&mut self, generation: Generation, asked: bool) -> Result<(), Failure> {
-        lock(&self.disks.dir).hear_only(generation, asked)
+        self.disks.dir.hear_only(generation, asked)
     }
 
     /// The numbers of the lives on this directory that have registered, this one among them.
     pub fn starts(&mut self) -> Result<Vec<u64>, Failure> {
-        lock(&self.disks.dir).starts()
+        self.disks.dir.starts()
     }
 
     /// Notes that the node was removed from its cluster. The error to end with: it says so.
     pub fn note_removed(&mut self) -> Failure {
-        lock(&self.disks.dir).note_removed()
+        self.disks.dir.note_removed()
     }
 
     /// True once after something happened that controllers should hear soon.
@@ -191,15 +191,15 @@ impl Storage {
             }
         };
         match meta.log {
-            LogKind::Disk => stores::create(&lock(&self.disks.dir), &meta)?,
+            LogKind::Disk => stores::create(&self.disks.dir, &meta)?,
             LogKind::Memory => journal.keep_in_memory(id),
         }
         // From here on its description says where its files are, whatever else finds no room.
         lock(&self.disks.metas).insert(id, meta);
         let found = lock(&self.disks.found).get(&id).cloned();
         let in_log = found.as_ref().map_or(InLog::New, InLog::Found);
-        let me = lock(&self.disks.dir).identity().member();
-        let engine = stores::open_engine(&mut lock(&self.disks.dir), &meta, metrics)?;
+        let me = self.disks.dir.identity().member();
+        let engine = stores::open_engine(&self.disks.dir, &meta, metrics)?;
         // Other executors do not wait until its log is replayed.
         let replica = stores::replay((me, &meta), engine, in_log, journal.reader(), metrics)?;
         lock(&self.disks.found).remove(&id);
@@ -216,7 +216,7 @@ impl Storage {
         self.waiting.remove(id);
         lock(&self.disks.metas).remove(&id);
         lock(&self.disks.found).remove(&id);
-        let dir = lock(&self.disks.dir);
+        let dir = &self.disks.dir;
         let path = dir.partition(id);
         dir.discard(&path).map_err(|error| Failure::io(&path, &error))
     }
@@ -232,7 +232,7 @@ impl Storage {
         match outcome {
             Err(failure) if failure.passing => {
                 if self.waiting.add(id, now) {
-                    let node = lock(&self.disks.dir).identity().node.0;
+                    let node = self.disks.dir.identity().node.0;
                     eprintln!("partition {id} finds no place on node {node}: {failure}; it is tried again");
                     self.news = true;
                 }
@@ -272,7 +272,7 @@ impl Storage {
 
     /// A further directory cannot be used any more.
     fn lose(&mut self, id: DirectoryId, why: String) {
-        let is_news = lock(&self.disks.dir).lose(id, why);
+        let is_news = self.disks.dir.lose(id, why);
         self.news |= is_news;
     }
 
@@ -306,10 +306,10 @@ impl Storage {
     /// Looks after the directories. The replicas that were in those that are lost, once each, with what to
     /// tell them.
     pub fn newly_lost(&mut self) -> Vec<(PartitionId, String)> {
-        let lost = self.directories.look(&lock(&self.disks.dir));
+        let lost = self.directories.look(&self.disks.dir);
         lost.into_iter().for_each(|(id, why)| self.lose(id, why));
-        let dir = lock(&self.disks.dir);
-        let untold = self.directories.take_untold(&dir);
+        let dir = &self.disks.dir;
+        let untold = self.directories.take_untold(dir);
         self.news |= !untold.is_empty();
         let metas = lock(&self.disks.metas);
         let there = metas.values().filter(|meta| meta.directory.is_some_and(|id| untold.contains(&id)));
@@ -324,9 +324,9 @@ impl Storage {
         let Some(meta) = known else { return Ok(None) };
         let Some(meta) = self.make_engine_dir(meta)? else { return Ok(None) };
         // From here on what is in the lost directory is left over, should it come back.
-        stores::describe(&lock(&self.disks.dir), &meta)?;
+        stores::describe(&self.disks.dir, &meta)?;
         lock(&self.disks.metas).insert(id, meta);
-        let fresh = stores::fresh_engine(&lock(&self.disks.dir), &meta);
+        let fresh = stores::fresh_engine(&self.disks.dir, &meta);
         match fresh {
             Ok(engine) => Ok(Some(engine)),
             Err(failure) => match meta.directory.filter(|_| !failure.passing) {
@@ -345,12 +345,10 @@ impl Storage {
             return Ok(Some(meta));
         }
         let reserve = self.room.reserve();
-        let dir = lock(&self.disks.dir);
-        let directory = self.directories.choose(&dir, &lock(&self.disks.metas), reserve);
+        let dir = &self.disks.dir;
+        let directory = self.directories.choose(dir, &lock(&self.disks.metas), reserve);
         let meta = Meta { directory, ..meta };
-        let cleared = dir.clear_engine_dir(&meta);
-        drop(dir);
-        match (cleared, meta.directory) {
+        match (dir.clear_engine_dir(&meta), meta.directory) {
             (Ok(()), _) => Ok(Some(meta)),
             (Err(error), Some(id)) if !wal::is_full(&error) && !is_passing(&error) => {
                 self.lose(id, error.to_string());
@@ -405,7 +403,7 @@ impl Storage {
         if self.free_for(id) >= self.room.reserve() {
             return None;
         }
-        let dir = lock(&self.disks.dir);
+        let dir = &self.disks.dir;
         dir.data_dirs().iter().find(|place| place.id == further).map(ToString::to_string)
     }
 
@@ -414,8 +412,8 @@ impl Storage {
         if !self.has_several() {
             return Vec::new();
         }
-        let dir = lock(&self.disks.dir);
-        self.directories.status(&dir, &lock(&self.disks.metas))
+        let dir = &self.disks.dir;
+        self.directories.status(dir, &lock(&self.disks.metas))
     }
 }
 
@@ -425,13 +423,61 @@ impl Disks {
     fn discard_engine(&self, id: PartitionId) -> Option<(DirectoryId, String)> {
         let meta = lock(&self.metas).get(&id).copied()?;
         let further = meta.directory?;
-        let dir = lock(&self.dir);
-        let engine_dir = dir.engine_dir(&meta).ok()?;
-        let error = dir.discard(&engine_dir).err()?;
+        let engine_dir = self.dir.engine_dir(&meta).ok()?;
+        let error = self.dir.discard(&engine_dir).err()?;
         Some((further, error.to_string()))
     }
 }
 
 fn lock<T>(part: &Mutex<T>) -> MutexGuard<'_, T> {
-    part.lock().expect("a thread panicked while it held what is on the disks")
+    part.lock().expect("a thread panicked while it looked at what is on the disks")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::datadir::{Kind, init};
+    use std::process::Command;
+    use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::Duration;
+    use types::{EngineKind, NodeId};
+
+    #[test]
+    fn pr420_an_executor_that_hangs_at_a_disk_holds_up_no_other_one() {
+        let keep = tempfile::tempdir().expect("a directory");
+        let (root, further) = (keep.path().join("data"), keep.path().join("further"));
+        init(&root, Kind::Node, NodeId(1)).expect("initialises");
+        std::fs::create_dir(&further).expect("makes");
+        let mut dir = DataDir::open(&root, Kind::Node).expect("opens");
+        let executors = Executors::new(2).expect("so many can be");
+        let of = |number| (64..).map(PartitionId).find(|id| executors.of(*id) == number).expect("has some");
+        let (firsts, seconds) = (of(0), of(1));
+        let (engine, log) = (EngineKind::Lsm, LogKind::Disk);
+        let meta = |partition| Meta { format: 1, partition, table: TableId(1), engine, log, directory: None };
+        let metas: Metas = [firsts, seconds].map(|id| (id, meta(id))).into();
+        dir.open_data_dirs(&[further], &metas).expect("opens");
+        metas.values().for_each(|meta| stores::create(&dir, meta).expect("makes"));
+        // Whoever writes this file waits until somebody reads it.
+        let hangs = dir.partition(firsts).join(".partition.json.new");
+        assert!(Command::new("mkfifo").arg(&hangs).status().expect("runs").success());
+        let room = || Room::new(0, root.clone());
+        let mut first = Storage::new(executors, dir, (metas, Found::new()), room()).expect("starts");
+        let mut second = first.beside(Executor { all: executors, number: 1 }, room());
+        let hung = thread::spawn(move || drop(first.relocate(firsts)));
+        thread::sleep(Duration::from_millis(100));
+        let (to, done) = channel();
+        let works = thread::spawn(move || {
+            second.newly_lost();
+            let told = (second.directories().len(), second.generation());
+            second.remove(seconds).expect("removes");
+            to.send(told).expect("somebody waits");
+        });
+        let told = done.recv_timeout(Duration::from_secs(30)).expect("it waits for the other one");
+        assert_eq!(told, (2, Generation::default()));
+        assert!(!hung.is_finished(), "it hangs all the while");
+        works.join().expect("it worked");
+        drop(std::fs::read(&hangs));
+        hung.join().expect("it goes on");
+    }
 }
