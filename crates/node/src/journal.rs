@@ -82,7 +82,8 @@ fn deliver(executors: Executors, all: &[Arc<Done>], batch: SyncedBatch) {
 #[derive(Default)]
 struct Full(AtomicU64);
 
-const _: () = assert!(Executors::MAX_COUNT <= u64::BITS, "each executor has a bit");
+const _: () =
+    assert!(Executors::MAX_COUNT < u64::BITS, "each executor has a bit, and so has the coordinator");
 
 impl Full {
     /// Says it of the executor with this bit.
@@ -121,7 +122,7 @@ impl Journal {
     /// as are the wakers: the thread wakes an executor when something of its partitions became durable. It
     /// may not end before the node.
     pub fn start(log: Log, stopper: &Stopper, executors: Executors, wakers: &[Arc<Waker>]) -> Vec<Journal> {
-        assert_eq!(executors.count(), wakers.len(), "each executor is woken by itself");
+        assert_eq!(executors.threads(), wakers.len(), "each executor is woken by itself");
         let all: Vec<Arc<Done>> = wakers.iter().map(|waker| Arc::new(Done::new(waker.clone()))).collect();
         let (told, watched) = (all.clone(), Watched::new(stopper, "log"));
         let reader = log.reader();

@@ -6,8 +6,8 @@
 //!
 //! | threads of a node | what they do |
 //! | --- | --- |
-//! | `node-N` | the first executor: all sockets but the heartbeats', all replicas ([`node`]) |
-//! | `node-N.1` and so on | other executors, if there are any: replicas and sockets of their own |
+//! | `node-N` | the executor: all sockets but the heartbeats', all replicas ([`node`]); the coordinator where there are several |
+//! | `node-N.0` and so on | executors, if there are several: replicas and sockets of their own |
 //! | `log` | group commit: one write and one fsync for whatever waited ([`journal`]) |
 //! | `lease_manager` | heartbeats, answers, leases ([`lease_manager`]) |
 //! | `http` | health, metrics, status; the web page ([`http`]) |

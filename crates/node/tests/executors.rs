@@ -6,7 +6,8 @@ use bytes::Bytes;
 use client::Client;
 use common::raw::{Raw, request};
 use common::{Cluster, LONG, create, of_node, put_all, row, wait_for};
-use std::time::Instant;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 use types::data::Value;
 use types::{EngineKind, Executors, LogKind, NodeId, PartitionId, PartitionRecord};
 use wire::control::{AdminCommand, ClusterStatus, CreateTable, Role};
@@ -115,8 +116,7 @@ fn tables_come_and_go_at_every_executor() {
     });
     // A policy that wants disks is refused for logs in memory.
     let in_memory = create("t", "semi", EngineKind::Memory, LogKind::Memory);
-    let again =
-        client.create_table(&CreateTable { partitions: PARTITIONS, ..in_memory }).expect("creates");
+    let again = client.create_table(&CreateTable { partitions: PARTITIONS, ..in_memory }).expect("creates");
     put_all(&mut client, &again, 0, 50, "y");
     assert_eq!(client.count(&again).expect("counts"), 50);
 }
@@ -176,4 +176,49 @@ fn pr374_who_hangs_up_has_turns_at_no_executor_any_more() {
     next.send(&[request(&table, of(2), 3, ask(3))]);
     drop(holder);
     assert!(is_granted(next.reply()), "a connection that has ended is waited for");
+}
+
+/// Has an executor of a node do nothing for so long, and waits until another one has noticed.
+fn hang(cluster: &Cluster, node: u32, executor: usize, time: Duration) {
+    let shared = cluster.node(node).shared_status();
+    let noticed = || shared.metrics.executor_hangs.load(Ordering::Relaxed);
+    let before = noticed();
+    shared.faults.as_ref().expect("faults are allowed").hang(executor, time);
+    let deadline = Instant::now() + LONG;
+    while noticed() == before {
+        assert!(Instant::now() < deadline, "nobody notices that executor {executor} hangs");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn pr423_whichever_executor_hangs_its_node_speaks_to_controllers_and_lets_clients_in() {
+    let cluster = Cluster::with(1, &[("node.executors", "2"), ("node.harm", "true")]);
+    let mut client = cluster.ready();
+    let wanted = CreateTable { factor: Some(1), ..table(EngineKind::Memory, LogKind::Disk) };
+    let table = client.create_table(&wanted).expect("creates");
+    put_all(&mut client, &table, 0, 50, "x");
+    let executors = Executors::new(2).expect("so many can be");
+    let of = |number: usize| {
+        let mut own = table.partitions().filter(|id| executors.of(*id) == number);
+        own.next().expect("each has some")
+    };
+    let count = || Op::Count { from: Default::default(), to: Default::default(), at: Default::default() };
+    for number in 0..2 {
+        hang(&cluster, 1, number, Duration::from_millis(3_000));
+        let mut raw = Raw::connect(&cluster);
+        raw.send(&[request(&table, of(1 - number), 1, count())]);
+        assert_eq!(raw.reply().status, Status::Ok, "the other one goes on");
+        wait_for(&mut client, "what the node tells meanwhile", |status| status.nodes[0].1 < 250);
+        // What is handed over to it is done when it goes on.
+        for id in 2.. {
+            raw.send(&[request(&table, of(number), id, count())]);
+            match raw.reply().status {
+                Status::Ok => break,
+                // It took the time before it hung, and that is over.
+                Status::NotYet(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
 }

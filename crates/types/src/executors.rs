@@ -13,17 +13,17 @@ pub struct Executors(u32);
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
 impl Executors {
-    /// All partitions belong to the first one.
+    /// All partitions belong to one.
     pub const ONE: Executors = Executors(1);
-    /// A node has no more than these.
-    pub const MAX_COUNT: u32 = 64;
+    /// A node has no more than these: with the coordinator each of its threads has a bit of a word.
+    pub const MAX_COUNT: u32 = 63;
 
     /// So many, numbered from 0. `None`: there cannot be so many, or there would be none.
     pub fn new(count: u32) -> Option<Executors> {
         (1..=Executors::MAX_COUNT).contains(&count).then_some(Executors(count))
     }
 
-    /// True if all partitions belong to the first one.
+    /// True if all partitions belong to one.
     pub fn is_one(&self) -> bool {
         *self == Executors::ONE
     }
@@ -31,6 +31,18 @@ impl Executors {
     /// How many there are.
     pub fn count(self) -> usize {
         self.0 as usize
+    }
+
+    /// How many threads handle a node's messages. With several executors there is one more, the coordinator,
+    /// which has no partition; one alone is its own.
+    pub fn threads(self) -> usize {
+        if self.is_one() { 1 } else { self.count() + 1 }
+    }
+
+    /// The number of the coordinator among these threads: the last one. The others have those of their
+    /// executors.
+    pub fn coordinator(self) -> usize {
+        self.threads() - 1
     }
 
     /// The number of the one that has this partition. Numbers of partitions that a node leads often lie
@@ -63,12 +75,12 @@ impl TryFrom<u32> for Executors {
     }
 }
 
-/// One of a node's executors.
+/// One of a node's executors, or its coordinator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Executor {
     /// How many its node has.
     pub all: Executors,
-    /// Which of them it is, counted from 0.
+    /// Which of them it is, counted from 0 ([`Executors::coordinator`]).
     pub number: usize,
 }
 
@@ -78,10 +90,15 @@ impl Executor {
         self.all.of(partition) == self.number
     }
 
-    /// True if it is the first one, which has what a node has but once: its controllers, the records that
-    /// it keeps, what it tells of itself.
-    pub fn is_first(self) -> bool {
-        self.number == 0
+    /// True if it has what a node has but once: its listeners and controllers, the records that it keeps,
+    /// what it tells of itself.
+    pub fn is_coordinator(self) -> bool {
+        self.number == self.all.coordinator()
+    }
+
+    /// True if partitions belong to it: to all but the coordinator of several executors.
+    pub fn has_partitions(self) -> bool {
+        self.number < self.all.count()
     }
 }
 
@@ -94,10 +111,14 @@ mod tests {
         assert_eq!(Executors::new(1), Some(Executors::ONE));
         assert_eq!((Executors::new(0), Executors::new(Executors::MAX_COUNT + 1)), (None, None));
         assert_eq!(serde_json::from_str::<Executors>("3").ok(), Executors::new(3));
-        assert!(serde_json::from_str::<Executors>("0").is_err_and(|why| why.to_string().contains("1 to 64")));
+        assert!(serde_json::from_str::<Executors>("0").is_err_and(|why| why.to_string().contains("1 to 63")));
         assert_eq!(serde_json::to_string(&Executors::default()).expect("a number"), "1");
         for count in 1..=16 {
             let executors = Executors::new(count).expect("so many can be");
+            let coordinators = |number: &usize| Executor { all: executors, number: *number }.is_coordinator();
+            let found: Vec<usize> = (0..executors.threads()).filter(coordinators).collect();
+            assert_eq!(found, [if count == 1 { 0 } else { executors.count() }]);
+            assert_eq!(Executor { all: executors, number: found[0] }.has_partitions(), count == 1);
             // What a node leads of a table, with so many nodes.
             for nodes in 1..=8 {
                 let mut partitions = vec![0; executors.count()];

@@ -463,7 +463,7 @@ mod tests {
             ("[timing]\ngrace_ms = 160\n", "grace 160 ms is too short"),
             ("[timing]\nheartbeat_ms = 0\n", "timing.heartbeat_ms"),
             ("[node]\nexecutors = 0\n", "node.executors is 0"),
-            ("[node]\nexecutors = 65\n", "should be 1 to 64"),
+            ("[node]\nexecutors = 64\n", "should be 1 to 63"),
             ("[limits]\ncommits_bytes = 1000\n", "limits.commits_bytes 1000"),
             ("[controller]\nmetastore = \"paper\"\n", "paper"),
             ("[controller]\nmetastore = \"etcd\"\n", "controller.endpoints"),

@@ -45,7 +45,7 @@ fn journals(
 ) -> (Vec<Journal>, Vec<Poll>, Stopper) {
     let files = Arc::new(RealFiles::open(dir).expect("opens"));
     let (log, _) = Log::open(files, options).expect("opens");
-    let polls: Vec<Poll> = (0..executors.count()).map(|_| Poll::new().expect("a poll")).collect();
+    let polls: Vec<Poll> = (0..executors.threads()).map(|_| Poll::new().expect("a poll")).collect();
     let waker = |poll: &Poll| Arc::new(Waker::new(poll.registry(), Token(0)).expect("a waker"));
     let wakers: Vec<Arc<Waker>> = polls.iter().map(waker).collect();
     let stopper = Stopper::new(wakers[0].clone());
@@ -104,7 +104,7 @@ fn pr396_each_executor_is_told_what_became_of_its_own() {
             assert!(tokens.iter().all(|(id, _)| *id == chain.0), "{tokens:?}");
         }
     }
-    let [first, second] = &mut journals[..] else { panic!("there are two") };
+    let [first, second, _coordinators] = &mut journals[..] else { panic!("there are three") };
     // Nobody is woken for it, and it is settled all the same.
     second.push(Record::Promise { partition: chains[1].0, epoch: Epoch(1) });
     second.submit(Micros(9));
@@ -122,6 +122,7 @@ fn pr396_each_executor_is_told_what_became_of_its_own() {
     second.synced().expect("the log works");
     assert!(!second.queue.is_full(), "what the first one was refused is none of the second one's");
     assert!(!journals.remove(0).close(Micros(11)), "what waits for room is not in the log");
+    drop(journals.remove(0));
     journals.remove(0).shutdown(Micros(11), true).expect("closes");
 }
 
@@ -133,7 +134,7 @@ fn f20_a_log_without_room_for_one_executor_is_full_for_all() {
     let (mut journals, mut polls, _stopper) = journals(dir.path(), options, executors);
     let own = (64..).map(PartitionId).find(|id| executors.of(*id) == 1).expect("there are many");
     let mut chain = Chain(own, Lsn::ZERO, 0);
-    let [first, second] = &mut journals[..] else { panic!("there are two") };
+    let [first, second, _coordinators] = &mut journals[..] else { panic!("there are three") };
     while !second.is_full() {
         assert!(!first.is_full(), "there is room");
         second.push(Record::Entry(chain.next(100_000)));

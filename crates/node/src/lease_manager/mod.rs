@@ -62,10 +62,10 @@ pub struct Pulses {
 impl Pulses {
     /// None was left yet.
     pub fn new(executors: Executors) -> Pulses {
-        Pulses { executors, each: (0..executors.count()).map(|_| Pulse::default()).collect() }
+        Pulses { executors, each: (0..executors.threads()).map(|_| Pulse::default()).collect() }
     }
 
-    /// Those of one executor, by its number.
+    /// Those of one executor, or of the coordinator, by its number.
     ///
     /// # Panics
     /// If there is no such executor.

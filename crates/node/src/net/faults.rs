@@ -1,10 +1,12 @@
 //! Cuts of the network, played by the connection layer for tests, `dev` and `demo`: messages to and from the
 //! other side vanish while the sockets stay open, as when a switch fails. When the cut is healed, connections
-//! that lost something are closed, since a stream with a gap would be worse than none.
+//! that lost something are closed, since a stream with a gap would be worse than none. And executors that do
+//! nothing for a while, as in a call of the system that does not return.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 use types::NodeId;
 
 /// Who cannot be reached.
@@ -53,11 +55,13 @@ impl std::fmt::Display for Cut {
     }
 }
 
-/// The cut in force, shared by all threads that have connections.
+/// The cut in force, shared by all threads that have connections, and who is to hang.
 #[derive(Debug, Default)]
 pub struct FaultInjection {
     version: AtomicU64,
     cut: Mutex<Cut>,
+    /// Executors that are to hang, by their numbers, and for how long.
+    hangs: Mutex<BTreeMap<usize, Duration>>,
 }
 
 impl FaultInjection {
@@ -76,6 +80,20 @@ impl FaultInjection {
         }
         *seen = version;
         Some(self.cut().clone())
+    }
+
+    /// Has the executor with this number do nothing for so long, from its next turn on.
+    pub fn hang(&self, executor: usize, time: Duration) {
+        self.hangs().insert(executor, time);
+    }
+
+    /// For how long this executor is to hang, once after it was asked to.
+    pub fn take_hang(&self, executor: usize) -> Option<Duration> {
+        self.hangs().remove(&executor)
+    }
+
+    fn hangs(&self) -> MutexGuard<'_, BTreeMap<usize, Duration>> {
+        self.hangs.lock().expect("a thread panicked while it looked at who is to hang")
     }
 
     fn cut(&self) -> MutexGuard<'_, Cut> {
@@ -102,5 +120,12 @@ mod tests {
         assert_eq!(faults.set(Cut::default()).to_string(), "node 1");
         assert!(Cut::parse("all").is_err());
         assert_eq!(Cut::parse(""), Ok(Cut::default()));
+    }
+
+    #[test]
+    fn an_executor_hangs_once_for_each_time_that_it_was_asked_to() {
+        let (faults, time) = (FaultInjection::default(), Duration::from_millis(3));
+        faults.hang(1, time);
+        assert_eq!([0, 1, 1].map(|executor| faults.take_hang(executor)), [None, Some(time), None]);
     }
 }

@@ -91,7 +91,7 @@ impl Node {
     /// A cluster map goes to all executors: each has its own part of what it says.
     fn pass_on(&self, message: Message) {
         let others = self.connections.others();
-        if others.me().is_first() && !others.is_alone() {
+        if others.me().is_coordinator() && !others.is_alone() {
             let message = Arc::new(message);
             others.give_all(|| Handed::Controller(message.clone()));
         }
@@ -102,7 +102,7 @@ impl Node {
     }
 
     fn on_cluster_map(&mut self, cluster_map: &ClusterMap) -> Result<(), Failure> {
-        let first = self.connections.others().me().is_first();
+        let is_coordinator = self.connections.others().me().is_coordinator();
         let taken = self.view.take(cluster_map);
         let mut whole = taken.whole;
         for (table, wanted) in taken.indexes {
@@ -125,7 +125,7 @@ impl Node {
             self.drop_table(TableId(*table))?;
         }
         if whole {
-            if !self.view.forget_nodes(cluster_map, self.replicas.me().node) && first {
+            if !self.view.forget_nodes(cluster_map, self.replicas.me().node) && is_coordinator {
                 // This one was removed: it has nothing to do any more.
                 return Err(self.storage.note_removed());
             }

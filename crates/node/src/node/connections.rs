@@ -42,7 +42,7 @@ pub struct Connections {
     peers: Peers,
     controllers: Controllers,
     resolver: Resolver,
-    /// Those of the node: the first executor has them.
+    /// Those of the node: the coordinator has them.
     heartbeats: Option<HeartbeatThread>,
     heartbeat_targets: HeartbeatTargets,
     leases: SharedLeases,
@@ -55,7 +55,7 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// Connected to nobody yet. Only the first executor has controllers and heartbeats.
+    /// Connected to nobody yet. Only the coordinator has controllers and heartbeats.
     pub fn new(
         who: Who,
         links: Links,
@@ -117,7 +117,7 @@ impl Connections {
 
     /// Tells the other executors of controllers, and looks whether the one behind this one goes on (PR-395).
     fn look_at_next(&mut self, now: Micros) {
-        if self.others.me().is_first() {
+        if self.others.me().is_coordinator() {
             self.others.note_controller(self.has_controller());
         }
         let next = self.others.next();
@@ -125,10 +125,16 @@ impl Connections {
         if hangs && !self.next_hangs {
             self.metrics.executor_hangs.fetch_add(1, Ordering::Relaxed);
             let node = self.who.me.node.0;
-            eprintln!(
-                "executor {next} of node {node} has done nothing for half a second: nothing that it leads is vouched for until it \
-                 goes on"
-            );
+            match next == self.others.me().all.coordinator() {
+                true => eprintln!(
+                    "the coordinator of node {node} has done nothing for half a second: nobody new is let in, and no controller \
+                     hears of this node, until it goes on"
+                ),
+                false => eprintln!(
+                    "executor {next} of node {node} has done nothing for half a second: nothing that it leads is vouched for until \
+                     it goes on"
+                ),
+            }
         }
         self.next_hangs = hangs;
     }
@@ -141,7 +147,9 @@ impl Connections {
         now: Micros,
     ) {
         let me = self.who.me;
-        self.peers.set(me.node, nodes, &mut self.links);
+        if self.others.me().has_partitions() {
+            self.peers.set(me.node, nodes, &mut self.links);
+        }
         let Some(cluster) = cluster else { return };
         let ways = Ways { links: &mut self.links, resolver: &mut self.resolver };
         self.peers.dial(me, cluster, &self.who.secret, ways, now);
@@ -187,7 +195,7 @@ impl Connections {
 
     /// True if some controller lets this node in.
     pub fn has_controller(&self) -> bool {
-        match self.others.me().is_first() {
+        match self.others.me().is_coordinator() {
             true => !self.controllers.all().is_empty(),
             false => self.others.has_controller(),
         }
@@ -220,8 +228,8 @@ impl Connections {
 
     /// To one controller; to another one if the same is proposed again without an answer.
     pub fn propose(&mut self, propose: Propose, now: Micros) {
-        if !self.others.me().is_first() {
-            return drop(self.others.offer(0, Handed::Propose(Box::new(propose))));
+        if !self.others.me().is_coordinator() {
+            return drop(self.others.offer_coordinator(Handed::Propose(Box::new(propose))));
         }
         self.proposals.retain(|_, at| now.since(*at) < SAME_PROPOSAL);
         if self.proposals.insert(crc32c::crc32c(propose.record.0.as_bytes()), now).is_some() {
@@ -247,8 +255,8 @@ impl Connections {
     /// To one controller. Who is not heard, because none is there or because it dies with the message, says
     /// it again when the node registers.
     pub fn tell(&mut self, message: &Message) {
-        if !self.others.me().is_first() {
-            return self.others.give(0, Handed::Tell(Box::new(message.clone())));
+        if !self.others.me().is_coordinator() {
+            return self.others.give_coordinator(Handed::Tell(Box::new(message.clone())));
         }
         if let Some(key) = self.controllers.one() {
             self.links.push(key, message);
@@ -257,8 +265,8 @@ impl Connections {
 
     /// To every controller that is there: something that is said again.
     pub fn tell_all(&mut self, message: &Message) {
-        if !self.others.me().is_first() {
-            return drop(self.others.offer(0, Handed::TellAll(Box::new(message.clone()))));
+        if !self.others.me().is_coordinator() {
+            return drop(self.others.offer_coordinator(Handed::TellAll(Box::new(message.clone()))));
         }
         for key in self.controllers.all() {
             self.links.push(key, message);
@@ -304,7 +312,7 @@ impl Connections {
         self.leases.pulses().of(self.others.me().number).leave(now, pending);
     }
 
-    /// The executor ends, and with the first one the node: nobody is promised anything any more, and what
+    /// The executor ends, and with the coordinator the node: nobody is promised anything any more, and what
     /// waits to be written is.
     pub fn end(self) {
         let Connections { heartbeats, mut links, .. } = self;

@@ -37,7 +37,7 @@ impl Ending {
         Ending { stopper, since, asked_at, over: false, asked: 0, awaited, lacks: false }
     }
 
-    /// The node ends, and this is not its first executor.
+    /// The node ends, and this is not its coordinator.
     pub fn end(&mut self) {
         self.over = true;
     }
@@ -106,14 +106,14 @@ impl Ending {
 
 impl Node {
     /// True once the other executors have written what they had, or were waited for long enough. They are
-    /// asked to the first time. Only the first executor waits.
+    /// asked to the first time. Only the coordinator waits.
     pub(super) fn others_have_ended(&mut self) -> bool {
         let others = self.connections.others();
-        if others.is_alone() || !others.me().is_first() {
+        if others.is_alone() || !others.me().is_coordinator() {
             return true;
         }
         let now = self.timer.mono();
-        if self.ending.begins_to_wait(others.me().all.count() - 1, now) {
+        if self.ending.begins_to_wait(others.me().all.threads() - 1, now) {
             others.give_all(|| Handed::End);
         }
         self.ending.waits_no_more(now)
@@ -125,11 +125,11 @@ impl Node {
         self.connections.end();
         // What waits for room is not in the log: the next life must not be taken for whole.
         let (now, all) = (self.timer.mono(), self.tails.held().is_empty());
-        if others.me().is_first() {
+        if others.me().is_coordinator() {
             return self.journal.shutdown(now, all && !self.ending.lacks);
         }
         let whole = self.journal.close(now) && all;
-        others.give(0, Handed::Ended { whole });
+        others.give_coordinator(Handed::Ended { whole });
         Ok(())
     }
 }

@@ -1,5 +1,5 @@
 //! Faults that a node plays for tests, by its configuration or as it is asked to: cuts of its connections,
-//! and freezing at a point of coming back, as it does by `SIGSTOP`, once in its life.
+//! executors that hang, and freezing at a point of coming back, as it does by `SIGSTOP`, once in its life.
 
 use crate::config::FreezeAt;
 use crate::lease_manager::SharedLeases;
@@ -11,8 +11,8 @@ use wire::control::{ReplicaStatus, Role};
 
 /// The faults that this node may play.
 pub struct Faults {
-    /// Cuts; none if the configuration does not allow any.
-    cuts: Option<Arc<FaultInjection>>,
+    /// Cuts, and executors that hang; none if the configuration does not allow any.
+    played: Option<Arc<FaultInjection>>,
     /// The newest cut that was taken.
     version: u64,
     /// Where it freezes itself, until it has.
@@ -21,13 +21,21 @@ pub struct Faults {
 
 impl Faults {
     /// None was played yet.
-    pub fn new(cuts: Option<Arc<FaultInjection>>, freeze_at: Option<FreezeAt>) -> Faults {
-        Faults { cuts, version: 0, freeze_at }
+    pub fn new(played: Option<Arc<FaultInjection>>, freeze_at: Option<FreezeAt>) -> Faults {
+        Faults { played, version: 0, freeze_at }
     }
 
     /// A cut that was asked for since the last call.
     pub fn take_cut(&mut self) -> Option<Cut> {
-        self.cuts.as_ref()?.news(&mut self.version)
+        self.played.as_ref()?.news(&mut self.version)
+    }
+
+    /// Does nothing for a while if this executor was asked to.
+    pub fn hang(&self, executor: usize) {
+        if let Some(time) = self.played.as_ref().and_then(|faults| faults.take_hang(executor)) {
+            eprintln!("executor {executor} hangs for {} ms as it was asked to", time.as_millis());
+            std::thread::sleep(time);
+        }
     }
 
     /// Freezes here if a replica of a user's table has come to the point at which it is to.

@@ -101,8 +101,8 @@ impl Node {
 
     /// Has the records in a message of another replica kept, and then gives it to the replica that it is for.
     pub(super) fn take_peer(&mut self, message: PeerMessage) {
-        if brings_records(&message) && !self.connections.others().me().is_first() {
-            return drop(self.connections.others().offer(0, Handed::Peer(Box::new(message))));
+        if brings_records(&message) && !self.connections.others().me().is_coordinator() {
+            return drop(self.connections.others().offer_coordinator(Handed::Peer(Box::new(message))));
         }
         let Some(message) = self.records.of_peer(message) else { return };
         self.give_kept(message);

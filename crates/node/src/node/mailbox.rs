@@ -42,15 +42,15 @@ pub enum Handed {
     Peer(Box<PeerMessage>),
     /// The same, and the records in it are kept.
     Kept(Box<PeerMessage>),
-    /// From a controller, by the first executor. The records in it are kept.
+    /// From a controller, by the coordinator. The records in it are kept.
     Controller(Arc<Message>),
-    /// To one controller, by the first executor.
+    /// To one controller, by the coordinator.
     Tell(Box<Message>),
-    /// To every controller that is there, by the first executor.
+    /// To every controller that is there, by the coordinator.
     TellAll(Box<Message>),
-    /// A proposal to a controller, by the first executor.
+    /// A proposal to a controller, by the coordinator.
     Propose(Box<Propose>),
-    /// To the first executor: what this one has.
+    /// To the coordinator: what this one has.
     Status {
         /// Whose it is.
         number: usize,
@@ -59,7 +59,7 @@ pub enum Handed {
         /// Controllers should hear it soon.
         news: bool,
     },
-    /// A question of an operator goes round, and comes back to the first executor: which epochs are known.
+    /// A question of an operator goes round, and comes back to the coordinator: which epochs are known.
     Seen {
         /// The operator's connection.
         key: u64,
@@ -70,12 +70,12 @@ pub enum Handed {
     },
     /// The node ends: whoever gets this writes what waits, and ends.
     End,
-    /// To the first executor: this one has ended.
+    /// To the coordinator: this one has ended.
     Ended {
         /// Nothing of it is missing in the log.
         whole: bool,
     },
-    /// To the first executor: this one cannot go on, nor can the node.
+    /// To the coordinator: this one cannot go on, nor can the node.
     Failed(Failure),
 }
 
@@ -114,9 +114,10 @@ pub struct Others {
 }
 
 impl Others {
-    /// For each executor what it sees, in the order of their numbers, as are the wakers.
+    /// For each executor what it sees, in the order of their numbers, as are the wakers. The coordinator of
+    /// several is the last one.
     pub fn of_all(executors: Executors, wakers: &[Arc<Waker>]) -> Vec<Others> {
-        assert_eq!(executors.count(), wakers.len(), "each executor is woken by itself");
+        assert_eq!(executors.threads(), wakers.len(), "each executor is woken by itself");
         let mailbox = |waker: &Arc<Waker>| Mailbox {
             handed: Mutex::default(),
             signalled: AtomicBool::new(false),
@@ -125,7 +126,7 @@ impl Others {
         let mailboxes = wakers.iter().map(mailbox).collect();
         let common = Arc::new(Common { mailboxes, has_controller: AtomicBool::new(false) });
         let one = |number| Others { me: Executor { all: executors, number }, common: common.clone() };
-        (0..executors.count()).map(one).collect()
+        (0..executors.threads()).map(one).collect()
     }
 
     /// Which one this is.
@@ -144,9 +145,9 @@ impl Others {
         (number != self.me.number).then_some(number)
     }
 
-    /// The one behind this one; behind the last one is the first.
+    /// The one behind this one; behind the last one, which is the coordinator, is the first.
     pub fn next(&self) -> usize {
-        (self.me.number + 1) % self.me.all.count()
+        (self.me.number + 1) % self.me.all.threads()
     }
 
     /// Hands something over to the executor with this number.
@@ -169,9 +170,19 @@ impl Others {
         Ok(())
     }
 
+    /// Hands something over to the coordinator.
+    pub fn give_coordinator(&self, handed: Handed) {
+        self.give(self.me.all.coordinator(), handed);
+    }
+
+    /// The same, unless too much waits there: then it comes back.
+    pub fn offer_coordinator(&self, handed: Handed) -> Result<(), Handed> {
+        self.offer(self.me.all.coordinator(), handed)
+    }
+
     /// The same to all others.
     pub fn give_all(&self, handed: impl Fn() -> Handed) {
-        let others = (0..self.me.all.count()).filter(|number| *number != self.me.number);
+        let others = (0..self.me.all.threads()).filter(|number| *number != self.me.number);
         others.for_each(|number| self.give(number, handed()));
     }
 
@@ -186,7 +197,7 @@ impl Others {
         std::mem::take(&mut *mailbox.handed())
     }
 
-    /// The first executor says whether some controller lets this node in.
+    /// The coordinator says whether some controller lets this node in.
     pub fn note_controller(&self, is_there: bool) {
         self.common.has_controller.store(is_there, Ordering::Release);
     }
@@ -214,11 +225,11 @@ mod tests {
     #[test]
     fn what_is_handed_over_wakes_whom_it_is_for_and_arrives_in_order() {
         let executors = Executors::new(2).expect("so many can be");
-        let mut polls = [Poll::new().expect("a poll"), Poll::new().expect("a poll")];
+        let mut polls = [(); 3].map(|()| Poll::new().expect("a poll"));
         let waker = |poll: &Poll| Arc::new(Waker::new(poll.registry(), Token(0)).expect("a waker"));
         let wakers: Vec<Arc<Waker>> = polls.iter().map(waker).collect();
         let all = Others::of_all(executors, &wakers);
-        let (first, second) = (&all[0], &all[1]);
+        let (first, second, coordinator) = (&all[0], &all[1], &all[2]);
         let seen = |id| Handed::Seen { key: 0, id, seen: Vec::new() };
         (0..3).for_each(|id| first.give(1, seen(id)));
         let mut events = Events::with_capacity(4);
@@ -236,6 +247,9 @@ mod tests {
                 .map(PartitionId)
                 .all(|id| first.elsewhere(id).is_none() != second.elsewhere(id).is_none())
         );
-        assert_eq!((first.next(), second.next(), first.is_alone()), (1, 0, false));
+        assert_eq!((first.next(), second.next(), coordinator.next()), (1, 2, 0));
+        first.give_coordinator(seen(8));
+        assert_eq!((ids(coordinator.take()), first.is_alone()), (vec![8], false));
+        assert!((64..80).map(PartitionId).all(|id| coordinator.elsewhere(id).is_some()));
     }
 }

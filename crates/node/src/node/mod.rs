@@ -1,5 +1,6 @@
 //! An executor: one thread that owns replicas and connections. A node has one of them or several, each with
-//! the partitions that are its own ([`types::Executors`]); the first one also has what a node has but once.
+//! the partitions that are its own ([`types::Executors`]); the coordinator has what a
+//! node has but once: with several executors a thread beside them, without partitions, and else the one.
 //!
 //! A turn: wait for events, feed what came to [`Host`], and when nothing is left to read, flush the host,
 //! carry out its outputs in order, hand the turn's records to the log's thread in one submission, and write
@@ -131,6 +132,7 @@ impl Node {
             if let Some(cut) = self.faults.take_cut() {
                 self.connections.set_cut(cut);
             }
+            self.faults.hang(self.connections.others().me().number);
             self.take_handed()?;
             for (key, to_the_end) in self.connections.links().take_unread() {
                 self.read(key, to_the_end)?;
@@ -147,11 +149,11 @@ impl Node {
         }
     }
 
-    /// The same for an executor that is not the first one: what ends it by itself ends the node.
+    /// The same for an executor beside the coordinator: what ends it by itself ends the node.
     fn run_beside(self, watched: Watched) {
         let others = self.connections.others().clone();
         if let Err(failure) = self.run() {
-            others.give(0, Handed::Failed(failure));
+            others.give_coordinator(Handed::Failed(failure));
         }
         watched.end_well();
     }

@@ -97,18 +97,21 @@ impl Node {
     fn ask_seen(&mut self, key: u64, id: u64) {
         match self.connections.others().is_alone() {
             true => self.on_seen(key, id, Vec::new()),
-            false => self.connections.others().give(1, Handed::Seen { key, id, seen: Vec::new() }),
+            false => {
+                let others = self.connections.others();
+                others.give(others.next(), Handed::Seen { key, id, seen: Vec::new() });
+            }
         }
     }
 
-    /// What those before this executor know of epochs. It adds what it knows; the first one answers.
+    /// What those before this executor know of epochs. It adds what it knows; the coordinator answers.
     pub(super) fn on_seen(&mut self, key: u64, id: u64, mut seen: Vec<(PartitionId, Epoch)>) {
         for replica in self.replicas.host().replicas() {
             let known = replica.record().map_or(Epoch::ZERO, |record| record.epoch);
             seen.push((replica.id(), replica.log().end().term.began().max(known)));
         }
         let others = self.connections.others();
-        if !others.me().is_first() {
+        if !others.me().is_coordinator() {
             return others.give(others.next(), Handed::Seen { key, id, seen });
         }
         let result = Ok(RecordText::new(&self.kept_records(seen)).0);

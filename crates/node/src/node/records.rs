@@ -23,7 +23,7 @@ pub enum AwaitingRecords {
 
 /// The records that this node keeps, and what waits for them.
 pub struct Records {
-    /// None: the first executor keeps them, and this one is another.
+    /// None: the coordinator keeps them, and this is another one.
     keeper: Option<Keeper>,
     /// What is kept, or on its way to the disk.
     kept: Kept,
@@ -44,7 +44,7 @@ impl Records {
         Ok(Records { keeper: Some(keeper), kept: Kept::read(kept), promised, waiting: VecDeque::new() })
     }
 
-    /// For an executor that is not the first one: it is told of records only when they are kept.
+    /// For an executor beside the coordinator: it is told of records only when they are kept.
     pub fn elsewhere() -> Records {
         let (promised, waiting) = (BTreeMap::new(), VecDeque::new());
         Records { keeper: None, kept: Kept::default(), promised, waiting }

@@ -67,7 +67,7 @@ impl Reports {
         std::mem::take(&mut self.news)
     }
 
-    /// The node's status: the first executor's with what the others have.
+    /// The node's status: the coordinator's with what the others have.
     pub fn with_parts(&self, mut status: NodeStatus) -> NodeStatus {
         for part in self.parts.values() {
             status.replicas.extend(part.replicas.iter().cloned());

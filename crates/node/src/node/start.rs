@@ -129,7 +129,7 @@ pub fn start(config: Config) -> Result<Running, Failure> {
     let sockets = (listeners.client, listeners.peer);
     let (links, wakers) = event_loops(executors, sockets, connections, &metrics).map_err(system)?;
     let played = config.node.faults.then(|| faults.clone());
-    let stopper = Stopper::new(wakers[0].clone());
+    let stopper = Stopper::new(wakers[executors.coordinator()].clone());
     let shared_status = Arc::new(SharedStatus::new(me, metrics, played, stopper.clone()));
     let lease_manager =
         HeartbeatThread::start(me, executors, &config, listeners.heartbeat, faults, &stopper)?;
@@ -149,7 +149,7 @@ pub fn start(config: Config) -> Result<Running, Failure> {
     Ok(Running { shared_status, ports, thread: Some(spawned.map_err(system)?), _http: http, _sql: sql })
 }
 
-/// The connections of each executor, and what wakes it. The first one listens.
+/// The connections of each executor, and what wakes it. The coordinator, which is the last one, listens.
 fn event_loops(
     executors: Executors,
     listeners: (TcpListener, TcpListener),
@@ -157,23 +157,23 @@ fn event_loops(
     metrics: &Arc<Metrics>,
 ) -> std::io::Result<(Vec<Links>, Vec<Arc<Waker>>)> {
     let (mut links, mut wakers, mut listeners) = (Vec::new(), Vec::new(), Some(listeners));
-    for number in 0..executors.count() {
+    for number in 0..executors.threads() {
         let poll = Poll::new()?;
         wakers.push(Arc::new(Waker::new(poll.registry(), WAKER)?));
-        links.push(Links::new(poll, number as u8, listeners.take(), connections, metrics.clone())?);
+        let listeners = if number == executors.coordinator() { listeners.take() } else { None };
+        links.push(Links::new(poll, number as u8, listeners, connections, metrics.clone())?);
     }
     Ok((links, wakers))
 }
 
-/// When the first executor has ended, the others have so long to end before nobody waits for them.
+/// When the coordinator has ended, the others have so long to end before nobody waits for them.
 const OTHERS_END: Duration = Duration::from_secs(2);
 
-/// Runs a node's executors: the first one on this thread, the others beside it.
-fn run_all(nodes: Vec<Node>, name: &str, stopper: &Stopper) -> Result<(), Failure> {
-    let mut nodes = nodes.into_iter();
-    let first = nodes.next().expect("a node has a first executor");
+/// Runs a node's executors: the coordinator, which is the last one, on this thread, the others beside it.
+fn run_all(mut nodes: Vec<Node>, name: &str, stopper: &Stopper) -> Result<(), Failure> {
+    let coordinator = nodes.pop().expect("a node has a coordinator");
     let mut threads = Vec::new();
-    for (number, node) in (1..).zip(nodes) {
+    for (number, node) in nodes.into_iter().enumerate() {
         let watched = Watched::new(stopper, "executor");
         let thread = std::thread::Builder::new().name(format!("{name}.{number}"));
         match thread.spawn(move || node.run_beside(watched)) {
@@ -184,7 +184,7 @@ fn run_all(nodes: Vec<Node>, name: &str, stopper: &Stopper) -> Result<(), Failur
             }
         }
     }
-    let outcome = first.run();
+    let outcome = coordinator.run();
     if !threads.is_empty() {
         stopper.ask(Stop::Now);
     }
@@ -312,7 +312,7 @@ struct NodeParts {
     now: Now,
     this: ThisNode,
     tails_dir: PathBuf,
-    /// The first executor's.
+    /// Of which each has its part.
     storage: Storage,
     shared_status: Arc<SharedStatus>,
     config: Config,
@@ -337,14 +337,16 @@ impl NodeParts {
             let mut host = host.sharing(budgets.clone());
             replicas.extract_if(.., |replica| is_own(replica.id())).for_each(|replica| host.add(replica));
             let tails = tails.extract_if(.., |tail| is_own(tail.partition)).collect();
-            let records = records.take().unwrap_or_else(Records::elsewhere);
-            let heartbeats = (heartbeats.take(), leases.clone());
+            let is_coordinator = others.me().is_coordinator();
+            let records = if is_coordinator { records.take() } else { None };
+            let records = records.unwrap_or_else(Records::elsewhere);
+            let heartbeats = (if is_coordinator { heartbeats.take() } else { None }, leases.clone());
             nodes.push(self.executor((links, waker, others, heartbeats), journal, (host, tails), records));
         }
-        // The first one registers with all that is damaged, whoever has begun by then (PR-18).
-        if let Some((first, others)) = nodes.split_first_mut() {
-            for (number, other) in (1..).zip(&*others) {
-                first.reports.note_part(number, other.status(), false);
+        // The coordinator registers with all that is damaged, whoever has begun by then (PR-18).
+        if let Some((coordinator, others)) = nodes.split_last_mut() {
+            for (number, other) in others.iter().enumerate() {
+                coordinator.reports.note_part(number, other.status(), false);
             }
         }
         nodes
@@ -361,7 +363,7 @@ impl NodeParts {
         let (wake, me) = (wake_by(waker), others.me());
         let who =
             Who { me: self.shared_status.me, secret: config.secret.clone(), suspect: config.timing.suspect };
-        let known = if me.is_first() { config.node.controllers.as_slice() } else { &[] };
+        let known = if me.is_coordinator() { config.node.controllers.as_slice() } else { &[] };
         let room = Room::new(config.log.reserve_bytes, config.log.place(self.storage.root()));
         Node {
             records,

@@ -55,7 +55,7 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// What a node that starts has, for its first executor.
+    /// What a node that starts has: each executor is given its part by [`Storage::beside`].
     pub fn new(
         executors: Executors,
         dir: DataDir,

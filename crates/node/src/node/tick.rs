@@ -40,7 +40,7 @@ impl Node {
         if self.timer.status_is_due(news) {
             self.tell_status(news);
         }
-        if self.connections.others().me().is_first() {
+        if self.connections.others().me().is_coordinator() {
             self.go_on_ending();
         }
         Ok(())
@@ -107,14 +107,14 @@ impl Node {
         Ok(())
     }
 
-    /// Puts the status up and sends it to every controller; an executor that is not the first one leaves it
-    /// for that one.
+    /// Puts the status up and sends it to every controller; an executor beside the coordinator leaves that to
+    /// it.
     fn tell_status(&mut self, news: bool) {
         let status = self.status();
         let me = self.connections.others().me();
-        if !me.is_first() {
+        if !me.is_coordinator() {
             let status = Handed::Status { number: me.number, status: Box::new(status), news };
-            return drop(self.connections.others().offer(0, status));
+            return drop(self.connections.others().offer_coordinator(status));
         }
         let status = self.reports.with_parts(status);
         if self.reports.note(&status, &self.view) {
@@ -131,8 +131,8 @@ impl Node {
     pub(super) fn status(&self) -> NodeStatus {
         let (host, waiting) = (self.replicas.host(), self.storage.waiting());
         let (metrics, stats) = (self.reports.metrics(), self.journal.stats());
-        let first = self.connections.others().me().is_first();
-        if first {
+        let is_coordinator = self.connections.others().me().is_coordinator();
+        if is_coordinator {
             metrics.fsyncs.store(stats.fsyncs, Ordering::Relaxed);
             metrics.log_bytes.store(stats.bytes, Ordering::Relaxed);
             metrics.log_entries.store(stats.entries, Ordering::Relaxed);
@@ -154,7 +154,7 @@ impl Node {
             hears: self.connections.hears(clock::mono()),
             replicas,
             // The log on the disk is all executors'.
-            log_bytes: if first { self.journal.bytes() } else { self.journal.memory_bytes() },
+            log_bytes: if is_coordinator { self.journal.bytes() } else { self.journal.memory_bytes() },
             fsyncs: stats.fsyncs,
             commits: host.replicas().map(|replica| replica.commits()).sum(),
             sent_bytes: metrics.sent.load(Ordering::Relaxed),
