@@ -59,10 +59,11 @@ impl Controller {
         (same_store && (required.survives || next_clean)).then_some(present)
     }
 
-    /// True if this partition's data on the node are sound and the node is connected and alive.
+    /// True if this partition's data on the node are sound and the node is connected and alive, as is the
+    /// executor that has them.
     pub(crate) fn fit(&self, now: Now, record: &PartitionRecord, present: &Member) -> bool {
         let damaged = self.records.node(present.node).is_none_or(|node| node.damaged.contains(&record.id));
-        !damaged && self.failure_detector.hears(present, now.mono, self.settings.alive)
+        !damaged && self.failure_detector.hears_in(record.id, present, now.mono, self.settings.alive)
     }
 
     /// The members that may be promoted, the present primary's node left out unless `itself`.

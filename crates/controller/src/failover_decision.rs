@@ -157,9 +157,7 @@ impl Controller {
             }
             let here = |member: &Member| {
                 let node = self.records.node(member.node);
-                node.is_some_and(|node| {
-                    self.failure_detector.hears(&node.member(), now.mono, self.settings.alive)
-                })
+                node.is_some_and(|node| self.is_here(now, record, &node.member()))
             };
             match self.sealing.restarts.get(&record.id).filter(|(incarnation, _)| *incarnation == present) {
                 Some(known) => seen.insert(record.id, *known),
@@ -250,8 +248,7 @@ impl Controller {
     fn note_unheard(&mut self, now: Now) {
         let (mut unheard, alive) = (BTreeMap::new(), self.settings.alive);
         for record in self.records.partitions() {
-            let heard = self.failure_detector.hears(&record.primary, now.mono, alive);
-            if heard {
+            if self.is_here(now, record, &record.primary) {
                 continue;
             }
             let told = self.failure_detector.stands_at((record, self.serves(record)), now.mono, alive);
@@ -341,7 +338,7 @@ impl Controller {
     /// the end of its own. That member leads, and compares as this term would have (PR-345).
     fn after_yielding(&self, now: Now, record: &PartitionRecord) -> Option<FailoverDecision> {
         // What it said long ago may be otherwise by now.
-        let heard = self.failure_detector.hears(&record.primary, now.mono, self.settings.alive);
+        let heard = self.is_here(now, record, &record.primary);
         let to = self.failure_detector.yields_to(record).filter(|_| heard)?;
         let required = self.requirements(record);
         let mut candidates = self.candidates(now, record, false);
@@ -391,10 +388,8 @@ impl Controller {
     /// could say that it misses it. Where acknowledgements rest on the primary alone, one that is not damaged
     /// is waited for (PR-85).
     fn is_missed_unsaid(&self, now: Now, record: &PartitionRecord) -> bool {
-        let suspect = self.settings.suspect;
-        let heard = self.failure_detector.hears(&record.primary, now.mono, suspect)
-            || self.failure_detector.heard_by_anyone(&record.primary, now.mono, suspect);
-        let speaks = |member: &Member| self.failure_detector.hears(member, now.mono, self.settings.alive);
+        let heard = self.is_heard_by_anyone(now, record);
+        let speaks = |member: &Member| self.is_here(now, record, member);
         let mut backups = record.in_sync.iter().filter(|member| **member != record.primary);
         let gone = !self.requirements(record).alone && !heard || self.has_given_up(now, record);
         gone && !backups.any(speaks)
@@ -403,7 +398,7 @@ impl Controller {
     /// True if the old primary's own disk is there, sound, and not given up yet (PR-85).
     fn worth_waiting_for(&self, now: Now, record: &PartitionRecord, node: &NodeRecord) -> bool {
         let sound = node.member().same_store(&record.primary) && !node.damaged.contains(&record.id);
-        let here = self.failure_detector.hears(&node.member(), now.mono, self.settings.alive);
+        let here = self.is_here(now, record, &node.member());
         let waited =
             self.gathered(now, record, self.settings.failover_wait) || self.waited_for_primary(now, record);
         sound && (here || !waited)
@@ -433,10 +428,19 @@ impl Controller {
     pub(crate) fn all_back(&self, now: Now, record: &PartitionRecord) -> bool {
         record.in_sync.iter().all(|member| {
             let node = self.records.node(member.node).filter(|node| node.member().same_store(member));
-            node.is_some_and(|node| {
-                self.failure_detector.hears(&node.member(), now.mono, self.settings.alive)
-            })
+            node.is_some_and(|node| self.is_here(now, record, &node.member()))
         })
+    }
+
+    /// True if something came from this life of a node lately, whose executor of the partition goes on.
+    fn is_here(&self, now: Now, record: &PartitionRecord, member: &Member) -> bool {
+        self.failure_detector.hears_in(record.id, member, now.mono, self.settings.alive)
+    }
+
+    /// True if the primary was heard just now by anybody, and does not hang.
+    fn is_heard_by_anyone(&self, now: Now, record: &PartitionRecord) -> bool {
+        let suspect = self.settings.suspect;
+        self.failure_detector.heard_by_anyone(record.id, &record.primary, now.mono, suspect)
     }
 
     /// In-sync members miss the primary: are they enough to be believed?
@@ -452,7 +456,8 @@ impl Controller {
             compared,
             candidates: self.candidates(now, record, false),
         };
-        let silent = !self.failure_detector.hears(&record.primary, now.mono, self.settings.suspect);
+        let suspect = self.settings.suspect;
+        let silent = !self.failure_detector.hears_in(record.id, &record.primary, now.mono, suspect);
         let (suspecting, given_up) = (self.suspecting(record), self.has_given_up(now, record));
         if !self.settings.rules.losers_back_off() {
             // The planted bug: one ear is enough, were it the controller's own, and the loser may ask again
@@ -487,10 +492,10 @@ impl Controller {
             return true;
         }
         let missing: BTreeSet<NodeId> = suspecting.iter().map(|member| member.node).collect();
+        let (id, suspect) = (record.id, self.settings.suspect);
         let heard = |member: &&Member| {
             let present = self.records.node(member.node).map(|node| node.member());
-            present
-                .is_some_and(|present| self.failure_detector.hears(&present, now.mono, self.settings.suspect))
+            present.is_some_and(|here| self.failure_detector.hears_in(id, &here, now.mono, suspect))
         };
         let backups = record.in_sync.iter().filter(|member| **member != record.primary);
         backups.filter(heard).all(|member| missing.contains(&member.node))
@@ -504,7 +509,8 @@ impl Controller {
         let node = self.records.node(record.primary.node);
         let damaged =
             node.is_some_and(|node| node.member() == record.primary && node.damaged.contains(&record.id));
-        let serves = self.failure_detector.hears(&record.primary, now.mono, self.settings.suspect)
+        let suspect = self.settings.suspect;
+        let serves = self.failure_detector.hears_in(record.id, &record.primary, now.mono, suspect)
             && self.failure_detector.says_it_serves(record) == Some(true);
         damaged && !serves
     }
@@ -522,7 +528,7 @@ impl Controller {
         }
         let suspicion = self.failure_detector.suspicion(record.id);
         suspicion.is_some_and(|suspicion| now.mono.since(suspicion.since) >= self.settings.failover_wait)
-            && !self.failure_detector.heard_by_anyone(&record.primary, now.mono, self.settings.suspect)
+            && !self.is_heard_by_anyone(now, record)
     }
 
     /// The in-sync members, as recorded, that miss the primary now. A member that restarted counts as the one

@@ -8,6 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::{Epoch, Lsn, Member, Micros, NodeId, PartitionId, PartitionRecord, Position};
 use wire::control::{NodeStatus, ReplicaStatus, Role};
 
+/// What a node has said of its executors counts for so long: if nothing comes from it any more, that is what
+/// counts.
+const TELLS_OF_EXECUTORS: Micros = Micros::from_millis(1_000);
+
 /// What this controller hears.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FailureDetector {
@@ -172,6 +176,26 @@ impl FailureDetector {
         })
     }
 
+    /// True if this very life of a node has said lately that its executor of this partition hangs: it says
+    /// nothing itself, leads nothing, and answers nobody (PR-421).
+    pub(crate) fn hangs(&self, member: &Member, partition: PartitionId, now: Micros) -> bool {
+        let heard = self.nodes.get(&member.node).filter(|heard| heard.member == *member);
+        let status = heard.and_then(|heard| heard.status.as_ref());
+        status.is_some_and(|(status, at)| now.since(*at) <= TELLS_OF_EXECUTORS && status.hangs(partition))
+    }
+
+    /// The same as [`FailureDetector::hears`] of what this life has of a partition: its executor does not
+    /// hang either.
+    pub(crate) fn hears_in(
+        &self,
+        partition: PartitionId,
+        member: &Member,
+        now: Micros,
+        span: Micros,
+    ) -> bool {
+        self.hears(member, now, span) && !self.hangs(member, partition, now)
+    }
+
     /// The end of this partition's log on a node, as last told; zero if unknown.
     pub(crate) fn end_of(&self, member: &Member, partition: PartitionId) -> Position {
         let status = self
@@ -216,7 +240,8 @@ impl FailureDetector {
         span: Micros,
     ) -> Option<Lsn> {
         let backups = record.in_sync.iter().filter(|member| **member != record.primary);
-        let told = backups.filter(|member| self.hears(member, now, span)).filter_map(|member| {
+        let heard = |member: &&Member| self.hears_in(record.id, member, now, span);
+        let told = backups.filter(heard).filter_map(|member| {
             let (status, at) = self.nodes.get(&member.node)?.status.as_ref()?;
             let of_term = |replica: &&ReplicaStatus| {
                 replica.partition == record.id
@@ -256,6 +281,10 @@ impl FailureDetector {
     ) -> Option<(Lsn, Micros)> {
         let heard = self.nodes.get(&record.primary.node).filter(|heard| heard.member == record.primary)?;
         let (status, _) = heard.status.as_ref().filter(|(_, at)| now.since(*at) <= span)?;
+        if status.hangs(record.id) {
+            // It is not the disk.
+            return None;
+        }
         let leads = |replica: &&ReplicaStatus| {
             replica.partition == record.id
                 && replica.epoch >= record.term.began()
@@ -281,13 +310,19 @@ impl FailureDetector {
         })
     }
 
-    /// True if this controller or any connected node hears this member.
-    pub(crate) fn heard_by_anyone(&self, member: &Member, now: Micros, span: Micros) -> bool {
-        self.hears(member, now, span)
-            || self
-                .nodes
-                .keys()
-                .any(|node| *node != member.node && self.said_to_hear(*node, member.node, now, span))
+    /// True if this controller or any connected node hears this member, whose executor of the partition does
+    /// not hang: heartbeats are answered all the same.
+    pub(crate) fn heard_by_anyone(
+        &self,
+        partition: PartitionId,
+        member: &Member,
+        now: Micros,
+        span: Micros,
+    ) -> bool {
+        let mut others = self.nodes.keys().filter(|node| **node != member.node);
+        let heard = self.hears(member, now, span)
+            || others.any(|node| self.said_to_hear(*node, member.node, now, span));
+        heard && !self.hangs(member, partition, now)
     }
 
     /// The open suspicion about a partition's primary.
@@ -343,13 +378,15 @@ impl FailureDetector {
         suspicion.by.retain(|by, missed| {
             let status = self.nodes.get(&by.node).and_then(|heard| heard.status.as_ref());
             let newer = status.is_some_and(|(_, at)| *at > missed.at);
-            now.since(missed.at) <= spans.kept
-                && !(newer && self.said_to_hear(by.node, primary.node, now, spans.suspect))
+            let withdrawn = newer
+                && !self.hangs(&primary, partition, now)
+                && self.said_to_hear(by.node, primary.node, now, spans.suspect);
+            now.since(missed.at) <= spans.kept && !withdrawn
         });
         if suspicion.by.is_empty() {
             return;
         }
-        if self.heard_by_anyone(&primary, now, spans.suspect) {
+        if self.heard_by_anyone(partition, &primary, now, spans.suspect) {
             suspicion.since = now;
         }
         self.suspicions.insert(partition, suspicion);

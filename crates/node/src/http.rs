@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use tokio::sync::oneshot;
-use wire::control::{NodeStatus, ReplicaStatus, Role};
+use wire::control::{ExecutorStatus, NodeStatus, ReplicaStatus, Role};
 
 type Shared = State<Arc<SharedStatus>>;
 
@@ -111,6 +111,7 @@ async fn readyz(State(shared_status): Shared, RawQuery(query): RawQuery) -> Resp
         ("running", shared_status.stop.asked() == Stop::No),
         ("disk", !status.full),
         ("replicas", !status.replicas.iter().any(|replica| replica.role == Role::Damaged)),
+        ("executors", status.executors.iter().all(|executor| executor.hangs_us == 0)),
     ];
     let ready = checks.iter().all(|(_, good)| *good);
     let mut text = String::new();
@@ -124,8 +125,15 @@ async fn readyz(State(shared_status): Shared, RawQuery(query): RawQuery) -> Resp
     (code, text).into_response()
 }
 
-fn find(shared_status: &SharedStatus, id: u32) -> Option<ReplicaStatus> {
-    shared_status.status().replicas.iter().find(|replica| replica.partition.0 == id).cloned()
+/// What is said of a replica here; the error says why it is none that serves.
+fn find(shared_status: &SharedStatus, id: u32) -> Result<ReplicaStatus, &'static str> {
+    let status = shared_status.status();
+    let mut replicas = status.replicas.iter();
+    let replica = replicas.find(|replica| replica.partition.0 == id).ok_or("no replica")?;
+    match status.hangs(replica.partition) {
+        true => Err("its executor hangs"),
+        false => Ok(replica.clone()),
+    }
 }
 
 fn answer(good: bool, text: String) -> Response {
@@ -135,16 +143,19 @@ fn answer(good: bool, text: String) -> Response {
 
 async fn primary(State(shared_status): Shared, Path(id): Path<u32>) -> Response {
     match find(&shared_status, id) {
-        Some(replica) if replica.role == Role::Primary => answer(true, "primary".into()),
-        Some(replica) => answer(false, format!("{:?}", replica.role).to_lowercase()),
-        None => answer(false, "no replica".into()),
+        Ok(replica) if replica.role == Role::Primary => answer(true, "primary".into()),
+        Ok(replica) => answer(false, format!("{:?}", replica.role).to_lowercase()),
+        Err(why) => answer(false, why.into()),
     }
 }
 
 /// A replica that may serve reads. `?lag=` in milliseconds: one that is further behind its primary does not
 /// count.
 async fn replica(State(shared_status): Shared, Path(id): Path<u32>, RawQuery(query): RawQuery) -> Response {
-    let Some(replica) = find(&shared_status, id) else { return answer(false, "no replica".into()) };
+    let replica = match find(&shared_status, id) {
+        Ok(replica) => replica,
+        Err(why) => return answer(false, why.into()),
+    };
     let serves = matches!(replica.role, Role::Primary | Role::Backup);
     let bound = match value(&query, "lag").map(str::parse::<u64>) {
         None => u64::MAX,
@@ -210,12 +221,14 @@ fn print_status(shared_status: &SharedStatus, out: &mut String) {
         line(out, name, value);
     }
     print_directories(&status, out);
+    print_executors(&status, out);
     head(out, "process_cpu_seconds_total", "counter", "Processor time.");
     line(out, "process_cpu_seconds_total", status.cpu_us as f64 / 1e6);
     head(out, "understudy_partition_has_primary", "gauge", "1 if this node leads the partition and serves.");
     for replica in &status.replicas {
         let name = format!("understudy_partition_has_primary{{partition=\"{}\"}}", replica.partition.0);
-        line(out, &name, u8::from(replica.role == Role::Primary));
+        let serves = replica.role == Role::Primary && !status.hangs(replica.partition);
+        line(out, &name, u8::from(serves));
     }
     head(
         out,
@@ -274,6 +287,26 @@ fn print_directories(status: &NodeStatus, out: &mut String) {
     }
 }
 
+/// What each executor has, where there are several.
+fn print_executors(status: &NodeStatus, out: &mut String) {
+    type Value = fn(&ExecutorStatus) -> u64;
+    let values: [(&str, &str, Value); 3] = [
+        ("understudy_executor_partitions", "Replicas that the executor has.", |has| has.partitions.into()),
+        ("understudy_executor_connections", "Open connections of the executor.", |has| {
+            has.connections.into()
+        }),
+        ("understudy_executor_hangs", "1 if the executor does nothing: what it leads fails over.", |has| {
+            u64::from(has.hangs_us > 0)
+        }),
+    ];
+    for (name, help, value) in values.into_iter().filter(|_| !status.executors.is_empty()) {
+        head(out, name, "gauge", help);
+        for (number, executor) in status.executors.iter().enumerate() {
+            line(out, &format!("{name}{{executor=\"{number}\"}}"), value(executor));
+        }
+    }
+}
+
 /// How copies on this node came back into their sets, or come back.
 fn print_failback(status: &NodeStatus, out: &mut String) {
     let name = "understudy_failback_received_bytes";
@@ -295,5 +328,30 @@ fn print_failback(status: &NodeStatus, out: &mut String) {
     for replica in &status.replicas {
         let labels = format!("{{partition=\"{}\"}}", replica.partition.0);
         line(out, &format!("{name}{labels}"), replica.failback.took_us as f64 / 1e6);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_of_several_executors_has_a_line_of_its_own() {
+        let printed = |executors: Vec<ExecutorStatus>| {
+            let mut out = String::new();
+            print_executors(&NodeStatus { executors, ..NodeStatus::default() }, &mut out);
+            out
+        };
+        let executor = ExecutorStatus { partitions: 12, connections: 7, hangs_us: 0 };
+        let two = printed(vec![executor, ExecutorStatus { hangs_us: 1, ..executor }]);
+        for expected in [
+            "understudy_executor_partitions{executor=\"1\"} 12\n",
+            "understudy_executor_connections{executor=\"0\"} 7\n",
+            "understudy_executor_hangs{executor=\"0\"} 0\n",
+            "understudy_executor_hangs{executor=\"1\"} 1\n",
+        ] {
+            assert!(two.contains(expected), "{expected} is missing in\n{two}");
+        }
+        assert_eq!(printed(Vec::new()), "", "one alone is the node");
     }
 }

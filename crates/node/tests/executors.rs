@@ -222,3 +222,31 @@ fn pr423_whichever_executor_hangs_its_node_speaks_to_controllers_and_lets_client
         }
     }
 }
+
+#[test]
+fn pr421_what_an_executor_that_hangs_leads_fails_over_and_the_rest_stays() {
+    // Patient, so that nobody else is suspected because other tests keep the machine busy.
+    let settings = [("timing.suspect_ms", "1000"), ("node.executors", "2"), ("node.harm", "true")];
+    let cluster = Cluster::with(3, &settings);
+    let mut client = cluster.ready();
+    let table = client.create_table(&table(EngineKind::Memory, LogKind::Disk)).expect("creates");
+    let before = all_there(&mut client);
+    put_all(&mut client, &table, 0, 200, "before");
+    let executors = Executors::new(2).expect("so many can be");
+    let leads = |status: &ClusterStatus, number: usize| {
+        let led = status.partitions.iter().filter(|record| record.primary.node == NodeId(1));
+        let of_table = led.map(|record| record.id).filter(|id| !id.is_system());
+        of_table.filter(|id| executors.of(*id) == number).collect::<Vec<_>>()
+    };
+    assert!((0..2).all(|number| !leads(&before, number).is_empty()));
+    hang(&cluster, 1, 1, Duration::from_secs(8));
+    let after = wait_for(&mut client, "other primaries", |status| leads(status, 1).is_empty());
+    assert_eq!(leads(&after, 0), leads(&before, 0), "the other one goes on");
+    let told = of_node(&after, 1).expect("it is heard");
+    assert_eq!([0, 1].map(|number| told.executors[number].hangs_us > 0), [false, true]);
+    assert_eq!(told.executors.iter().map(|executor| executor.partitions).sum::<u32>(), PARTITIONS);
+    put_all(&mut client, &table, 0, 200, "during");
+    all_there(&mut client);
+    assert_eq!(client.count(&table).expect("counts"), 200);
+    assert_eq!(client.get(&table, &[Value::Int(7)]).expect("reads"), Some(row(7, "during")));
+}

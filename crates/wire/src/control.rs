@@ -141,6 +141,28 @@ pub struct NodeStatus {
     /// One that was refused for want of room was answered (PR-351).
     #[serde(default)]
     pub log_waits_us: u64,
+    /// Its executors by their numbers, where there are several.
+    #[serde(default)]
+    pub executors: Vec<ExecutorStatus>,
+}
+
+impl NodeStatus {
+    /// True if the executor of this partition hangs: what is said of its replica here is from before.
+    pub fn hangs(&self, partition: PartitionId) -> bool {
+        let executors = u32::try_from(self.executors.len()).ok().and_then(Executors::new);
+        executors.is_some_and(|all| self.executors[all.of(partition)].hangs_us > 0)
+    }
+}
+
+/// One of several executors of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ExecutorStatus {
+    /// Replicas that it has.
+    pub partitions: u32,
+    /// Connections that it has: of clients, and to and from nodes.
+    pub connections: u32,
+    /// Microseconds for which it has done nothing, if it hangs; 0: it goes on.
+    pub hangs_us: u64,
 }
 
 /// A directory of a node's replicas.

@@ -56,6 +56,7 @@ fn show(seen: &Overview, all: bool, context: &mut Context) {
     out.line("");
     show_nodes(&seen.nodes, context);
     show_directories(&seen.nodes, context);
+    show_executors(&seen.nodes, context);
     if seen.partitions.is_empty() {
         return;
     }
@@ -84,6 +85,7 @@ pub fn show_nodes(nodes: &[NodeLine], context: &mut Context) {
             remarks.push("disk full: refuses writes".to_string());
         }
         remarks.extend(node.lost_directories());
+        remarks.extend(node.hung_executors());
         if node.tails > 0 {
             remarks.push(format!("{} tails set aside", node.tails));
         }
@@ -119,6 +121,27 @@ fn show_directories(nodes: &[NodeLine], context: &mut Context) {
                 directory.replicas.to_string(),
                 if used { size(directory.bytes) } else { String::new() },
                 if used { size(directory.free) } else { String::new() },
+            ]
+        })
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
+    if !rows.is_empty() {
+        context.out.line("");
+        context.out.table(&head, rows);
+    }
+}
+
+/// A line per executor, of nodes that have several.
+fn show_executors(nodes: &[NodeLine], context: &mut Context) {
+    let head = ["node", "executor", "state", "partitions", "connections"];
+    let rows = nodes.iter().flat_map(|node| {
+        node.executors.iter().enumerate().map(|(number, executor)| {
+            vec![
+                node.node.to_string(),
+                number.to_string(),
+                if executor.hangs_us > 0 { "hangs" } else { "goes on" }.into(),
+                executor.partitions.to_string(),
+                executor.connections.to_string(),
             ]
         })
     });

@@ -6,6 +6,7 @@
 pub mod failovers;
 mod lacking;
 pub mod overview;
+mod remarks;
 pub mod replay;
 pub mod survive;
 pub mod transactions;

@@ -11,7 +11,9 @@ use crate::route::Map;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Member, NodeId, NodeRecord, PartitionRecord, TableRecord};
-use wire::control::{ClusterStatus, DirectoryStatus, Failback, HungDisk, NodeStatus, ReplicaStatus, Role};
+use wire::control::{
+    ClusterStatus, DirectoryStatus, ExecutorStatus, Failback, HungDisk, NodeStatus, ReplicaStatus, Role,
+};
 
 /// Everything.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -79,6 +81,8 @@ pub struct NodeLine {
     pub tails: usize,
     /// The directories of its replicas, the data directory first, where there are several.
     pub directories: Vec<DirectoryStatus>,
+    /// Its executors by their numbers, where there are several.
+    pub executors: Vec<ExecutorStatus>,
     /// Partitions whose data on it are damaged.
     pub damaged: Vec<u32>,
     /// `joining`, `leaving` or `draining`, as operators asked for it.
@@ -98,7 +102,7 @@ pub struct PartitionLine {
     pub epoch: u64,
     /// The node that leads.
     pub primary: u32,
-    /// What the primary is doing: `serving`, `promoting`, `not heard`.
+    /// What the primary is doing: `serving`, `promoting`, `hangs` (its executor does nothing), `not heard`.
     pub state: String,
     /// Nodes in sync, the primary first.
     pub in_sync: Vec<u32>,
@@ -124,7 +128,7 @@ pub struct ReplicaLine {
     pub node: u32,
     /// What it is.
     pub role: String,
-    /// True if its node is heard.
+    /// True if its node is heard, and its executor does not hang.
     pub heard: bool,
     /// In its memory.
     pub received: u64,
@@ -206,20 +210,6 @@ impl PartitionLine {
     }
 }
 
-impl NodeLine {
-    /// A remark for each directory that the node does not use.
-    pub fn lost_directories(&self) -> impl Iterator<Item = String> + '_ {
-        let lost = self.directories.iter().filter(|directory| !directory.lost.is_empty());
-        lost.map(|directory| {
-            let held = match directory.replicas {
-                0 => String::new(),
-                left => format!(", {left} replicas have no other place yet"),
-            };
-            format!("directory {} is lost ({}){held}", directory.path, directory.lost)
-        })
-    }
-}
-
 struct Look<'a> {
     reports: BTreeMap<NodeId, (&'a NodeStatus, u64)>,
     records: BTreeMap<types::PartitionId, PartitionRecord>,
@@ -249,9 +239,16 @@ impl Look<'_> {
         report.replicas.iter().find(|replica| same && replica.partition == record.id)
     }
 
+    /// True if the executor of this partition's replica on a node hangs, as the node says.
+    fn hangs(&self, node: NodeId, record: &PartitionRecord) -> bool {
+        self.is_live(node) && self.reports.get(&node).is_some_and(|(report, _)| report.hangs(record.id))
+    }
+
     /// The primary's own view of its partition.
     fn lead(&self, record: &PartitionRecord) -> Option<&ReplicaStatus> {
-        self.replica(&record.primary, record).filter(|_| self.is_live(record.primary.node))
+        let node = record.primary.node;
+        let heard = self.is_live(node) && !self.hangs(node, record);
+        self.replica(&record.primary, record).filter(|_| heard)
     }
 
     /// Its primary's disk, if that hangs.
@@ -278,6 +275,7 @@ impl Look<'_> {
             full: report.is_some_and(|report| report.full),
             tails: report.map_or(0, |report| report.tails.len()),
             directories: report.map(|report| report.directories.clone()).unwrap_or_default(),
+            executors: report.map(|report| report.executors.clone()).unwrap_or_default(),
             damaged: node.damaged.iter().map(|partition| partition.0).collect(),
             marks: MARKS.into_iter().filter(|mark| node.is_marked(mark)).collect(),
             drained: node.is_marked(NodeRecord::DRAINING) && leads == 0,
@@ -290,6 +288,7 @@ impl Look<'_> {
             Some(Role::Primary) => "serving",
             Some(Role::Promoting) => "promoting",
             Some(_) => "starting",
+            None if self.hangs(record.primary.node, record) => "hangs",
             None => "not heard",
         };
         let replicas = record.members().map(|member| {
@@ -298,7 +297,7 @@ impl Look<'_> {
             let seen = lead.and_then(|lead| lead.members.iter().find(|(other, ..)| other == member));
             let marks = own.or(seen.map(|(_, marks, ..)| *marks)).unwrap_or_default();
             let in_sync = record.in_sync.contains(member);
-            let heard = self.is_live(member.node);
+            let heard = self.is_live(member.node) && !self.hangs(member.node, record);
             let role = match (*member == record.primary, in_sync, heard) {
                 (true, ..) => "primary",
                 (_, true, true) => "in sync",
@@ -486,7 +485,7 @@ pub(super) mod tests {
         }
     }
 
-    fn map(records: &[PartitionRecord]) -> Map {
+    pub fn map(records: &[PartitionRecord]) -> Map {
         let node = |id| NodeRecord {
             format: 1,
             id: NodeId(id),
@@ -514,7 +513,7 @@ pub(super) mod tests {
         map
     }
 
-    fn status(records: &[PartitionRecord], lag: u64, silent: Option<u32>) -> ClusterStatus {
+    pub fn status(records: &[PartitionRecord], lag: u64, silent: Option<u32>) -> ClusterStatus {
         let replica = |record: &PartitionRecord, node: u32| ReplicaStatus {
             partition: record.id,
             role: if record.primary.node.0 == node { Role::Primary } else { Role::Backup },

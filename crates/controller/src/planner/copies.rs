@@ -81,7 +81,8 @@ impl Controller {
             return Some(*member);
         }
         let placement = self.records.placement(record);
-        let heard = |member: &Member| self.failure_detector.hears(member, now.mono, self.settings.alive);
+        let alive = self.settings.alive;
+        let heard = |member: &Member| self.failure_detector.hears_in(record.id, member, now.mono, alive);
         let level = |node: &NodeId| record.in_sync.iter().any(|member| member.node == *node && heard(member));
         // Fewer copies are wanted, and the policy in force still says more: first it is changed (N3).
         let agreed = usize::from(record.policy.factor) <= placement.len() && record.next_policy.is_none();
@@ -109,7 +110,8 @@ impl Controller {
     ) -> Option<Member> {
         let without = PartitionRecord { catching_up: Vec::new(), ..record.clone() };
         if starves(record) {
-            let away = record.catching_up.iter().find(|member| !self.is_live(now, member.node))?;
+            let here = |member: &Member| self.is_live_in(now, record.id, member.node);
+            let away = record.catching_up.iter().find(|member| !here(member))?;
             let makes_room = self.settings.rules.who_is_away_makes_room();
             return self.missing(now, &without, copies).filter(|_| makes_room).map(|_| *away);
         }
@@ -135,7 +137,8 @@ impl Controller {
             return None;
         }
         let placement = self.records.placement(record);
-        let here = |node: &NodeId| self.is_live(now, *node) && record.member_on(*node).is_none();
+        let live = |node: &NodeId| self.is_live_in(now, record.id, *node);
+        let here = |node: &NodeId| live(node) && record.member_on(*node).is_none();
         let ready = |node: &NodeId| here(node) && self.planner.forgiven(record.id, *node, now.mono);
         let stay = record.members().filter(|member| self.stays(record, member)).count();
         let short = stay < self.wanted(record);

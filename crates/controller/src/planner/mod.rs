@@ -178,6 +178,16 @@ impl Controller {
         })
     }
 
+    /// True if the node's present life is connected and alive, as is its executor of this partition: a copy
+    /// there comes to be level.
+    pub(crate) fn is_live_in(&self, now: Now, partition: PartitionId, node: NodeId) -> bool {
+        let record = self.records.node(node);
+        record.is_some_and(|record| {
+            let (member, alive) = (record.member(), self.settings.alive);
+            self.failure_detector.hears_in(partition, &member, now.mono, alive)
+        })
+    }
+
     /// True if the node is to lead nothing.
     pub(crate) fn is_draining(&self, node: NodeId) -> bool {
         let leads_nothing = |record: &NodeRecord| {
@@ -196,6 +206,6 @@ impl Controller {
     fn is_quiet(&self, now: Now, record: &PartitionRecord) -> bool {
         self.serves(record)
             && record.next_policy.is_none()
-            && self.failure_detector.hears(&record.primary, now.mono, self.settings.alive)
+            && self.failure_detector.hears_in(record.id, &record.primary, now.mono, self.settings.alive)
     }
 }

@@ -65,8 +65,8 @@ impl Controller {
             // A copy that never gets level on a node that leaves is not waited for (PR-109), and no more is
             // one that failed again and again on a node that stays (PR-158).
             let fails = |node: &NodeId| self.planner.fails(partition, *node);
-            let awaited =
-                |node: &NodeId| self.is_live(now, *node) && !self.is_decommissioning(*node) && !fails(node);
+            let live = |node: &NodeId| self.is_live_in(now, partition, *node);
+            let awaited = |node: &NodeId| live(node) && !self.is_decommissioning(*node) && !fails(node);
             let comes = nodes.iter().any(|node| !level(node) && awaited(node));
             // Who leads may have to until a copy is where one can lead: the next move is not held up by that.
             let nobody_may = nodes.iter().all(|node| self.is_draining(*node));

@@ -18,7 +18,8 @@ use understudy_controller as ctl;
 use understudy_controller::{ConnId, Controller, Identity, Input, Output, Settings};
 use wire::Message;
 use wire::control::{
-    Admin, AdminAnswer, AdminCommand, NodeStatus, Propose, Register, ReplicaStatus, Role, Suspect,
+    Admin, AdminAnswer, AdminCommand, ExecutorStatus, NodeStatus, Propose, Register, ReplicaStatus, Role,
+    Suspect,
 };
 
 /// The connection of an operator.
@@ -66,6 +67,8 @@ pub struct Node {
     pub full: bool,
     /// How long its disk has not answered a write, in milliseconds.
     pub log_waits_ms: u64,
+    /// What it says of its executors.
+    pub executors: Vec<ExecutorStatus>,
 }
 
 /// Controllers, their metastore and the nodes.
@@ -242,6 +245,7 @@ impl World {
             committed: Lsn(0),
             full: false,
             log_waits_ms: 0,
+            executors: vec![],
         };
         let known = self.nodes.entry(id).or_insert(fresh);
         let mut starts = if known.member.store == member.store { known.starts.clone() } else { Vec::new() };
@@ -366,6 +370,7 @@ impl World {
                 replicas: held.map(replica).collect(),
                 full: node.full,
                 log_waits_us: node.log_waits_ms * 1_000,
+                executors: node.executors.clone(),
                 ..NodeStatus::default()
             };
             self.node_says(index, node.member.node, status);

@@ -36,10 +36,11 @@ impl Pulse {
         self.executor_us.store(now.0, Ordering::Release);
     }
 
-    /// True if the executor has begun its work and makes no progress.
-    pub fn is_silent(&self, now: Micros) -> bool {
+    /// For how long the executor has done nothing, if it has begun its work and hangs; zero: it goes on.
+    pub fn silence(&self, now: Micros) -> Micros {
         let left_at = self.left_at();
-        left_at > Micros::ZERO && !makes_progress(left_at, None, now)
+        let hangs = left_at > Micros::ZERO && !makes_progress(left_at, None, now);
+        if hangs { now.since(left_at) } else { Micros::ZERO }
     }
 
     /// When the executor was alive last.
@@ -282,8 +283,9 @@ mod tests {
         let others: Vec<PartitionId> = all.iter().copied().filter(|id| executors.of(*id) != 1).collect();
         assert!(!others.is_empty() && others.len() < all.len());
         assert_eq!(named(ms(10_500)), others, "the second one has done nothing for half a second");
-        let silent = |number: usize| pulses.of(number).is_silent(ms(10_500));
-        assert_eq!([0, 1, 2].map(silent), [false, true, false]);
+        let silence = |number: usize| pulses.of(number).silence(ms(10_500));
+        assert_eq!([0, 1, 2].map(silence), [Micros::ZERO, ms(500), Micros::ZERO]);
+        assert_eq!(pulses.of(executors.coordinator()).silence(ms(10_500)), Micros::ZERO, "it has not begun");
         [0, 2].into_iter().for_each(|number| pulses.of(number).leave(ms(10_990), None));
         assert_eq!(named(ms(11_000)), others, "what it wrote last may be done, and it has not looked");
         // Their disk is one: who waits for it in vain, and looks, speaks for all of them.

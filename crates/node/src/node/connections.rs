@@ -121,7 +121,7 @@ impl Connections {
             self.others.note_controller(self.has_controller());
         }
         let next = self.others.next();
-        let hangs = self.leases.pulses().of(next).is_silent(now);
+        let hangs = self.hangs(next, now) > Micros::ZERO;
         if hangs && !self.next_hangs {
             self.metrics.executor_hangs.fetch_add(1, Ordering::Relaxed);
             let node = self.who.me.node.0;
@@ -304,6 +304,16 @@ impl Connections {
     pub fn hears(&self, now: Micros) -> Vec<(NodeId, u64)> {
         let heard = self.leases.heard_nodes().into_iter().filter(|(_, at)| *at > Micros::ZERO);
         heard.map(|(node, at)| (node, now.since(at).0)).collect()
+    }
+
+    /// For how long the executor with this number has done nothing, if it hangs; zero: it goes on.
+    pub fn hangs(&self, executor: usize, now: Micros) -> Micros {
+        self.leases.pulses().of(executor).silence(now)
+    }
+
+    /// How many connections this executor has.
+    pub fn count(&self) -> usize {
+        self.links.count()
     }
 
     /// A sign of life of the executor, for heartbeats to vouch by: when the oldest write to a disk that is

@@ -238,6 +238,11 @@ impl Links {
         }
     }
 
+    /// How many connections there are here.
+    pub fn count(&self) -> usize {
+        self.slab.len()
+    }
+
     /// Gives a connection away, with what it has brought and what waits to be written. None if it is gone. It
     /// is counted until it is taken in: an executor that hangs lets no more pile up than there may be.
     pub fn release(&mut self, key: u64) -> Option<Guest> {

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use types::config::{Addresses, TailReport};
 use types::{Executors, Micros, PartitionId, Term};
 use wire::Message;
-use wire::control::{NodeStatus, Register, Role, Served};
+use wire::control::{ExecutorStatus, NodeStatus, Register, Role, Served};
 
 /// So many of the newest failovers are told again: controllers keep no more of them either.
 const MOST_SERVED: usize = 1000;
@@ -67,15 +67,22 @@ impl Reports {
         std::mem::take(&mut self.news)
     }
 
-    /// The node's status: the coordinator's with what the others have.
-    pub fn with_parts(&self, mut status: NodeStatus) -> NodeStatus {
-        for part in self.parts.values() {
+    /// The node's status: the coordinator's with what the others have. `hangs`: for how long the executor
+    /// with this number has done nothing, if it hangs. What that one has said of the disk does not count any
+    /// more; what it has said of its replicas stays, and controllers do not go by it (PR-421).
+    pub fn with_parts(&self, mut status: NodeStatus, hangs: impl Fn(usize) -> Micros) -> NodeStatus {
+        for (number, part) in &self.parts {
+            let silence = hangs(*number);
+            let hung = |executor: &ExecutorStatus| ExecutorStatus { hangs_us: silence.0, ..*executor };
+            status.executors.extend(part.executors.iter().map(hung));
             status.replicas.extend(part.replicas.iter().cloned());
             status.log_bytes += part.log_bytes;
             status.commits += part.commits;
-            status.full |= part.full;
             status.tails.extend(part.tails.iter().cloned());
-            status.log_waits_us = status.log_waits_us.max(part.log_waits_us);
+            if silence == Micros::ZERO {
+                status.full |= part.full;
+                status.log_waits_us = status.log_waits_us.max(part.log_waits_us);
+            }
         }
         status.replicas.sort_by_key(|replica| replica.partition);
         status

@@ -12,7 +12,7 @@ use driver::checkpoints::to_put_apart;
 use std::sync::atomic::Ordering;
 use types::{Engine, PartitionId};
 use wire::Message;
-use wire::control::NodeStatus;
+use wire::control::{ExecutorStatus, NodeStatus};
 
 impl Node {
     pub(super) fn tick(&mut self) -> Result<(), Failure> {
@@ -116,7 +116,8 @@ impl Node {
             let status = Handed::Status { number: me.number, status: Box::new(status), news };
             return drop(self.connections.others().offer_coordinator(status));
         }
-        let status = self.reports.with_parts(status);
+        let (connections, now) = (&self.connections, self.timer.mono());
+        let status = self.reports.with_parts(status, |executor| connections.hangs(executor, now));
         if self.reports.note(&status, &self.view) {
             // Says anew who this is, after something about it changed.
             self.connections.tell_all(&self.reports.registration());
@@ -163,7 +164,17 @@ impl Node {
             tails: self.tails.there().to_vec(),
             directories: self.storage.directories(),
             log_waits_us: self.journal.oldest_pending().map_or(0, |at| self.timer.mono().since(at).0),
+            executors: self.executor_status().into_iter().collect(),
         }
+    }
+
+    /// What this executor is, if it is one of several.
+    fn executor_status(&self) -> Option<ExecutorStatus> {
+        let others = self.connections.others();
+        let partitions = self.replicas.host().replicas().count() as u32;
+        let connections = self.connections.count() as u32;
+        let is_one_of_several = !others.is_alone() && others.me().has_partitions();
+        is_one_of_several.then_some(ExecutorStatus { partitions, connections, hangs_us: 0 })
     }
 }
 

@@ -177,6 +177,7 @@ mod tests {
                 lost: EVIL.into(),
                 ..Default::default()
             }],
+            executors: Vec::new(),
             damaged: vec![64],
             marks: vec!["draining"],
             drained: false,

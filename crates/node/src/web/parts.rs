@@ -183,6 +183,7 @@ fn node_row(node: &NodeLine, look: &Look) -> String {
         remarks.push("disk full: refuses writes".to_string());
     }
     remarks.extend(node.lost_directories());
+    remarks.extend(node.hung_executors());
     if node.tails > 0 {
         remarks.push(of(node.tails, "divergent tail set aside", "divergent tails set aside"));
     }
