@@ -94,9 +94,9 @@ impl Full {
         };
     }
 
-    /// True if another executor than the one with this bit said so.
-    fn is_of_others(&self, bit: u64) -> bool {
-        self.0.load(Ordering::Acquire) & !bit != 0
+    /// True if an executor said so that has none of these bits.
+    fn is_of_others(&self, bits: u64) -> bool {
+        self.0.load(Ordering::Acquire) & !bits != 0
     }
 }
 
@@ -109,6 +109,8 @@ pub struct Journal {
     bit: u64,
     /// What was said there last.
     said_full: bool,
+    /// The bits of executors that hang.
+    hung: u64,
     writer: Arc<Writer>,
     reader: Reader,
     done: Arc<Done>,
@@ -136,6 +138,7 @@ impl Journal {
             full: full.clone(),
             bit: 1_u64 << number,
             said_full: false,
+            hung: 0,
             writer: writer.clone(),
             reader: reader.clone(),
             done,
@@ -228,9 +231,15 @@ impl Journal {
     }
 
     /// True while something of any executor waits for room on the disk, or it is not known yet whether there
-    /// is room for it (F20): the log is one, so each makes room in it, and lets nothing new in meanwhile.
+    /// is room for it (F20): the log is one, so each makes room in it, and lets nothing new in meanwhile. Not
+    /// of one that hangs: there may be room by now, and it does not look (PR-422).
     pub fn is_full(&self) -> bool {
-        self.queue.is_full() || self.full.is_of_others(self.bit)
+        self.queue.is_full() || self.full.is_of_others(self.bit | self.hung)
+    }
+
+    /// These executors hang, by their numbers, and no others.
+    pub fn note_hung(&mut self, executors: impl Iterator<Item = usize>) {
+        self.hung = executors.fold(0, |bits, number| bits | 1 << number);
     }
 
     /// When the oldest write that is pending was submitted. One that waits for room is not pending: the disk

@@ -148,6 +148,22 @@ fn f20_a_log_without_room_for_one_executor_is_full_for_all() {
 }
 
 #[test]
+fn pr422_a_log_is_not_full_for_the_others_because_of_an_executor_that_hangs() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let executors = Executors::new(2).expect("so many can be");
+    let (mut journals, _polls, _stopper) = journals(dir.path(), Options::default(), executors);
+    let [first, second, _coordinators] = &mut journals[..] else { panic!("there are three") };
+    second.full.say(second.bit, true);
+    assert!(first.is_full() && !second.is_full());
+    first.note_hung([0, 2].into_iter());
+    assert!(first.is_full(), "who has said so goes on");
+    first.note_hung([1].into_iter());
+    assert!(!first.is_full(), "there may be room by now, and who has said so does not look");
+    first.note_hung([].into_iter());
+    assert!(first.is_full(), "it goes on, and still waits for room");
+}
+
+#[test]
 fn the_logs_thread_does_not_end_unnoticed() {
     let dir = tempfile::tempdir().expect("a directory");
     let (mut journal, mut poll, stopper) = watched_journal(dir.path(), Options::default());

@@ -311,6 +311,12 @@ impl Connections {
         self.leases.pulses().of(executor).silence(now)
     }
 
+    /// The executors that hang, by their numbers.
+    pub fn hung(&self, now: Micros) -> impl Iterator<Item = usize> {
+        let all = 0..self.others.me().all.threads();
+        all.filter(move |number| self.hangs(*number, now) > Micros::ZERO)
+    }
+
     /// How many connections this executor has.
     pub fn count(&self) -> usize {
         self.links.count()

@@ -20,6 +20,7 @@ impl Node {
         self.replicas.host_mut().rest_indexes(self.storage.room().is_full());
         self.replicas.input(now, |host, now, out| host.tick(now, out));
         self.connections.tick(self.storage.cluster(), mono);
+        self.journal.note_hung(self.connections.hung(mono));
         if self.timer.look_is_due(self.journal.is_full()) {
             self.look_at_disk();
             self.tails.forget_discarded();
