@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use types::data::Value;
 use types::{EngineKind, Executors, LogKind, NodeId, PartitionId, PartitionRecord};
+use understudy_node::stop::Stop;
 use wire::control::{AdminCommand, ClusterStatus, CreateTable, Role};
 use wire::{Body, Op, Reply, Status, TurnAnswer, TurnHolder, TurnOp};
 
@@ -249,4 +250,26 @@ fn pr421_what_an_executor_that_hangs_leads_fails_over_and_the_rest_stays() {
     all_there(&mut client);
     assert_eq!(client.count(&table).expect("counts"), 200);
     assert_eq!(client.get(&table, &[Value::Int(7)]).expect("reads"), Some(row(7, "during")));
+}
+
+#[test]
+fn pr424_a_node_ends_although_an_executor_hangs_and_leaves_no_mark() {
+    let mut cluster = Cluster::with(1, &[("node.executors", "2"), ("node.harm", "true")]);
+    let mut client = cluster.ready();
+    let wanted = CreateTable { factor: Some(1), ..table(EngineKind::Lsm, LogKind::Disk) };
+    let table = client.create_table(&wanted).expect("creates");
+    put_all(&mut client, &table, 0, 100, "x");
+    hang(&cluster, 1, 0, Duration::from_secs(3));
+    let begins = Instant::now();
+    cluster.node(1).stopper().ask(Stop::Gently);
+    let failure = cluster.ends(1).expect_err("not all of it has ended well");
+    assert_eq!(failure.status, 1, "{failure}");
+    assert!(failure.sentence.contains("executors [0] do not end"), "{failure}");
+    assert!(begins.elapsed() < Duration::from_secs(20));
+    cluster.start_node(1);
+    wait_for(&mut client, "the node", |status| {
+        of_node(status, 1).is_some_and(|node| node.member.incarnation.0 == 2)
+    });
+    assert!(!client.cluster_map().node(NodeId(1)).expect("known").clean_start);
+    assert_eq!(client.count(&table).expect("counts"), 100);
 }

@@ -3,8 +3,9 @@
 
 use super::Node;
 use super::mailbox::Handed;
-use crate::failure::Failure;
+use crate::failure::{Failure, status};
 use crate::stop::{Stop, Stopper};
+use std::collections::BTreeSet;
 use types::{Member, Micros};
 use wire::Message;
 use wire::control::{Admin, AdminCommand};
@@ -13,8 +14,8 @@ use wire::control::{Admin, AdminCommand};
 const ASK: Micros = Micros::from_millis(250);
 /// Longer than this it does not wait: kill -9 is safe as well.
 const WAIT_LIMIT: Micros = Micros::from_millis(5000);
-/// The other executors may take so long to write what they have.
-const OTHERS_LIMIT: Micros = Micros::from_millis(1000);
+/// The other executors may take so long to write what they have, if they do not hang.
+const OTHERS_LIMIT: Micros = Micros::from_millis(5000);
 
 /// Where the ending stands.
 #[derive(Debug)]
@@ -25,7 +26,7 @@ pub struct Ending {
     over: bool,
     asked: u64,
     /// Other executors that were asked to end and have not yet, and until when they are waited for.
-    awaited: Option<(usize, Micros)>,
+    awaited: Option<(BTreeSet<usize>, Micros)>,
     /// Something of another executor is not in the log.
     lacks: bool,
 }
@@ -42,26 +43,32 @@ impl Ending {
         self.over = true;
     }
 
-    /// One of the others has ended. `whole`: nothing of it is missing in the log.
-    pub fn other_ended(&mut self, whole: bool) {
+    /// The one of the others with this number has ended. `whole`: nothing of it is missing in the log.
+    pub fn other_ended(&mut self, number: usize, whole: bool) {
         self.lacks |= !whole;
-        if let Some((count, _)) = &mut self.awaited {
-            *count = count.saturating_sub(1);
+        if let Some((awaited, _)) = &mut self.awaited {
+            awaited.remove(&number);
         }
     }
 
-    /// Begins to wait for so many others. False if it has begun before.
-    fn begins_to_wait(&mut self, others: usize, now: Micros) -> bool {
+    /// Begins to wait for these others. False if it has begun before.
+    fn begins_to_wait(&mut self, others: impl Iterator<Item = usize>, now: Micros) -> bool {
         let begins = self.awaited.is_none();
         if begins {
-            self.awaited = Some((others, now + OTHERS_LIMIT));
+            self.awaited = Some((others.collect(), now + OTHERS_LIMIT));
         }
         begins
     }
 
-    /// True if the others have ended, or were waited for long enough.
-    fn waits_no_more(&self, now: Micros) -> bool {
-        self.awaited.is_some_and(|(count, until)| count == 0 || now >= until)
+    /// True if the others have ended, or those that have not hang, or were waited for long enough.
+    fn waits_no_more(&self, hangs: impl Fn(usize) -> bool, now: Micros) -> bool {
+        let awaited = self.awaited.as_ref();
+        awaited.is_some_and(|(awaited, until)| awaited.iter().all(|number| hangs(*number)) || now >= *until)
+    }
+
+    /// Those of the others that have not ended, by their numbers.
+    fn unended(&self) -> Vec<usize> {
+        self.awaited.iter().flat_map(|(awaited, _)| awaited).copied().collect()
     }
 
     /// True if nothing more is waited for.
@@ -105,18 +112,19 @@ impl Ending {
 }
 
 impl Node {
-    /// True once the other executors have written what they had, or were waited for long enough. They are
-    /// asked to the first time. Only the coordinator waits.
+    /// True once the other executors have written what they had, or hang, or were waited for long enough.
+    /// They are asked to the first time. Only the coordinator waits.
     pub(super) fn others_have_ended(&mut self) -> bool {
         let others = self.connections.others();
         if others.is_alone() || !others.me().is_coordinator() {
             return true;
         }
         let now = self.timer.mono();
-        if self.ending.begins_to_wait(others.me().all.threads() - 1, now) {
+        if self.ending.begins_to_wait(0..others.me().all.count(), now) {
             others.give_all(|| Handed::End);
         }
-        self.ending.waits_no_more(now)
+        let connections = &self.connections;
+        self.ending.waits_no_more(|number| connections.hangs(number, now) > Micros::ZERO, now)
     }
 
     /// The last steps.
@@ -125,12 +133,19 @@ impl Node {
         self.connections.end();
         // What waits for room is not in the log: the next life must not be taken for whole.
         let (now, all) = (self.timer.mono(), self.tails.held().is_empty());
-        if others.me().is_coordinator() {
-            return self.journal.shutdown(now, all && !self.ending.lacks);
+        let me = others.me();
+        if !me.is_coordinator() {
+            let whole = self.journal.close(now) && all;
+            others.give_coordinator(Handed::Ended { number: me.number, whole });
+            return Ok(());
         }
-        let whole = self.journal.close(now) && all;
-        others.give_coordinator(Handed::Ended { whole });
-        Ok(())
+        let hung = self.ending.unended();
+        if !hung.is_empty() {
+            // The log is theirs as well, and goes on until the process is gone.
+            let why = format!("executors {hung:?} do not end: this node ends as if it had been killed");
+            return Err(Failure::new(status::FAILED, why));
+        }
+        self.journal.shutdown(now, all && !self.ending.lacks)
     }
 }
 
@@ -151,11 +166,14 @@ mod tests {
         assert!(ending.tick(me, || true, at(249)).is_none());
         assert!(ending.tick(me, || true, at(250)).is_some());
         assert!(ending.tick(me, || true, at(5_001)).is_none() && ending.is_over());
-        assert!(ending.begins_to_wait(2, at(0)) && !ending.begins_to_wait(2, at(500)));
-        ending.other_ended(true);
-        assert!(!ending.waits_no_more(at(999)) && ending.waits_no_more(at(1_000)), "who hangs ends nothing");
-        ending.other_ended(false);
-        assert!(ending.waits_no_more(at(10)) && ending.lacks);
+        assert!(ending.begins_to_wait(0..2, at(0)) && !ending.begins_to_wait(0..2, at(500)));
+        ending.other_ended(0, true);
+        let over = |ending: &Ending, hung: usize, ms| ending.waits_no_more(|number| number == hung, at(ms));
+        assert!(!over(&ending, 0, 4_999) && over(&ending, 0, 5_000), "it does not wait for ever");
+        assert!(over(&ending, 1, 10), "who hangs is not waited for");
+        assert_eq!(ending.unended(), [1]);
+        ending.other_ended(1, false);
+        assert!(over(&ending, 0, 10) && ending.lacks && ending.unended().is_empty());
         let mut next = Ending::new(ending.stopper.clone());
         assert!(next.tick(me, || false, at(0)).is_none() && next.is_over(), "nothing is to be handed over");
     }

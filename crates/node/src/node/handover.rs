@@ -47,7 +47,7 @@ impl Node {
             Handed::Status { number, status, news } => self.reports.note_part(number, *status, news),
             Handed::Seen { key, id, seen } => self.on_seen(key, id, seen),
             Handed::End => self.ending.end(),
-            Handed::Ended { whole } => self.ending.other_ended(whole),
+            Handed::Ended { number, whole } => self.ending.other_ended(number, whole),
             Handed::Failed(failure) => return Err(failure),
         }
         Ok(())

@@ -72,6 +72,8 @@ pub enum Handed {
     End,
     /// To the coordinator: this one has ended.
     Ended {
+        /// Which one.
+        number: usize,
         /// Nothing of it is missing in the log.
         whole: bool,
     },
