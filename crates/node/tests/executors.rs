@@ -273,3 +273,27 @@ fn pr424_a_node_ends_although_an_executor_hangs_and_leaves_no_mark() {
     assert!(!client.cluster_map().node(NodeId(1)).expect("known").clean_start);
     assert_eq!(client.count(&table).expect("counts"), 100);
 }
+
+#[test]
+fn a_data_directory_is_the_same_whatever_the_number_of_executors() {
+    let mut cluster = Cluster::with(1, &[]);
+    let mut client = cluster.ready();
+    let wanted = CreateTable { factor: Some(1), ..table(EngineKind::Lsm, LogKind::Disk) };
+    let table = client.create_table(&wanted).expect("creates");
+    put_all(&mut client, &table, 0, 100, "first");
+    for (start, (executors, gently)) in (2..).zip([("4", true), ("2", false), ("1", true), ("3", false)]) {
+        match gently {
+            true => cluster.stop(1),
+            false => cluster.kill(1),
+        }
+        cluster.settings = vec![("node.executors".into(), executors.into())];
+        cluster.start_node(1);
+        wait_for(&mut client, "the node", |status| {
+            of_node(status, 1).is_some_and(|node| node.member.incarnation.0 == start)
+        });
+        assert_eq!(client.count(&table).expect("counts"), 100, "with {executors} executors");
+        assert_eq!(client.cluster_map().node(NodeId(1)).expect("known").clean_start, gently);
+        put_all(&mut client, &table, 0, 100, executors);
+        assert_eq!(client.get(&table, &[Value::Int(5)]).expect("reads"), Some(row(5, executors)));
+    }
+}

@@ -23,6 +23,13 @@ impl Executors {
         (1..=Executors::MAX_COUNT).contains(&count).then_some(Executors(count))
     }
 
+    /// How many a node has that is alone on a machine with so many cores, if nobody says it: as many as half
+    /// of the cores, 16 at most. The other half is for the log, the coordinator, the SQL gateway, clients'
+    /// programs and the system. Below four cores it is one.
+    pub fn for_cores(cores: usize) -> Executors {
+        Executors((cores / 2).clamp(1, 16) as u32)
+    }
+
     /// True if all partitions belong to one.
     pub fn is_one(&self) -> bool {
         *self == Executors::ONE
@@ -105,6 +112,12 @@ impl Executor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn half_of_the_cores_are_for_executors() {
+        let counts = [0, 1, 2, 3, 4, 5, 8, 16, 32, 33, 256].map(|cores| Executors::for_cores(cores).count());
+        assert_eq!(counts, [1, 1, 1, 1, 2, 2, 4, 8, 16, 16, 16]);
+    }
 
     #[test]
     fn each_partition_has_one_executor_and_none_has_most_of_them() {

@@ -68,8 +68,8 @@ pub const SETTINGS: &[Setting] = &[
     ),
     number(
         "node.executors",
-        "1",
-        "threads that have the node's partitions, each its own; as many as cores are left by the log and the SQL gateway",
+        "0",
+        "threads that have the node's partitions, each its own; 0: half as many as there are cores, 1 to 16",
     ),
     flag("node.insecure", "allow addresses beyond loopback without encryption"),
     flag(

@@ -15,8 +15,10 @@ use procedure::{Builtin, Limits, Runtime};
 use replica::Settings;
 use source::Values;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 use types::{Executors, Micros, NodeId};
 use wire::hello::Secret;
@@ -255,6 +257,9 @@ fn node(values: &Values) -> Result<NodeConfig, String> {
 
 fn executors(values: &Values) -> Result<Executors, String> {
     let count = values.number("node.executors")?;
+    if count == 0 {
+        return Ok(Executors::for_cores(thread::available_parallelism().map_or(1, NonZero::get)));
+    }
     let executors = u32::try_from(count).ok().and_then(Executors::new);
     executors.ok_or_else(|| format!("node.executors is {count}, and should be 1 to {}", Executors::MAX_COUNT))
 }
@@ -445,6 +450,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_said_of_executors_wins_over_what_the_cores_allow() {
+        let of = |text: &str| check(text).map(|config| config.node.executors);
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        for by_cores in ["", "[node]\nexecutors = 0\n"] {
+            assert_eq!(of(by_cores), Ok(Executors::for_cores(cores)));
+        }
+        assert_eq!(of("[node]\nexecutors = 1\n"), Ok(Executors::ONE));
+        assert_eq!(of("[node]\nexecutors = 63\n").map(Executors::count), Ok(63));
+    }
+
+    #[test]
     fn an_unknown_key_is_named_with_its_neighbour() {
         let error = check("[node]\ndata_dirr = \"x\"\n").unwrap_err();
         assert!(error.contains("node.data_dirr") && error.contains("node.data_dir"), "{error}");
@@ -462,8 +478,7 @@ mod tests {
             ("[node]\nlisten_client = \"nowhere\"\n", "node.listen_client"),
             ("[timing]\ngrace_ms = 160\n", "grace 160 ms is too short"),
             ("[timing]\nheartbeat_ms = 0\n", "timing.heartbeat_ms"),
-            ("[node]\nexecutors = 0\n", "node.executors is 0"),
-            ("[node]\nexecutors = 64\n", "should be 1 to 63"),
+            ("[node]\nexecutors = 64\n", "node.executors is 64, and should be 1 to 63"),
             ("[limits]\ncommits_bytes = 1000\n", "limits.commits_bytes 1000"),
             ("[controller]\nmetastore = \"paper\"\n", "paper"),
             ("[controller]\nmetastore = \"etcd\"\n", "controller.endpoints"),

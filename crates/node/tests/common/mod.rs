@@ -29,6 +29,8 @@ pub fn config(settings: &[(&str, &str)]) -> Config {
         ("node.listen_heartbeat", "127.0.0.1:0"),
         ("node.listen_http", "127.0.0.1:0"),
         ("sql.listen", "off"),
+        // The same on every machine, whatever its cores allow.
+        ("node.executors", "1"),
         ("log.segment_bytes", "4194304"),
     ];
     all.extend(settings);

@@ -5,6 +5,7 @@ use super::plan::LaunchPlan;
 use crate::error::LocalError;
 use std::path::Path;
 use toml::{Table, Value};
+use types::Executors;
 
 /// Writes a node's configuration.
 pub(super) fn write_node(plan: &LaunchPlan, id: u32, path: &Path) -> Result<(), LocalError> {
@@ -22,6 +23,7 @@ pub(super) fn write_node(plan: &LaunchPlan, id: u32, path: &Path) -> Result<(), 
     {
         node.insert(format!("listen_{key}"), text(address));
     }
+    node.insert("executors".into(), Value::Integer(executors(plan.options.nodes)));
     node.insert("operator_token_file".into(), text(plan.token_file.display()));
     node.insert("harm".into(), plan.options.faults.into());
     node.insert("volatile".into(), plan.options.volatile.into());
@@ -31,6 +33,12 @@ pub(super) fn write_node(plan: &LaunchPlan, id: u32, path: &Path) -> Result<(), 
         sql.insert("password_file".into(), text(file.display()));
     }
     write(path, [("node", node), ("sql", sql)])
+}
+
+/// How many executors each of so many nodes has: they share the cores of this machine.
+fn executors(nodes: u32) -> i64 {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Executors::for_cores(cores / nodes.max(1) as usize).count() as i64
 }
 
 /// Writes a controller's configuration.
