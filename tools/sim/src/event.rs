@@ -103,6 +103,8 @@ pub enum Event {
 pub enum Cure {
     Resume(u32),
     Unstall(u32),
+    /// An executor goes on that stood still by itself.
+    Executor(u32),
     Fast(u32),
     Room(u32),
     /// The log can be read again.

@@ -129,6 +129,8 @@ faults! {
     Strand = "strand";
     /// Two operators ask for what does not go together, at the same moment.
     Rivals = "rivals";
+    /// One of several executors of a node stands still, while the others and the heartbeats go on.
+    ExecutorHangs = "executor-hangs";
 }
 
 impl Fault {
@@ -180,7 +182,7 @@ impl Fault {
         use Fault::{FewLogFiles, GiveUp, GoBack, LogCut, MetaFull, MetaSyncFails};
         matches!(self, ReadFails | FewLogFiles | LogCut | MetaFull | MetaSyncFails)
             || matches!(self, GiveUp | GoBack | RecordsLost | Rivals | OldController | Cloned)
-            || matches!(self, OtherBuild)
+            || matches!(self, OtherBuild | Fault::ExecutorHangs)
             || self == Fault::Strand
     }
 

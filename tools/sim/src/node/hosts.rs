@@ -1,7 +1,8 @@
 //! The executors of a process: each has a [`Host`] with the partitions that are its own, as on a real node.
 //! They share what those share: the leases, and what may be shipped and read back in a second.
 //!
-//! They have one turn, one log and one queue to it here, so that one of them hangs only with all the others.
+//! They have one turn, one log and one queue to it here. One that stands still by itself has no part in the
+//! turn; what happened to it meanwhile happens to it when it goes on.
 
 use driver::checkpoints::{LogLengths, to_put_apart};
 use replica::{Budgets, ClientRef, Host, LeaseManager, Leases, Output, ReadFor, Replica, Settings};
@@ -65,6 +66,10 @@ pub struct Hosts {
     each: Vec<Host<SharedLeases>>,
     /// Whose turn it is to go on with what is done in slices.
     turn: usize,
+    /// The one that stands still by itself.
+    hung: Option<usize>,
+    /// What became durable of its partitions, and who is connected, since it stands still.
+    late: (Vec<(PartitionId, Durable<Position>)>, Vec<Member>),
 }
 
 impl Hosts {
@@ -74,7 +79,33 @@ impl Hosts {
         let budgets = Budgets::default();
         let host = |_| Host::new(me, settings.clone(), leases.clone()).sharing(budgets.clone());
         let each = (0..executors.count()).map(host).collect();
-        Hosts { executors, leases, each, turn: 0 }
+        Hosts { executors, leases, each, turn: 0, hung: None, late: Default::default() }
+    }
+
+    /// One of them stands still from now on.
+    pub fn hang(&mut self, executor: usize) {
+        self.hung = Some(executor);
+    }
+
+    /// The one that stood still goes on: it hears what it has missed.
+    pub fn unhang(&mut self, now: Now, out: &mut Vec<Output>) {
+        let Some(executor) = self.hung.take() else { return };
+        let (tokens, members) = std::mem::take(&mut self.late);
+        let host = &mut self.each[executor];
+        members.into_iter().for_each(|member| host.connected(now, member, out));
+        host.synced(now, &tokens, out);
+    }
+
+    /// True if the one that has this partition stands still by itself.
+    fn hangs(&self, partition: PartitionId) -> bool {
+        self.hung == Some(self.executors.of(partition))
+    }
+
+    /// Those that go on.
+    fn going(&mut self) -> impl Iterator<Item = &mut Host<SharedLeases>> {
+        let hung = self.hung;
+        let each = self.each.iter_mut().enumerate();
+        each.filter(move |(number, _)| Some(*number) != hung).map(|(_, host)| host)
     }
 
     /// The leases.
@@ -123,7 +154,8 @@ impl Hosts {
 
     /// As of a host.
     pub fn storage_lost(&self) -> Vec<PartitionId> {
-        self.each.iter().flat_map(|host| host.storage_lost()).collect()
+        let lost = self.each.iter().flat_map(|host| host.storage_lost());
+        lost.filter(|id| !self.hangs(*id)).collect()
     }
 
     /// As of a host. Each has what is its own, too.
@@ -154,7 +186,7 @@ impl Hosts {
 
     /// As of a host.
     pub fn rest_indexes(&mut self, rests: bool) {
-        self.each.iter_mut().for_each(|host| host.rest_indexes(rests));
+        self.going().for_each(|host| host.rest_indexes(rests));
     }
 
     /// As of a host.
@@ -179,12 +211,16 @@ impl Hosts {
 
     /// As of a host.
     pub fn aggregates(&self) -> bool {
-        self.each.iter().any(Host::aggregates)
+        let mut each = self.each.iter().enumerate();
+        each.any(|(number, host)| Some(number) != self.hung && host.aggregates())
     }
 
     /// As of a host: of one of them in each turn.
     pub fn aggregate(&mut self, now: Now, out: &mut Vec<Output>) -> Option<PartitionId> {
         self.turn = (self.turn + 1) % self.each.len();
+        if self.hung == Some(self.turn) {
+            return None;
+        }
         self.each[self.turn].aggregate(now, out)
     }
 
@@ -195,7 +231,7 @@ impl Hosts {
 
     /// As of a host.
     pub fn short_of_room(&mut self, now: Now, out: &mut Vec<Output>) {
-        self.each.iter_mut().for_each(|host| host.short_of_room(now, out));
+        self.going().for_each(|host| host.short_of_room(now, out));
     }
 
     /// As of a host.
@@ -205,12 +241,16 @@ impl Hosts {
 
     /// As of a host: each has a connection of its own.
     pub fn connected(&mut self, now: Now, member: Member, out: &mut Vec<Output>) {
-        self.each.iter_mut().for_each(|host| host.connected(now, member, out));
+        self.late.1.extend(self.hung.map(|_| member));
+        self.going().for_each(|host| host.connected(now, member, out));
     }
 
     /// As of a host.
     pub fn synced(&mut self, now: Now, tokens: &[(PartitionId, Durable<Position>)], out: &mut Vec<Output>) {
-        self.each.iter_mut().for_each(|host| host.synced(now, tokens, out));
+        let hung = self.hung.map(|executor| (executor, self.executors));
+        let is_late = |id: PartitionId| hung.is_some_and(|(executor, all)| all.of(id) == executor);
+        self.late.0.extend(tokens.iter().filter(|(id, _)| is_late(*id)));
+        self.going().for_each(|host| host.synced(now, tokens, out));
     }
 
     /// As of a host.
@@ -270,11 +310,11 @@ impl Hosts {
 
     /// As of a host.
     pub fn flush(&mut self, now: Now, out: &mut Vec<Output>) {
-        self.each.iter_mut().for_each(|host| host.flush(now, out));
+        self.going().for_each(|host| host.flush(now, out));
     }
 
     /// As of a host.
     pub fn tick(&mut self, now: Now, out: &mut Vec<Output>) {
-        self.each.iter_mut().for_each(|host| host.tick(now, out));
+        self.going().for_each(|host| host.tick(now, out));
     }
 }

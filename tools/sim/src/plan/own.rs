@@ -1,5 +1,6 @@
 //! Faults that have a rhythm and a stream of their own: whatever a seed has else stays what it was.
 
+use super::executors;
 use crate::faults::Fault;
 use crate::random::{Concern, Stream};
 use std::collections::BTreeSet;
@@ -58,6 +59,9 @@ impl OwnFaults {
             && !faults.contains(&Fault::RecordsLost)
         {
             faults.insert(GoBack);
+        }
+        if executors::hang(seed) {
+            faults.insert(Fault::ExecutorHangs);
         }
         let leaves_out = faults.contains(&Fault::RecordsLost) && (seed / 43).is_multiple_of(3);
         let think_us = Stream::new(seed, Concern::OwnFaults, 0).between(600_000, 1_800_000);

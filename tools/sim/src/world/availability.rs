@@ -41,7 +41,10 @@ impl World {
         let hit = self.faults.soundness.last_hit(record.members().map(|member| member.node.0));
         // That a disk does nothing shows only once it has something to do, perhaps the marker of a term that
         // was just handed over; and a young term has the benefit of the doubt (F19).
-        let hangs = self.machine(record.primary.node.0).health.is_stuck(self.now());
+        let machine = self.machine(record.primary.node.0);
+        // An executor that hangs is given up after half a second, and missed behind that (N18).
+        let hung = machine.standing.hangs(self.plan.executors.of(record.id));
+        let hangs = machine.health.is_stuck(self.now()) || hung;
         let waits = hangs || self.waits_for_primary(record) || self.installs_load(record);
         Look { closed: could && !self.is_serving(record), hit, waits }
     }
@@ -110,7 +113,9 @@ impl World {
         late || record.in_sync.iter().any(|member| {
             let machine = self.machine(member.node.0);
             machine.process.is_some()
-                && (machine.standing.is_stalled() || machine.health.is_stuck(self.now()))
+                && (machine.standing.is_stalled()
+                    || machine.standing.has_hung()
+                    || machine.health.is_stuck(self.now()))
         })
     }
 

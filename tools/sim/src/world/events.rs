@@ -3,6 +3,7 @@
 use super::World;
 use crate::event::{Event, numbers_of};
 use crate::network::{Endpoint, Lane};
+use wire::Message;
 
 impl World {
     /// The node whose process handles this, and whether its executor does.
@@ -32,10 +33,33 @@ impl World {
         }
     }
 
+    /// Which of several executors of a node an event concerns, if it concerns one. That is asked only while
+    /// one of them stands still by itself.
+    fn part_of(&self, node: u32, event: &Event) -> Option<usize> {
+        if !self.machine(node).standing.has_hung() {
+            return None;
+        }
+        let partition = match event {
+            Event::Arrive { message, .. } => match &**message {
+                Message::Request(request) => request.partition,
+                Message::Proposed(proposed) => proposed.partition,
+                Message::Advise(advise) => advise.partition,
+                other => other.clone().into_peer()?.partition(),
+            },
+            Event::Read { partition, .. }
+            | Event::Install { partition, .. }
+            | Event::Component { partition, .. }
+            | Event::GoOn { partition, .. } => *partition,
+            _ => return None,
+        };
+        Some(self.plan.executors.of(partition))
+    }
+
     /// Lets something happen, now or when whom it concerns goes on.
     pub(super) fn handle(&mut self, mut event: Event) {
         if let Some((node, executor)) = self.handled_by(&event) {
-            let Some(now) = self.machine_mut(node).standing.defer(event, executor) else { return };
+            let part = self.part_of(node, &event);
+            let Some(now) = self.machine_mut(node).standing.defer(event, executor, part) else { return };
             event = now;
         }
         self.trace.event(self.now(), &numbers_of(&event));

@@ -3,11 +3,11 @@
 use super::machines::End;
 use super::{Event, World};
 use crate::network::{Conn, Endpoint};
-use crate::node::Hosts;
+use crate::node::{Hosts, Process};
 use driver::admission::{self, Admission};
 use replica::{ClientRef, Notice, Output};
-use types::{Member, Micros, Now, PartitionId, PartitionRecord};
-use wire::control::{ClusterMap, NodeStatus, Propose};
+use types::{Executors, Member, Micros, Now, PartitionId, PartitionRecord};
+use wire::control::{ClusterMap, ExecutorStatus, NodeStatus, Propose};
 use wire::{Message, PeerMessage, Reply, Request, Status};
 
 /// Between two reports to the controllers.
@@ -336,6 +336,11 @@ impl World {
 
     /// Tells the replica of its configuration, and makes one where this node has none.
     pub(super) fn adopt(&mut self, node: u32, record: PartitionRecord) {
+        let executor = self.plan.executors.of(record.id);
+        let standing = &mut self.machine_mut(node).standing;
+        if standing.hangs(executor) {
+            return standing.adopt_later(record);
+        }
         let mut known = true;
         let again = record.clone();
         self.input(node, |host, now, out| known = host.configure(now, record, out));
@@ -352,19 +357,21 @@ impl World {
         if self.machine(node).incarnation() != Some(incarnation) {
             return;
         }
-        let (now, interval) = (self.now(), self.settings.heartbeat);
+        let (now, interval, executors) = (self.now(), self.settings.heartbeat, self.plan.executors);
         let machine = self.machine_mut(node);
         let (clock, stalled) = (machine.clock.read(now), machine.standing.is_stalled());
+        let silent = machine.standing.silent(now).map(|(executor, _)| executor);
         let wait = machine.clock.real(interval);
         self.after(wait, Event::Tick { node, incarnation });
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-        let vouches = process.vouches(now);
+        let progress = process.vouches(now);
+        let vouches = |id: PartitionId| progress && silent != Some(executors.of(id));
         process.host.rest_indexes(process.logs.is_full());
         let links: Vec<_> = process.links.heartbeats();
         let heartbeats: Vec<_> = {
             let mut leases = process.host.leases();
             leases.turn(clock.mono);
-            let heartbeat = |(conn, to)| (conn, leases.heartbeat(clock.mono, to, |_| vouches));
+            let heartbeat = |(conn, to)| (conn, leases.heartbeat(clock.mono, to, vouches));
             links.into_iter().map(heartbeat).collect()
         };
         for (conn, heartbeat) in heartbeats {
@@ -387,10 +394,11 @@ impl World {
         self.after(STATUS, Event::Status { node, incarnation });
         self.note_damage(node);
         self.leave_moved(node);
-        let now = self.now();
+        let (now, executors) = (self.now(), self.plan.executors);
         let machine = self.machine_mut(node);
         let clock = machine.clock.read(now);
         let Some(process) = machine.process.as_mut() else { return };
+        let executors = executor_status(process, executors, machine.standing.silent(now));
         let hears = process.host.leases().heard_nodes();
         let hears = hears.into_iter().map(|(node, at)| (node, clock.mono.since(at).0)).collect();
         let status = NodeStatus {
@@ -402,6 +410,7 @@ impl World {
                 || !process.storage.waiting.is_empty(),
             tails: process.reports.tails().to_vec(),
             log_waits_us: process.logs.oldest_pending().map_or(0, |at| types::Micros(now).since(at).0),
+            executors,
             ..NodeStatus::default()
         };
         let again = process.reports.repeat();
@@ -410,4 +419,19 @@ impl World {
             self.tell_controllers(node, Message::Served(served));
         }
     }
+}
+
+/// What a process says of its executors, if it has several. `silent`: the one that is seen to stand still.
+fn executor_status(
+    process: &Process,
+    executors: Executors,
+    silent: Option<(usize, Micros)>,
+) -> Vec<ExecutorStatus> {
+    let mut all = vec![ExecutorStatus::default(); if executors.is_one() { 0 } else { executors.count() }];
+    for (number, executor) in all.iter_mut().enumerate() {
+        let own = process.host.replicas().filter(|replica| executors.of(replica.id()) == number);
+        executor.partitions = own.count() as u32;
+        executor.hangs_us = silent.filter(|(silent, _)| *silent == number).map_or(0, |(_, time)| time.0);
+    }
+    all
 }

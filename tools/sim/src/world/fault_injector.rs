@@ -97,6 +97,7 @@ impl World {
             | Fault::OldController
             | Fault::Cloned
             | Fault::OtherBuild
+            | Fault::ExecutorHangs
             | Fault::RecordsLost
             | Fault::Rivals
             | Fault::Strand
@@ -401,6 +402,7 @@ impl World {
                 let deferred = self.machine_mut(node).standing.unstall();
                 self.go_on(deferred);
             }
+            Cure::Executor(node) => self.unhang_executor(node),
             Cure::Fast(node) => self.machine_mut(node).health.speed_up(),
             Cure::Room(node) => self.machine(node).disk.set_trouble(|trouble| trouble.full = false),
             Cure::Reads(node) => self.machine(node).disk.set_trouble(|trouble| trouble.fail_reads = 0),
@@ -437,7 +439,7 @@ impl World {
 
     /// What happened to a node while it stood still happens to it now, in order, and before what comes to it
     /// now: connections keep their order.
-    fn go_on(&mut self, deferred: Vec<Event>) {
+    pub(super) fn go_on(&mut self, deferred: Vec<Event>) {
         deferred.into_iter().for_each(|event| self.schedule.first(event));
     }
 

@@ -409,10 +409,11 @@ impl World {
         }
     }
 
-    /// True if a partition's recorded primary serves it.
+    /// True if a partition's recorded primary serves it. An executor that stands still by itself does not.
     pub(super) fn is_serving(&self, record: &PartitionRecord) -> bool {
         let machine = self.machine(record.primary.node.0);
-        let process = machine.process.as_ref().filter(|process| process.member == record.primary);
+        let hangs = machine.standing.hangs(self.plan.executors.of(record.id));
+        let process = machine.process.as_ref().filter(|process| process.member == record.primary && !hangs);
         process.and_then(|process| process.host.replica(record.id)).is_some_and(|replica| replica.serves())
     }
 

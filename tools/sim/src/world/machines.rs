@@ -377,6 +377,7 @@ impl World {
     pub(super) fn end(&mut self, node: u32, how: End) {
         let now = self.now();
         let machine = self.machine_mut(node);
+        let hung = machine.standing.has_hung();
         machine.standing.clear();
         let Some(process) = machine.process.take() else {
             if how == End::Power {
@@ -397,8 +398,9 @@ impl World {
             machine.disk.lose_power();
         }
         if how == End::Clean {
-            // A log that has failed cannot be shut down.
-            let _ = process.logs.shutdown(now, process.storage.held.is_empty());
+            // A log that has failed cannot be shut down, and an executor that hangs may lack something
+            // (PR-424).
+            let _ = process.logs.shutdown(now, process.storage.held.is_empty() && !hung);
         } else {
             if self.machines.files_mut().stop(node) {
                 self.injected("lsm-job-cut");

@@ -50,6 +50,7 @@ impl World {
             Fault::Rivals => self.ask_twice(),
             Fault::Strand => self.strand(),
             Fault::OtherBuild => self.begin_other_build(node, us),
+            Fault::ExecutorHangs => self.hang_executor(node, us + 400_000),
             Fault::Cloned => self.copy_disk(node, us),
             Fault::OldController => self.bring_back_old_controller(),
             Fault::MetaFull => {
@@ -103,7 +104,7 @@ impl World {
         };
         let records: Vec<PartitionRecord> = self.checks.epochs.records().filter(has_one).cloned().collect();
         let Some(record) = self.faults.own().pick(&records).cloned() else { return false };
-        if self.machine(node).process.is_none() {
+        if self.machine(node).process.is_none() || self.machine(node).standing.has_hung() {
             return false;
         }
         self.faults_soundly(node);
@@ -167,6 +168,27 @@ impl World {
     pub(super) fn replace_old_disk(&mut self, node: u32) {
         self.replace_disk(node);
         self.start_later(node, 100_000);
+    }
+
+    /// One of several executors of a node does nothing for a while. The others go on, and so do heartbeats.
+    fn hang_executor(&mut self, node: u32, us: u64) -> bool {
+        let now = self.now();
+        let executor = self.faults.own().below(self.plan.executors.count() as u64) as usize;
+        let machine = self.machine_mut(node);
+        let goes_on = machine.standing.goes_on();
+        let Some(process) = machine.process.as_mut().filter(|_| goes_on) else { return false };
+        process.host.hang(executor);
+        machine.standing.hang(executor, now);
+        self.after(us, Event::Cure(Cure::Executor(node)));
+        true
+    }
+
+    /// The executor goes on that stood still by itself.
+    pub(super) fn unhang_executor(&mut self, node: u32) {
+        let (records, deferred) = self.machine_mut(node).standing.unhang();
+        self.input(node, |host, now, out| host.unhang(now, out));
+        records.into_iter().for_each(|record| self.adopt(node, record));
+        self.go_on(deferred);
     }
 
     /// A file of the log loses its end.

@@ -111,6 +111,7 @@ impl World {
             machine.clock.set_rate(now, 0);
             machine.disk.set_trouble(|trouble| *trouble = Default::default());
             let (paused, stalled) = (machine.standing.is_paused(), machine.standing.is_stalled());
+            let hung = machine.standing.has_hung();
             self.machines.files_mut().trouble(node).end();
             let other_build = self.machine(node).starts.are_of_other_build();
             if dead == Some(node) && stuck && !other_build {
@@ -130,6 +131,9 @@ impl World {
             }
             if stalled {
                 self.cure(crate::event::Cure::Unstall(node));
+            }
+            if hung {
+                self.cure(crate::event::Cure::Executor(node));
             }
             if self.machine(node).process.is_none() && !self.machine(node).starts.is_removed() {
                 self.start_later(node, 1_000);
