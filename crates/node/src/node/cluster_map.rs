@@ -54,8 +54,9 @@ impl Node {
     pub(super) fn on_controller(&mut self, key: u64, message: Message) -> Result<(), Failure> {
         match message {
             Message::ClusterMap(cluster_map) => {
-                self.on_cluster_map(&cluster_map)?;
-                self.pass_on(Message::ClusterMap(cluster_map));
+                let unasked = self.storage.is_unasked();
+                self.on_cluster_map(&cluster_map, unasked)?;
+                self.pass_on(cluster_map, unasked);
             }
             Message::RegisterRefused(RegisterRefused { why, for_good: true }) => {
                 return Err(Failure::refused(why));
@@ -88,20 +89,23 @@ impl Node {
         Ok(())
     }
 
-    /// A cluster map goes to all executors: each has its own part of what it says.
-    fn pass_on(&self, message: Message) {
+    /// A cluster map goes to all executors: each has its own part of what it says. What it may cost this node
+    /// was decided when it came: by the time that an executor gets to it, this node may have been asked for
+    /// what it keeps, and what the map does not name is still all that is left of it (PR-107).
+    fn pass_on(&self, cluster_map: ClusterMap, unasked: bool) {
         let others = self.connections.others();
-        if others.me().is_coordinator() && !others.is_alone() {
-            let message = Arc::new(message);
-            others.give_all(|| Handed::Controller(message.clone()));
+        if !others.is_alone() {
+            let cluster_map = Arc::new(cluster_map);
+            others.give_all(|| Handed::ClusterMap { cluster_map: cluster_map.clone(), unasked });
         }
     }
 
     fn pass_to(&self, owner: usize, message: Message) {
-        self.connections.others().give(owner, Handed::Controller(Arc::new(message)));
+        self.connections.others().give(owner, Handed::Controller(Box::new(message)));
     }
 
-    fn on_cluster_map(&mut self, cluster_map: &ClusterMap) -> Result<(), Failure> {
+    /// `unasked`: the records that it is made of were made without asking this node.
+    pub(super) fn on_cluster_map(&mut self, cluster_map: &ClusterMap, unasked: bool) -> Result<(), Failure> {
         let is_coordinator = self.connections.others().me().is_coordinator();
         let taken = self.view.take(cluster_map);
         let mut whole = taken.whole;
@@ -132,7 +136,7 @@ impl Node {
             // Tables that were dropped while this node was away, unless it is the only one that knows of
             // them.
             let gone = self.view.gone(self.storage.known());
-            if !self.storage.is_unasked() {
+            if !unasked {
                 gone.into_iter().try_for_each(|id| self.drop_replica(id))?;
             }
         }

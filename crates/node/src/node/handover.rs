@@ -9,7 +9,6 @@ use super::mailbox::Handed;
 use crate::failure::Failure;
 use driver::kept::brings_records;
 use replica::ClientRef;
-use std::sync::Arc;
 use types::Member;
 use wire::{Message, PeerMessage, Request, Status};
 
@@ -38,9 +37,8 @@ impl Node {
             }
             Handed::Peer(message) => self.take_peer(*message),
             Handed::Kept(message) => self.give_peer(*message),
-            Handed::Controller(message) => {
-                self.on_controller(NO_CONNECTION, Arc::unwrap_or_clone(message))?;
-            }
+            Handed::ClusterMap { cluster_map, unasked } => self.on_cluster_map(&cluster_map, unasked)?,
+            Handed::Controller(message) => self.on_controller(NO_CONNECTION, *message)?,
             Handed::Tell(message) => self.connections.tell(&message),
             Handed::TellAll(message) => self.connections.tell_all(&message),
             Handed::Propose(propose) => self.connections.propose(*propose, now),

@@ -8,7 +8,7 @@ use replica::ClientRef;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use types::{Epoch, Executor, Executors, Micros, PartitionId};
-use wire::control::{NodeStatus, Propose};
+use wire::control::{ClusterMap, NodeStatus, Propose};
 use wire::{Message, PeerMessage, Reply, Request};
 
 /// What waits for one executor. While there is more, requests are told to come again, and messages that are
@@ -43,7 +43,14 @@ pub enum Handed {
     /// The same, and the records in it are kept.
     Kept(Box<PeerMessage>),
     /// From a controller, by the coordinator. The records in it are kept.
-    Controller(Arc<Message>),
+    ClusterMap {
+        /// What it says.
+        cluster_map: Arc<ClusterMap>,
+        /// The records that it is made of were made without asking this node, as that was when it came.
+        unasked: bool,
+    },
+    /// The same: what is for one partition of this executor.
+    Controller(Box<Message>),
     /// To one controller, by the coordinator.
     Tell(Box<Message>),
     /// To every controller that is there, by the coordinator.
