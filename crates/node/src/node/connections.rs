@@ -167,6 +167,15 @@ impl Connections {
         self.peers.welcomed(key, member);
     }
 
+    /// A node does not let us in, perhaps as it is of another version. Each executor is refused: the first
+    /// one says so, once for each reason.
+    pub fn peer_refuses(&mut self, key: u64, node: NodeId, why: &str) {
+        if self.peers.is_first_refusal(node, why) && self.others.me().number == 0 {
+            eprintln!("{node} does not let {} in: {why}", self.who.me.node);
+        }
+        self.links.close(key);
+    }
+
     /// A controller of this generation lets us in.
     pub fn controller_welcomes(&mut self, key: u64, index: usize, generation: Generation, now: Micros) {
         self.links.set_role(key, Role::Controller(index), now);

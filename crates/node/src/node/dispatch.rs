@@ -25,6 +25,7 @@ impl Node {
                     self.connections.peer_welcomes(key, member, self.timer.mono());
                     self.replicas.input(self.timer.now(), |host, now, out| host.connected(now, member, out));
                 }
+                Welcome::Refused(why) => self.connections.peer_refuses(key, node, &why),
                 _ => self.connections.links().close(key),
             },
             (Role::DialingController(index), Message::Welcome(welcome)) => {

@@ -66,6 +66,8 @@ pub struct Peers {
     targets: BTreeMap<NodeId, Target>,
     /// Connections whose handshake named this very life.
     ready: BTreeMap<NodeId, (Member, u64)>,
+    /// Why nodes did not let us in, until they do.
+    refused: BTreeMap<NodeId, String>,
 }
 
 impl Peers {
@@ -105,7 +107,17 @@ impl Peers {
         if let Some(target) = self.targets.get_mut(&member.node).filter(|target| target.link == Some(key)) {
             target.wait = SHORTEST_RECONNECT_DELAY;
             self.ready.insert(member.node, (member, key));
+            self.refused.remove(&member.node);
         }
+    }
+
+    /// True once for each reason for which a node does not let us in.
+    pub fn is_first_refusal(&mut self, node: NodeId, why: &str) -> bool {
+        let is_known = self.refused.get(&node).is_some_and(|known| known == why);
+        if !is_known {
+            self.refused.insert(node, why.to_owned());
+        }
+        !is_known
     }
 
     /// A connection to this node is gone.
@@ -221,4 +233,18 @@ impl Controllers {
 fn hello(role: HelloRole, me: Member, cluster: Option<ClusterId>, secret: &Secret) -> Hello {
     let agent = crate::AGENT.into();
     Hello { role, protocol: PROTOCOL, cluster, member: Some(me), secret: secret.said(), agent }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn that_a_node_refuses_us_is_said_once_for_each_reason() {
+        let mut peers = Peers::default();
+        let reasons =
+            [(1, "another version"), (1, "another version"), (2, "another version"), (1, "a secret")];
+        let said = reasons.map(|(node, why)| peers.is_first_refusal(NodeId(node), why));
+        assert_eq!(said, [true, false, true, true]);
+    }
 }
