@@ -9,7 +9,7 @@ use super::mailbox::Handed;
 use crate::failure::Failure;
 use driver::kept::brings_records;
 use replica::ClientRef;
-use types::Member;
+use types::{Member, Micros};
 use wire::{Message, PeerMessage, Request, Status};
 
 /// Stands for the connection of what came by another executor.
@@ -64,12 +64,26 @@ impl Node {
         if is_first {
             return self.hand_connection_over(key, owner, Message::Request(request));
         }
+        if self.connections.hangs(owner, self.timer.mono()) > Micros::ZERO {
+            return self.turn_away_from_hung(to, &request);
+        }
         self.connections.links().note_handed(key);
         let handed = Handed::Request { to, request: Box::new(request) };
         if let Err(Handed::Request { request, .. }) = self.connections.others().offer(owner, handed) {
             let why = "the executor of this partition has too much to do".into();
             self.turn_away(to, &request, Status::NotYet(why));
         }
+    }
+
+    /// A request is for an executor that hangs. Another node may lead its partition by now: that one is
+    /// named.
+    fn turn_away_from_hung(&mut self, to: ClientRef, request: &Request) {
+        let (me, record) = (self.replicas.me(), self.view.partition(request.partition));
+        let status = match record.is_some_and(|record| record.primary != me) {
+            true => Status::NotPrimary,
+            false => Status::NotYet("the executor of this partition hangs".into()),
+        };
+        self.turn_away(to, request, status);
     }
 
     /// A message between replicas must come from whom it names.
