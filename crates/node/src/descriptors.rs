@@ -22,17 +22,17 @@ pub fn raise_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// How many native connections fit below this limit, at most as many as are configured. A lower number is
-/// said.
+/// How many native connections fit below this limit, at most as many as are configured for each executor:
+/// a client has a connection for each, and each has one to every other node. A lower number is said.
 pub fn connections(config: &Config, limit: u64) -> usize {
-    let wanted = config.node.max_connections;
+    let wanted = config.node.max_connections.saturating_mul(config.node.executors.count());
     let sql = if config.sql.listen.is_some() { config.sql.max_connections as u64 } else { 0 };
     let room = limit.saturating_sub(FIXED + OTHERS + sql);
     let fitting = usize::try_from(room).unwrap_or(usize::MAX).max(LEAST).min(wanted);
     if fitting < wanted {
         eprintln!(
             "this process may have {limit} files open: {fitting} connections are let in, not the {wanted} of \
-             node.max_connections (`ulimit -Hn` says how many there may be)"
+             node.max_connections for each executor (`ulimit -Hn` says how many there may be)"
         );
     }
     fitting
@@ -44,11 +44,21 @@ mod tests {
 
     #[test]
     fn connections_leave_room_for_files() {
-        let config = Config::with(&[("node.max_connections", "4096"), ("sql.listen", "off")]).expect("good");
+        let with = |executors: &str| {
+            let settings =
+                [("node.max_connections", "4096"), ("sql.listen", "off"), ("node.executors", executors)];
+            Config::with(&settings).expect("good")
+        };
+        let config = with("1");
         assert_eq!(connections(&config, u64::MAX), 4096);
+        assert_eq!(
+            connections(&with("3"), u64::MAX),
+            3 * 4096,
+            "a client has a connection for each executor"
+        );
         assert_eq!(connections(&config, 4096), 4096 - 1536);
         assert_eq!(connections(&config, 1024), 64);
-        let few = Config::with(&[("node.max_connections", "8")]).expect("good");
-        assert_eq!(connections(&few, 1024), 8);
+        let few = [("node.max_connections", "8"), ("node.executors", "2")];
+        assert_eq!(connections(&Config::with(&few).expect("good"), 1024), 16);
     }
 }

@@ -64,7 +64,7 @@ pub const SETTINGS: &[Setting] = &[
     number(
         "node.max_connections",
         "4096",
-        "connections of clients and nodes together; a quarter is kept for nodes",
+        "connections of clients and nodes together, for each executor; a quarter is kept for nodes",
     ),
     number(
         "node.executors",

@@ -46,7 +46,7 @@ pub struct NodeConfig {
     pub zone: String,
     /// Where controllers are.
     pub controllers: Vec<String>,
-    /// The most connections of clients and nodes together.
+    /// The most connections of clients and nodes together, for each executor.
     pub max_connections: usize,
     /// How many threads have its partitions.
     pub executors: Executors,
