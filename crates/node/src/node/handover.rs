@@ -64,7 +64,7 @@ impl Node {
         if is_first {
             return self.hand_connection_over(key, owner, Message::Request(request));
         }
-        if self.connections.hangs(owner, self.timer.mono()) > Micros::ZERO {
+        if self.hangs(owner) {
             return self.turn_away_from_hung(to, &request);
         }
         self.connections.links().note_handed(key);
@@ -73,6 +73,11 @@ impl Node {
             let why = "the executor of this partition has too much to do".into();
             self.turn_away(to, &request, Status::NotYet(why));
         }
+    }
+
+    /// True if another executor hangs: nothing more is piled up for it than what it has by then.
+    fn hangs(&self, executor: usize) -> bool {
+        self.connections.hangs(executor, self.timer.mono()) > Micros::ZERO
     }
 
     /// A request is for an executor that hangs. Another node may lead its partition by now: that one is
@@ -98,7 +103,9 @@ impl Node {
         match self.connections.others().elsewhere(message.partition()) {
             None => self.take_peer(message),
             Some(owner) if is_first => self.hand_connection_over(key, owner, Message::from(message)),
-            // What finds no room is lost: the protocol sends it again.
+            // What finds no room is lost, and so is what comes for one that hangs: the protocol sends it
+            // again.
+            Some(owner) if self.hangs(owner) => {}
             Some(owner) => drop(self.connections.others().offer(owner, Handed::Peer(Box::new(message)))),
         }
     }
