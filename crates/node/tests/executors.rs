@@ -5,13 +5,17 @@ mod common;
 use bytes::Bytes;
 use client::Client;
 use common::raw::{Raw, request};
-use common::{Cluster, LONG, create, of_node, put_all, row, wait_for};
+use common::{Cluster, LONG, config, create, of_node, put_all, row, wait_for};
+use controller::Key;
+use controller::rebuild::Rebuilt;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use types::config::ClusterRecord;
 use types::data::Value;
-use types::{EngineKind, Executors, LogKind, NodeId, PartitionId, PartitionRecord};
+use types::{EngineKind, Executors, Generation, LogKind, NodeId, PartitionId, PartitionRecord};
 use understudy_node::stop::Stop;
-use wire::control::{AdminCommand, ClusterStatus, CreateTable, Role};
+use understudy_node::{controller_process, rebuilt};
+use wire::control::{Admin, AdminCommand, ClusterStatus, CreateTable, Role};
 use wire::{Body, Op, Reply, Status, TurnAnswer, TurnHolder, TurnOp};
 
 /// Partitions enough that each of three executors leads some on each of three nodes.
@@ -296,4 +300,47 @@ fn a_data_directory_is_the_same_whatever_the_number_of_executors() {
         put_all(&mut client, &table, 0, 100, executors);
         assert_eq!(client.get(&table, &[Value::Int(5)]).expect("reads"), Some(row(5, executors)));
     }
+}
+
+#[test]
+fn pr107_a_map_that_was_made_without_this_node_costs_it_nothing_however_late_an_executor_gets_to_it() {
+    let mut cluster = Cluster::with(1, &[("node.executors", "2"), ("node.harm", "true")]);
+    let mut client = cluster.ready();
+    let wanted = CreateTable { factor: Some(1), ..table(EngineKind::Lsm, LogKind::Disk) };
+    client.create_table(&wanted).expect("creates");
+    let known = client.cluster_map().cluster().expect("known").clone();
+    // Records of the same cluster in which there are no tables, as nobody asked this node.
+    let address = cluster.controller_address();
+    let place = cluster.dir.path().join("other");
+    let place = place.to_str().expect("a name");
+    let other = config(&[("controller.listen", &address), ("controller.data_dir", place)]);
+    let record = ClusterRecord { generation: Generation(5), ..known.clone() };
+    let entries = vec![(Key::Cluster, serde_json::to_vec(&record).expect("a record"))];
+    let made = Rebuilt { entries, revision: 1_000, missing: Vec::new(), partitions: Vec::new() };
+    rebuilt::write(&other, known.id, &made).expect("writes");
+    drop(cluster.controller.take());
+    hang(&cluster, 1, 1, Duration::from_secs(5));
+    let other = controller_process::start(other).expect("starts");
+    let deadline = Instant::now() + LONG;
+    let identity = cluster.node_dir(1).join("node.id");
+    while !std::fs::read_to_string(&identity).expect("is there").contains("unasked") {
+        assert!(Instant::now() < deadline, "it hears nothing of them");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // Time for the map to come behind the welcome.
+    std::thread::sleep(Duration::from_millis(500));
+    drop(other);
+    let mut operator = Raw::operator(&cluster);
+    for id in 1.. {
+        let command = AdminCommand::Records(Some(Generation(6)));
+        operator.send(&[Admin { id, command }.into()]);
+        // It is answered once all executors have said what they know.
+        match operator.answer().result {
+            Ok(_) => break,
+            Err((_, why)) => assert!(Instant::now() < deadline, "{why}"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let left = std::fs::read_dir(cluster.node_dir(1).join("partitions")).expect("a directory").count();
+    assert_eq!(left, PARTITIONS as usize, "what it has may be all that is left of it");
 }

@@ -1,6 +1,6 @@
 //! An executor: one thread that owns replicas and connections. A node has one of them or several, each with
-//! the partitions that are its own ([`types::Executors`]); the coordinator has what a
-//! node has but once: with several executors a thread beside them, without partitions, and else the one.
+//! the partitions that are its own ([`types::Executors`]). The coordinator has what a node has but once: with
+//! several executors it is a thread beside them, without partitions.
 //!
 //! A turn: wait for events, feed what came to [`Host`], and when nothing is left to read, flush the host,
 //! carry out its outputs in order, hand the turn's records to the log's thread in one submission, and write

@@ -5,6 +5,7 @@ use client::Table;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use types::PartitionId;
+use wire::control::AdminAnswer;
 use wire::hello::{Hello, HelloRole, PROTOCOL};
 use wire::{Message, Op, Reply, Request, frame};
 
@@ -16,11 +17,20 @@ pub struct Raw {
 impl Raw {
     /// To the first node.
     pub fn connect(cluster: &Cluster) -> Raw {
+        Raw::connect_as(cluster, HelloRole::Client)
+    }
+
+    /// The same, as an operator who asks that very node.
+    pub fn operator(cluster: &Cluster) -> Raw {
+        Raw::connect_as(cluster, HelloRole::Operator)
+    }
+
+    fn connect_as(cluster: &Cluster, role: HelloRole) -> Raw {
         let stream = TcpStream::connect(&cluster.node(1).ports().listen["client"]).expect("connects");
         stream.set_read_timeout(Some(LONG)).expect("a timeout");
         let mut raw = Raw { stream, bytes: Vec::new() };
         raw.send(&[Message::Hello(Hello {
-            role: HelloRole::Client,
+            role,
             protocol: PROTOCOL,
             cluster: None,
             member: None,
@@ -48,6 +58,13 @@ impl Raw {
             let read = self.stream.read(&mut piece).expect("the node answers");
             assert!(read > 0, "the node hung up");
             self.bytes.extend_from_slice(&piece[..read]);
+        }
+    }
+
+    pub fn answer(&mut self) -> AdminAnswer {
+        match self.hear() {
+            Message::AdminAnswer(answer) => answer,
+            other => panic!("{other:?}"),
         }
     }
 
