@@ -217,7 +217,7 @@ impl Data {
         let at = header.at;
         let entry = match call {
             Some(mark) => Entry::encode_call(header, mark, &effects.encode()),
-            None => Entry::encode(header, &effects.encode()),
+            None => Entry::encode_effects(header, &effects),
         };
         let mutations = session::mutations_of(self.engine.as_ref(), &entry, effects)?;
         self.append_known(entry, &mutations, out);

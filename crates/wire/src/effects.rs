@@ -11,6 +11,8 @@ use types::Mutation;
 use types::engine::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
 const DELETED: u32 = u32::MAX;
+/// What stands before the mutations, in bytes.
+const FIXED_BYTES: usize = 25;
 /// The most mutations in one entry.
 pub const MAX_MUTATIONS: usize = 100_000;
 
@@ -33,13 +35,19 @@ impl Effects {
     /// The length of the payload that [`Effects::encode`] makes of these mutations, in bytes.
     pub fn encoded_len(mutations: &[Mutation]) -> usize {
         let one = |m: &Mutation| 8 + m.key.len() + m.value.as_ref().map_or(0, Bytes::len);
-        25 + mutations.iter().map(one).sum::<usize>()
+        FIXED_BYTES + mutations.iter().map(one).sum::<usize>()
     }
 
     /// Encodes. Panics on more than [`MAX_MUTATIONS`]: callers check requests at the door.
     pub fn encode(&self) -> Bytes {
-        assert!(self.mutations.len() <= MAX_MUTATIONS, "{} mutations", self.mutations.len());
         let mut out = BytesMut::with_capacity(Effects::encoded_len(&self.mutations));
+        self.put(&mut out);
+        out.freeze()
+    }
+
+    /// Appends what [`Effects::encode`] gives to `out`. Panics like that.
+    pub(crate) fn put(&self, out: &mut BytesMut) {
+        assert!(self.mutations.len() <= MAX_MUTATIONS, "{} mutations", self.mutations.len());
         out.put_u64_le(self.request_hash);
         out.put_u64_le(self.confirmed);
         out.put_u8(self.outcome);
@@ -56,12 +64,11 @@ impl Effects {
                 }
             }
         }
-        out.freeze()
     }
 
     /// Decodes. Keys and values share the payload's memory. The error is a sentence.
     pub fn decode(mut payload: Bytes) -> Result<Effects, String> {
-        if payload.len() < 25 {
+        if payload.len() < FIXED_BYTES {
             return Err(format!("effects of {} bytes are cut short", payload.len()));
         }
         let request_hash = payload.get_u64_le();

@@ -206,16 +206,29 @@ impl Entry {
         Entry::encode_beside(header, &mark.encode(effects), effects)
     }
 
+    /// A write's entry, or another one with effects for its payload: they are encoded in their place. Panics
+    /// like [`Entry::encode`].
+    pub fn encode_effects(header: Header, effects: &Effects) -> Entry {
+        let length = Effects::encoded_len(&effects.mutations);
+        Entry::encode_with(header, length, &[], |out| effects.put(out))
+    }
+
     /// With effects beside it, or nothing.
     fn encode_beside(header: Header, payload: &[u8], effects: &[u8]) -> Entry {
-        let longest = payload.len().max(effects.len());
+        Entry::encode_with(header, payload.len(), effects, |out| out.put_slice(payload))
+    }
+
+    /// With a payload of this length, in bytes, which `put` appends, and with effects beside it, or nothing.
+    fn encode_with(header: Header, length: usize, effects: &[u8], put: impl FnOnce(&mut BytesMut)) -> Entry {
+        let longest = length.max(effects.len());
         assert!(longest <= MAX_PAYLOAD_BYTES, "payload of {longest} bytes");
-        let end = HEADER_BYTES + payload.len();
-        let mut out = BytesMut::with_capacity(end + BESIDE + effects.len());
+        let end = HEADER_BYTES + length;
+        let beside = if header.kind == Kind::Call { BESIDE + effects.len() } else { 0 };
+        let mut out = BytesMut::with_capacity(end + beside);
         out.put_u8(FORMAT);
         out.put_u8(header.kind as u8);
         out.put_u16_le(header.flags);
-        out.put_u32_le(payload.len() as u32);
+        out.put_u32_le(length as u32);
         out.put_u32_le(header.partition.0);
         out.put_u32_le(header.table.0);
         out.put_u64_le(header.at.term.0);
@@ -229,9 +242,13 @@ impl Entry {
         out.put_u64_le(header.unit);
         out.put_u64_le(header.commit_ts);
         debug_assert_eq!(out.len(), CRC_AT);
-        let crc = crc32c::crc32c_append(crc32c::crc32c(&out), payload);
-        out.put_u32_le(crc);
-        out.put_slice(payload);
+        let before = crc32c::crc32c(&out);
+        // The checksum's place.
+        out.put_u32_le(0);
+        put(&mut out);
+        assert_eq!(out.len(), end, "a payload is as long as it was said to be");
+        let crc = crc32c::crc32c_append(before, &out[HEADER_BYTES..]);
+        out[CRC_AT..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
         put_beside(&mut out, header.kind, effects);
         Entry { header, bytes: out.freeze(), end, crc }
     }
@@ -425,6 +442,17 @@ mod tests {
         let again = Entry::decode(entry.bytes().clone()).expect("decodes");
         assert_eq!(again, entry);
         assert_eq!(&again.payload()[..], b"payload");
+    }
+
+    #[test]
+    fn effects_in_their_place_are_the_same_entry() {
+        let value = Some(Bytes::from_static(b"value"));
+        let mutations = vec![types::Mutation { key: Bytes::from_static(b"key"), value }];
+        let effects = Effects { request_hash: 1, confirmed: 2, outcome: 3, affected: 4, mutations };
+        let header = sample(b"").header().clone();
+        let entry = Entry::encode_effects(header.clone(), &effects);
+        assert_eq!(entry, Entry::encode(header, &effects.encode()));
+        assert_eq!(Entry::decode(entry.bytes().clone()).expect("decodes"), entry);
     }
 
     #[test]

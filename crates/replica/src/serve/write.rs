@@ -432,7 +432,7 @@ impl Writing<'_> {
         header.table = self.record.table;
         header.schema = wanted.schema.version();
         self.indexes.changed_at(header.at);
-        self.append(Entry::encode(header, &own(mutations).encode()))
+        self.append(Entry::encode_effects(header, &own(mutations)))
     }
 
     /// A step of what is to be done for tables of a database, if the one before is committed: rows of what
@@ -454,7 +454,7 @@ impl Writing<'_> {
         let mut header = self.data.next_header(self.term, Kind::Schema, self.now.wall_ms);
         header.table = self.record.table;
         self.catalog.stepped_at(header.at, defines);
-        self.append(Entry::encode(header, &own(mutations).encode()))
+        self.append(Entry::encode_effects(header, &own(mutations)))
     }
 }
 
