@@ -81,6 +81,16 @@ pub const MAX_KEY_BYTES: usize = 32 * 1024;
 /// The longest value, in bytes.
 pub const MAX_VALUE_BYTES: usize = 8 * 1024 * 1024;
 
+/// Values of so many bytes and more are kept in memory as they came, where that can be, and not copied.
+pub const LARGE_VALUE_BYTES: usize = 16 * 1024;
+
+/// The most memory, in bytes, that a value of this length may hold where it is kept as it came: a large one
+/// is a part of an entry, which has at most a 32nd more. Budgets count this, so that what is held is never
+/// more than what is counted.
+pub const fn most_held(length: usize) -> usize {
+    if length < LARGE_VALUE_BYTES { length } else { length + length / 32 }
+}
+
 /// Why a mutation cannot be stored, as text, or none if it can (PR-72: checked at the door).
 ///
 /// Whoever takes mutations from a client or a peer asks this first; an engine asserts it.

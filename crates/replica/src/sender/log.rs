@@ -3,6 +3,7 @@
 use crate::output::{Output, ReadFor};
 use crate::sender::Sender;
 use bytes::{Bytes, BytesMut};
+use types::engine::LARGE_VALUE_BYTES;
 use types::{EngineError, Lsn, Member, PartitionRecord, Position, Term};
 use wire::control::RecordText;
 use wire::peer::{Append, Inform, LogReport, LogSummary, ReportRequest};
@@ -30,6 +31,16 @@ impl Run {
         Run { from, last, alone: false, bytes: out.freeze() }
     }
 
+    /// Of the newest entries, in memory: a large one goes by itself, as it is there, and is not copied. The
+    /// others up to it are put together.
+    fn of_tail<'a>(from: Lsn, entries: impl Iterator<Item = &'a Entry>) -> Run {
+        let mut entries = entries.peekable();
+        match entries.next_if(|entry| is_large(entry)) {
+            Some(entry) => Run { from, last: entry.lsn(), alone: false, bytes: entry.bytes().clone() },
+            None => Run::of(from, entries.take_while(|entry| !is_large(entry))),
+        }
+    }
+
     fn of_calls<'a>(from: Lsn, entries: impl Iterator<Item = &'a Entry>) -> Run {
         let (mut out, mut last) = (BytesMut::new(), Lsn::ZERO);
         for entry in entries.take(CALLS) {
@@ -38,6 +49,11 @@ impl Run {
         }
         Run { from, last, alone: true, bytes: out.freeze() }
     }
+}
+
+/// True if copying it would cost more than a message of its own.
+fn is_large(entry: &Entry) -> bool {
+    entry.bytes().len() >= LARGE_VALUE_BYTES
 }
 
 /// Asks for a member's log, in this configuration.
@@ -76,7 +92,7 @@ impl Sender<'_> {
             let run = match cached.take().filter(|run| run.from == next && run.alone == alone) {
                 Some(run) => run,
                 None if alone => Run::of_calls(next, log.tail().run(next, most)),
-                None => Run::of(next, log.tail().run(next, most)),
+                None => Run::of_tail(next, log.tail().run(next, most)),
             };
             self.send_append(before, run.bytes.clone(), run.last);
             *cached = Some(run);
@@ -326,6 +342,20 @@ mod tests {
         assert!(send(record(), &|sender| sender.align(&log.log)).is_empty());
         let sent = send(record(), &|sender| sender.go_on(true, &mut None));
         assert!(!alone(&sent[0]) && sent[0].prev == at(1));
+    }
+
+    #[test]
+    fn a_large_entry_is_shipped_by_itself_as_it_is_in_memory() {
+        let (mut log, large) = (log(), vec![7; LARGE_VALUE_BYTES]);
+        for (lsn, payload) in [(4, &large[..]), (5, &b"small"[..])] {
+            let header = Header::new(Kind::Noop, PartitionId(1), at(lsn), log.end_crc());
+            log.append(Entry::encode(header, payload));
+        }
+        let run = |from: u64| Run::of_tail(Lsn(from), log.tail().run(Lsn(from), 1 << 20));
+        assert_eq!([run(2).last, run(4).last, run(5).last], [Lsn(3), Lsn(4), Lsn(5)]);
+        assert_eq!(Entry::all(run(2).bytes).map(|entries| entries.len()), Ok(2));
+        let entry = log.tail().get(Lsn(4)).expect("it is in memory");
+        assert_eq!(run(4).bytes.as_ptr(), entry.bytes().as_ptr(), "it is not copied");
     }
 
     #[test]
