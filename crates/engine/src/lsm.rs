@@ -352,7 +352,7 @@ impl Engine for LsmEngine {
         let forgets = self.environment.rules.what_is_written_is_not_read_ahead();
         let (read_floor, mut rows) = (self.read_floor, 0);
         self.overlay.drain(upto, |key, lsn, value| {
-            memtable.write(tree, key, (lsn, read_floor), value.map(|value| &value[..]));
+            memtable.keep(tree, key, (lsn, read_floor), value);
             rows += 1;
             if forgets {
                 ahead.written(key);

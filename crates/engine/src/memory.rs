@@ -296,7 +296,7 @@ impl Engine for MemoryEngine {
         let strict = self.rules.positions_are_rows();
         let mut written = 0;
         self.overlay.drain(upto, |key, lsn, value| {
-            let newer = rows.write(key, lsn, value.map(|value| &value[..]), read_floor);
+            let newer = rows.keep(key, lsn, value, read_floor);
             assert!(newer || !strict, "PR-40: entry {lsn} is published below a version of its row");
             self.unsaved += (key.len() + value.map_or(0, Bytes::len)) as u64;
             written += 1;

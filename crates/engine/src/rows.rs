@@ -15,6 +15,7 @@ use key::CompactKey;
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, VecDeque};
 use types::Lsn;
+use types::engine::{LARGE_VALUE_BYTES, most_held};
 
 /// Memory that a row costs beside its key and value: its place in the map and the allocation of the value.
 const ROW_OVERHEAD: u64 = 112;
@@ -81,7 +82,20 @@ impl Rows {
     /// False if the row had this version or a newer one, which it has then replaced. That only happens to an
     /// engine whose position lags behind its data (PR-40).
     pub(crate) fn write(&mut self, key: &[u8], lsn: Lsn, value: Option<&[u8]>, read_floor: Lsn) -> bool {
-        let value = value.map(Bytes::copy_from_slice);
+        self.put(key, lsn, value.map(Bytes::copy_from_slice), read_floor)
+    }
+
+    /// The same of a value that was executed: a large one is kept as it came, since it holds little more than
+    /// itself ([`types::Engine::execute`]).
+    pub(crate) fn keep(&mut self, key: &[u8], lsn: Lsn, value: Option<&Bytes>, read_floor: Lsn) -> bool {
+        let own = |value: &Bytes| match value.len() < LARGE_VALUE_BYTES {
+            true => Bytes::copy_from_slice(value),
+            false => value.clone(),
+        };
+        self.put(key, lsn, value.map(own), read_floor)
+    }
+
+    fn put(&mut self, key: &[u8], lsn: Lsn, value: Option<Bytes>, read_floor: Lsn) -> bool {
         let mut slot = match self.map.entry(CompactKey::new(key)) {
             Slot::Occupied(slot) => slot,
             Slot::Vacant(slot) => {
@@ -227,9 +241,9 @@ impl Cell {
     }
 }
 
-/// The bytes of a value; a deletion has none.
+/// The most bytes that a value holds in memory; a deletion has none.
 fn length(value: &Option<Bytes>) -> u64 {
-    value.as_ref().map_or(0, |value| value.len() as u64)
+    value.as_ref().map_or(0, |value| most_held(value.len()) as u64)
 }
 
 #[cfg(test)]
@@ -266,6 +280,20 @@ mod tests {
         assert_eq!((value(&rows, 1), rows.hidden()), (None, 0));
         rows.write(K, Lsn(3), None, Lsn(3));
         assert_eq!((rows.len(), rows.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_large_value_is_kept_as_it_came_and_counted_with_what_it_may_hold() {
+        let mut rows = Rows::default();
+        let entry = Bytes::from(vec![7; 2 * LARGE_VALUE_BYTES]);
+        let values = [entry.slice(500..), entry.slice(..LARGE_VALUE_BYTES - 1)];
+        for (value, is_kept) in values.iter().zip([true, false]) {
+            rows.keep(K, Lsn(1), Some(value), Lsn(9));
+            let (_, kept) = rows.get(K, Lsn(1)).expect("it was written");
+            assert_eq!((kept == value, kept.as_ptr() == value.as_ptr()), (true, is_kept));
+            let held = if is_kept { entry.len() } else { value.len() } as u64;
+            assert!(rows.bytes() >= held + 2 + ROW_OVERHEAD);
+        }
     }
 
     #[test]

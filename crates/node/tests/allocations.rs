@@ -22,9 +22,9 @@ const WARM_UP: u64 = 24;
 /// Allocations that buffers may still need: far fewer than one for each put.
 const SLACK: u64 = PUTS / 8;
 /// The most allocations of at least a value's size for each put, at the primary.
-const AT_PRIMARY: u64 = 3;
+const AT_PRIMARY: u64 = 2;
 /// The same at each backup.
-const AT_BACKUP: u64 = 2;
+const AT_BACKUP: u64 = 1;
 
 /// What the logs' threads have made, and behind it what the executors of nodes 1 to 3 have.
 static MADE: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];

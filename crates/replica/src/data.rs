@@ -12,7 +12,7 @@ pub(crate) mod execute;
 use crate::context::{Ctx, Identity};
 use crate::damage::Fault;
 use crate::data::aside::Aside;
-use crate::data::execute::{execute, understood};
+use crate::data::execute::{execute, own_large, understood};
 use crate::features::bulk::{BulkLoads, readable, staged_load};
 use crate::history::History;
 use crate::log_state::LogState;
@@ -158,8 +158,8 @@ impl Data {
     }
 
     /// Puts an entry at the end of log and engine; of the log alone where the engine is to follow `later`.
-    /// True if a term begins.
-    pub fn take(&mut self, entry: Entry, later: bool) -> Result<bool, Unfit> {
+    /// `holds`: of how many bytes in memory it is a part, if that is known. True if a term begins.
+    pub fn take(&mut self, entry: Entry, later: bool, holds: Option<usize>) -> Result<bool, Unfit> {
         let rules = self.identity.rules;
         if later {
             understood(&entry)?;
@@ -167,7 +167,7 @@ impl Data {
                 staged_load(self.engine.as_ref(), rules, &entry)?;
             }
         } else {
-            execute(self.engine.as_mut(), rules, &entry)?;
+            execute(self.engine.as_mut(), rules, &entry, holds)?;
         }
         self.loads.note(&entry);
         self.aside = None;
@@ -176,7 +176,18 @@ impl Data {
 
     /// Takes an entry in and has it logged.
     pub fn append(&mut self, entry: Entry, later: bool, out: &mut Vec<Output>) -> Result<(), Unfit> {
-        let begins = self.take(entry.clone(), later)?;
+        self.append_of(entry, later, None, out)
+    }
+
+    /// The same of an entry that is a part of so many bytes in memory, if that is known.
+    pub fn append_of(
+        &mut self,
+        entry: Entry,
+        later: bool,
+        holds: Option<usize>,
+        out: &mut Vec<Output>,
+    ) -> Result<(), Unfit> {
+        let begins = self.take(entry.clone(), later, holds)?;
         self.appended(entry, begins, out);
         Ok(())
     }
@@ -204,12 +215,13 @@ impl Data {
         header
     }
 
-    /// Makes the entry of a write, or of a `call` that is shipped as such, logs and executes it.
+    /// Makes the entry of a write, or of a `call` that is shipped as such, logs and executes it. Log, engine
+    /// and members share the bytes of the entry, and nothing of what was asked stays in memory.
     pub fn log_effects(
         &mut self,
         mut header: Header,
         request: &Request,
-        (effects, call): (Effects, Option<&CallMark>),
+        (mut effects, call): (Effects, Option<&CallMark>),
         out: &mut Vec<Output>,
     ) -> Result<Position, EngineError> {
         session::fill(&mut header, request);
@@ -219,7 +231,11 @@ impl Data {
             Some(mark) => Entry::encode_call(header, mark, &effects.encode()),
             None => Entry::encode_effects(header, &effects),
         };
-        let mutations = session::mutations_of(self.engine.as_ref(), &entry, effects)?;
+        if let Some(encoded) = entry.effects() {
+            effects.share(&encoded);
+        }
+        let mut mutations = session::mutations_of(self.engine.as_ref(), &entry, effects)?;
+        own_large(&mut mutations, Some(entry.bytes().len()));
         self.append_known(entry, &mutations, out);
         Ok(at)
     }
@@ -274,7 +290,7 @@ impl Data {
                 let at = entry.at();
                 return Err(Fault::Log(format!("R3: {at} does not follow {applied} in the log")));
             }
-            match execute(self.engine.as_mut(), self.identity.rules, entry) {
+            match execute(self.engine.as_mut(), self.identity.rules, entry, None) {
                 Ok(()) => {}
                 // The next slice begins with it.
                 Err(Unfit::Later(_)) => return Ok(()),

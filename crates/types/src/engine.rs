@@ -179,6 +179,10 @@ pub enum EngineError {
 pub trait Engine: Send {
     /// Applies an entry tentatively: readable at [`ReadAt::Applied`] and at its LSN, and droppable.
     ///
+    /// A value may be kept as it comes, with all the memory that it is a part of, for as long as the row is
+    /// there. So callers see to it that one of [`LARGE_VALUE_BYTES`] or more holds no more than
+    /// [`most_held`]. Smaller ones are copied when they are published.
+    ///
     /// Panics if `at.lsn` is not above the applied position.
     fn execute(&mut self, at: Position, mutations: &[Mutation]);
 

@@ -66,6 +66,22 @@ impl Effects {
         }
     }
 
+    /// Makes the values parts of `encoded`, which is what these effects were encoded to: they hold no other
+    /// memory from then on.
+    pub fn share(&mut self, encoded: &Bytes) {
+        let mut at = FIXED_BYTES;
+        for mutation in &mut self.mutations {
+            at += 8 + mutation.key.len();
+            if let Some(value) = &mut mutation.value {
+                let shared = encoded.slice(at..at + value.len());
+                debug_assert_eq!(shared, *value, "effects share what they were encoded to");
+                at += shared.len();
+                *value = shared;
+            }
+        }
+        assert_eq!(at, encoded.len(), "effects share what they were encoded to");
+    }
+
     /// Decodes. Keys and values share the payload's memory. The error is a sentence.
     pub fn decode(mut payload: Bytes) -> Result<Effects, String> {
         if payload.len() < FIXED_BYTES {
@@ -128,6 +144,11 @@ mod tests {
         };
         let bytes = effects.encode();
         assert_eq!(Effects::decode(bytes.clone()).expect("decodes"), effects);
+        let mut shared = effects.clone();
+        shared.share(&bytes);
+        assert_eq!(shared, effects);
+        let value = shared.mutations[0].value.as_ref().expect("it writes the row");
+        assert!(bytes.as_ptr_range().contains(&value.as_ptr()), "it is a part of the encoded effects");
         for cut in 0..bytes.len() {
             assert!(Effects::decode(bytes.slice(..cut)).is_err(), "cut at {cut}");
         }

@@ -34,6 +34,14 @@ impl Frozen {
     }
 }
 
+/// A version of a row is about to be written. Panics if the key is none that the crate takes (PR-72).
+fn note(tree: &Tree, key: &[u8], lsn: Lsn, is_there: bool) {
+    assert!((1..=MAX_KEY_BYTES).contains(&key.len()), "PR-72: a key of {} bytes", key.len());
+    if is_there {
+        tree.note_row(key, lsn);
+    }
+}
+
 /// The rows above a tree's files: what is written now, and below it what is being flushed.
 pub(super) struct Memtable {
     rows: Rows,
@@ -57,11 +65,20 @@ impl Memtable {
         (lsn, read_floor): (Lsn, Lsn),
         value: Option<&[u8]>,
     ) {
-        assert!((1..=MAX_KEY_BYTES).contains(&key.len()), "PR-72: a key of {} bytes", key.len());
-        if value.is_some() {
-            tree.note_row(key, lsn);
-        }
+        note(tree, key, lsn, value.is_some());
         self.rows.write(key, lsn, value, read_floor);
+    }
+
+    /// The same of a value that was executed: a large one is kept as it came.
+    pub(super) fn keep(
+        &mut self,
+        tree: &Tree,
+        key: &[u8],
+        (lsn, read_floor): (Lsn, Lsn),
+        value: Option<&Bytes>,
+    ) {
+        note(tree, key, lsn, value.is_some());
+        self.rows.keep(key, lsn, value, read_floor);
     }
 
     /// Drops versions that no read at or above `read_floor` wants, as many as `written` new ones pay for.
@@ -117,7 +134,7 @@ impl Memtable {
         let mut rows: Vec<InMemory> = above.collect();
         rows.sort_unstable_by_key(|row| row.lsn);
         for row in rows {
-            self.write(tree, row.key, (row.lsn, Lsn::ZERO), row.value.map(|value| &value[..]));
+            self.keep(tree, row.key, (row.lsn, Lsn::ZERO), row.value);
         }
     }
 

@@ -48,6 +48,8 @@ impl Data {
             }
             Err(_) => return AppendOutcome::Ignored,
         };
+        // What came alone is all that its bytes keep in memory.
+        let holds = (entries.len() == 1).then(|| append.entries.len());
         let mut last = append.prev.lsn;
         for entry in entries {
             if entry.header().partition != append.partition || entry.lsn() != last.next() {
@@ -59,7 +61,7 @@ impl Data {
                 return AppendOutcome::Ignored;
             }
             last = entry.lsn();
-            if let Err(taken) = self.take_entry(entry, cold, maker, out) {
+            if let Err(taken) = self.take_entry((entry, holds), cold, maker, out) {
                 return taken;
             }
         }
@@ -89,9 +91,10 @@ impl Data {
         }
     }
 
+    /// Takes in an entry that is a part of so many bytes in memory, if that is known.
     fn take_entry(
         &mut self,
-        mut entry: Entry,
+        (mut entry, mut holds): (Entry, Option<usize>),
         cold: bool,
         maker: &mut CallMaker,
         out: &mut Vec<Output>,
@@ -132,8 +135,9 @@ impl Data {
                 Unmade::Differs(reason) => AppendOutcome::Differs(reason),
                 Unmade::Broken(reason) => AppendOutcome::Broken(reason),
             })?;
+            holds = Some(entry.bytes().len());
         }
-        self.append(entry, later, out).map_err(|unfit| match unfit {
+        self.append_of(entry, later, holds, out).map_err(|unfit| match unfit {
             // It is sent again.
             Unfit::Entry(_) | Unfit::Later(_) => AppendOutcome::Ignored,
             Unfit::Unstaged(_) => AppendOutcome::Refused(Refusal::Unstaged(lsn)),

@@ -4,7 +4,7 @@ use crate::features::bulk::staged_load;
 use crate::session::{self, Session, session_key};
 use crate::unfit::Unfit;
 use bytes::Bytes;
-use types::engine::mutation_fault;
+use types::engine::{LARGE_VALUE_BYTES, most_held, mutation_fault};
 use types::{Engine, Mutation, Rules, SessionId};
 use wire::entry::Kind;
 use wire::{Effects, Entry};
@@ -32,9 +32,27 @@ pub(crate) fn understood(entry: &Entry) -> Result<(), Unfit> {
     }
 }
 
-/// Executes the entry that follows what the engine has.
-pub(crate) fn execute(engine: &mut dyn Engine, rules: Rules, entry: &Entry) -> Result<(), Unfit> {
-    let mutations = mutations(engine, rules, entry)?;
+/// Gives large values memory of their own that are too small a part of what they share: engines keep them as
+/// they come. `holds`: how many bytes they keep in memory by sharing, if that is known.
+pub(crate) fn own_large(mutations: &mut [Mutation], holds: Option<usize>) {
+    for value in mutations.iter_mut().filter_map(|mutation| mutation.value.as_mut()) {
+        let is_most = holds.is_some_and(|holds| holds <= most_held(value.len()));
+        if value.len() >= LARGE_VALUE_BYTES && !is_most {
+            *value = Bytes::copy_from_slice(value);
+        }
+    }
+}
+
+/// Executes the entry that follows what the engine has. `holds`: of how many bytes in memory the entry is a
+/// part, if that is known.
+pub(crate) fn execute(
+    engine: &mut dyn Engine,
+    rules: Rules,
+    entry: &Entry,
+    holds: Option<usize>,
+) -> Result<(), Unfit> {
+    let mut mutations = mutations(engine, rules, entry)?;
+    own_large(&mut mutations, holds);
     match entry.header().kind {
         Kind::Bulk => {
             let load = staged_load(engine, rules, entry)?.load;

@@ -34,7 +34,7 @@ impl Replica {
                 continue;
             }
             if !role.is_damaged() {
-                match data.take(entry.clone(), data.lags()) {
+                match data.take(entry.clone(), data.lags(), None) {
                     Ok(_) => continue,
                     Err(unfit) => damaged(role, unfit.into()),
                 }
