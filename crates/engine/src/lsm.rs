@@ -350,10 +350,9 @@ impl Engine for LsmEngine {
         let (tree, memtable, ahead) = (&self.tree, &mut self.memtable, &mut self.ahead);
         let (begun, before) = (self.environment.now(), self.overlay.published().lsn);
         let forgets = self.environment.rules.what_is_written_is_not_read_ahead();
-        let (read_floor, mut rows) = (self.read_floor, 0);
-        self.overlay.drain(upto, |key, lsn, value| {
+        let read_floor = self.read_floor;
+        let rows = self.overlay.drain_readable(upto, read_floor, |key, lsn, value| {
             memtable.keep(tree, key, (lsn, read_floor), value);
-            rows += 1;
             if forgets {
                 ahead.written(key);
             }

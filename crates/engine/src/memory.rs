@@ -294,12 +294,10 @@ impl Engine for MemoryEngine {
     fn publish(&mut self, upto: Lsn) -> Result<(), EngineError> {
         let (rows, read_floor) = (&mut self.rows, self.read_floor);
         let strict = self.rules.positions_are_rows();
-        let mut written = 0;
-        self.overlay.drain(upto, |key, lsn, value| {
+        let written = self.overlay.drain_readable(upto, read_floor, |key, lsn, value| {
             let newer = rows.keep(key, lsn, value, read_floor);
             assert!(newer || !strict, "PR-40: entry {lsn} is published below a version of its row");
             self.unsaved += (key.len() + value.map_or(0, Bytes::len)) as u64;
-            written += 1;
         });
         self.rows.collect(read_floor, COLLECT_ON_PUBLISH + 2 * written);
         Ok(())

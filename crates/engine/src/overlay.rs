@@ -159,36 +159,56 @@ impl Overlay {
 
     /// Takes out every entry at or below `upto`, in LSN order, and hands its versions to `publish`, which
     /// cannot refuse. The last one taken becomes the published position.
-    pub fn drain(&mut self, upto: Lsn, mut publish: impl FnMut(&Bytes, Lsn, Option<&Bytes>)) {
+    pub fn drain(&mut self, upto: Lsn, publish: impl FnMut(&Bytes, Lsn, Option<&Bytes>)) {
+        self.drain_readable(upto, Lsn::ZERO, publish);
+    }
+
+    /// The same without versions that nobody can read any more: no read looks below `read_floor`, and what
+    /// follows one is at or below it and is published with it. Gives how many there were, all in all.
+    pub fn drain_readable(
+        &mut self,
+        upto: Lsn,
+        read_floor: Lsn,
+        mut publish: impl FnMut(&Bytes, Lsn, Option<&Bytes>),
+    ) -> usize {
+        let (hides, before) = (upto.min(read_floor), self.order.len());
         while let Some(&(at, changed)) = self.entries.front() {
             if at.lsn > upto {
                 break;
             }
             self.entries.pop_front();
             for _ in 0..changed {
-                let (key, version) = self.take_oldest();
+                let (key, version, next) = self.take_oldest();
                 assert_eq!(version.lsn, at.lsn, "the overlay's order and its rows disagree");
-                publish(&key, version.lsn, version.value.as_ref());
+                if next.is_none_or(|next| next > hides) {
+                    publish(&key, version.lsn, version.value.as_ref());
+                }
             }
             self.published = at;
         }
+        before - self.order.len()
     }
 
-    /// Takes the oldest version of the first key in order.
-    fn take_oldest(&mut self) -> (Bytes, Version) {
+    /// Takes the oldest version of the first key in order, and says which entry wrote the next one, if there
+    /// is one.
+    fn take_oldest(&mut self) -> (Bytes, Version, Option<Lsn>) {
         let key = self.order.pop_front().expect("every counted change has a key in the order");
         let Slot::Occupied(mut slot) = self.rows.entry(key) else {
             panic!("every key in the order has a row");
         };
-        let (key, version) = match slot.get_mut().older.pop_front() {
-            Some(version) => (slot.key().clone(), version),
+        let versions = slot.get_mut();
+        let (key, version, next) = match versions.older.pop_front() {
+            Some(version) => {
+                let next = versions.older.front().unwrap_or(&versions.newest).lsn;
+                (slot.key().clone(), version, Some(next))
+            }
             None => {
                 let (key, versions) = slot.remove_entry();
-                (key, versions.newest)
+                (key, versions.newest, None)
             }
         };
         self.bytes -= version_cost(&key, &version);
-        (key, version)
+        (key, version, next)
     }
 
     /// Drops every entry above `to`, which becomes the applied position.
@@ -329,6 +349,20 @@ mod tests {
         assert_eq!(out[3..], [(b'a', 5), (b'c', 5)]);
         assert_eq!((overlay.published(), overlay.bytes()), (at(5), 0));
         assert!(overlay.is_empty());
+    }
+
+    #[test]
+    fn what_is_overwritten_below_the_floor_is_not_handed_out() {
+        let drained = |upto: u64, read_floor: u64| {
+            let (mut overlay, mut out) = (filled(), Vec::new());
+            overlay.drain_readable(Lsn(upto), Lsn(read_floor), |key, lsn, _| out.push((key[1], lsn.0)));
+            (out, overlay.published().lsn.0)
+        };
+        let all = vec![(b'a', 1), (b'b', 1), (b'a', 2), (b'a', 5), (b'c', 5)];
+        assert_eq!(drained(5, 1), (all.clone(), 5));
+        assert_eq!(drained(5, 2), (all[1..].to_vec(), 5), "reads at 2 and above do not see the first");
+        assert_eq!(drained(5, 5), ([&all[1..2], &all[3..]].concat(), 5));
+        assert_eq!(drained(4, 5), (all[1..3].to_vec(), 4), "what hides the second is not published");
     }
 
     #[test]
