@@ -19,7 +19,7 @@ use crate::log_state::LogState;
 use crate::marks::Marks;
 use crate::output::{Output, ReadFor};
 use crate::recovered::Recovered;
-use crate::session;
+use crate::session::{self, LastSession};
 use crate::unfit::Unfit;
 use bytes::Bytes;
 use types::engine::Row;
@@ -43,6 +43,8 @@ pub(crate) struct Data {
     pub log: LogState,
     pub marks: Marks,
     pub loads: BulkLoads,
+    /// Of a primary.
+    pub last_session: LastSession,
     /// Entries that the engine is to execute are being read back.
     reads: bool,
     /// A divergent tail is being set aside, or was, as long as nothing takes its place.
@@ -79,6 +81,7 @@ impl Data {
             log: LogState::recover(found, persisted, damaged),
             marks: Marks::new(committed, found.secured.max(files)),
             loads: BulkLoads::default(),
+            last_session: LastSession::default(),
             reads: false,
             aside: None,
             forced: false,
@@ -234,7 +237,8 @@ impl Data {
         if let Some(encoded) = entry.effects() {
             effects.share(&encoded);
         }
-        let mut mutations = session::mutations_of(self.engine.as_ref(), &entry, effects)?;
+        let (engine, last) = (self.engine.as_ref(), &mut self.last_session);
+        let mut mutations = session::mutations_of(engine, last, &entry, effects)?;
         own_large(&mut mutations, Some(entry.bytes().len()));
         self.append_known(entry, &mutations, out);
         Ok(at)
@@ -468,6 +472,7 @@ impl Data {
         let id = self.identity.id;
         assert!(empty.applied().lsn == Lsn::ZERO, "F15: {id}: what takes an engine's place is empty");
         self.loads.forget_above(Lsn::ZERO);
+        self.last_session = LastSession::default();
         self.reads = false;
         std::mem::replace(&mut self.engine, empty)
     }

@@ -183,6 +183,34 @@ pub(crate) fn read(engine: &dyn Engine, id: SessionId) -> Result<Option<Session>
     row.map(|(_, value)| Session::decode(&value).map_err(EngineError::Corrupt)).transpose()
 }
 
+/// The session that was looked at or written last, decoded: what is asked next is often of the same, and what
+/// is written is of the one that was just looked at. It says what a read of the row at the applied position
+/// would, and is of no use at any other.
+#[derive(Default)]
+pub(crate) struct LastSession(Option<(SessionId, Position, Session)>);
+
+impl LastSession {
+    /// A session as executed so far.
+    pub fn look(&mut self, engine: &dyn Engine, id: SessionId) -> Result<Option<&Session>, EngineError> {
+        let session = self.take(engine, id)?;
+        self.0 = session.map(|session| (id, engine.applied(), session));
+        Ok(self.0.as_ref().map(|(_, _, session)| session))
+    }
+
+    /// The same, to be changed by the next entry.
+    fn take(&mut self, engine: &dyn Engine, id: SessionId) -> Result<Option<Session>, EngineError> {
+        match self.0.take() {
+            Some((known, at, session)) if known == id && at == engine.applied() => Ok(Some(session)),
+            _ => read(engine, id),
+        }
+    }
+
+    /// The entry at `at`, which is executed next, leaves a session so.
+    fn keep(&mut self, id: SessionId, at: Position, session: Session) {
+        self.0 = Some((id, at, session));
+    }
+}
+
 /// Names in an entry what was asked for.
 pub(crate) fn fill(header: &mut Header, request: &Request) {
     header.session = request.session;
@@ -195,6 +223,7 @@ pub(crate) fn fill(header: &mut Header, request: &Request) {
 /// that the client has confirmed (PR-192).
 pub(crate) fn mutations_of(
     engine: &dyn Engine,
+    last: &mut LastSession,
     entry: &Entry,
     effects: Effects,
 ) -> Result<Vec<Mutation>, EngineError> {
@@ -202,7 +231,7 @@ pub(crate) fn mutations_of(
     if !header.session.is_some() {
         return Ok(effects.mutations);
     }
-    let mut session = read(engine, header.session)?.unwrap_or_default();
+    let mut session = last.take(engine, header.session)?.unwrap_or_default();
     let outcome = Outcome::from_number(effects.outcome).ok_or_else(|| {
         let (at, number) = (entry.at(), effects.outcome);
         EngineError::Corrupt(format!("the entry at {at} has the unknown outcome {number}"))
@@ -219,6 +248,7 @@ pub(crate) fn mutations_of(
         mutations.extend(without_result(header.session, gone));
     });
     mutations.push(Mutation { key: session_key(header.session), value: Some(session.encode()) });
+    last.keep(header.session, entry.at(), session);
     Ok(mutations)
 }
 
@@ -251,6 +281,7 @@ pub(crate) struct Seen {
 /// Where a request stands in its session: none to go on; else what was seen of it.
 pub(crate) fn check(
     engine: &dyn Engine,
+    last: &mut LastSession,
     rules: Rules,
     request: &Request,
     hash: u64,
@@ -259,7 +290,7 @@ pub(crate) fn check(
         return Ok(None);
     }
     let seen = |status| Ok(Some(Seen { status, body: Body::None, at: None }));
-    let Some(session) = read(engine, request.session)? else {
+    let Some(session) = last.look(engine, request.session)? else {
         let why = "the session is not known here: it expired, or its opening was lost";
         return seen(Status::Unknown(why.into()));
     };
@@ -374,7 +405,8 @@ mod tests {
         let mut asked = request(wire::Op::OpenSession);
         (asked.session, asked.seq) = (id, 5);
         let seen = |engine: &FakeEngine, request: &Request, hash: u64| {
-            check(engine, Rules::ALL, request, hash).expect("reads").map(|seen| (seen.status, seen.at))
+            let seen = check(engine, &mut LastSession::default(), Rules::ALL, request, hash);
+            seen.expect("reads").map(|seen| (seen.status, seen.at))
         };
         assert!(matches!(seen(&engine, &asked, 500), Some((Status::Unknown(_), None))));
         let mut session = Session { last: 4, ..Session::default() };
@@ -389,6 +421,23 @@ mod tests {
         assert_eq!(seen(&engine, &asked, 700), Some((Status::Expected(6), None)));
         assert_eq!(idle(&engine, 17, 9).expect("reads"), [id]);
         assert_eq!(idle(&engine, 17, 10).expect("reads"), []);
+    }
+
+    #[test]
+    fn r11_a_session_is_read_again_when_something_was_executed_and_not_before() {
+        use crate::fake::{FakeEngine, at};
+        let (id, mut last) = (SessionId(at(1)), LastSession::default());
+        let (mut engine, mut other) = (FakeEngine::new(), FakeEngine::new());
+        let session = Session { last: 4, ..Session::default() };
+        engine.execute(at(15), &[Mutation { key: session_key(id), value: Some(session.encode()) }]);
+        assert_eq!(last.look(&engine, id).expect("reads"), Some(&session));
+        // Where nothing else was executed, it is not read: this one does not have it.
+        other.execute(at(15), &[]);
+        assert_eq!(last.look(&other, id).expect("reads"), Some(&session));
+        assert_eq!(last.look(&other, SessionId(at(2))).expect("reads"), None);
+        assert_eq!(last.look(&engine, id).expect("reads"), Some(&session));
+        other.execute(at(16), &[]);
+        assert_eq!(last.look(&other, id).expect("reads"), None);
     }
 
     #[test]

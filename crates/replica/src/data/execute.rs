@@ -1,7 +1,7 @@
 //! What an entry does to an engine: the same on every replica.
 
 use crate::features::bulk::staged_load;
-use crate::session::{self, Session, session_key};
+use crate::session::{self, LastSession, Session, session_key};
 use crate::unfit::Unfit;
 use bytes::Bytes;
 use types::engine::{LARGE_VALUE_BYTES, most_held, mutation_fault};
@@ -74,11 +74,11 @@ fn mutations(engine: &dyn Engine, rules: Rules, entry: &Entry) -> Result<Vec<Mut
             if let Some(fault) = effects.mutations.iter().find_map(mutation_fault) {
                 return Err(Unfit::Entry(format!("PR-72: the entry at {}: {fault}", entry.at())));
             }
-            Ok(session::mutations_of(engine, entry, effects)?)
+            Ok(session::mutations_of(engine, &mut LastSession::default(), entry, effects)?)
         }
         Kind::Bulk => {
             let effects = staged_load(engine, rules, entry)?.effects;
-            Ok(session::mutations_of(engine, entry, effects)?)
+            Ok(session::mutations_of(engine, &mut LastSession::default(), entry, effects)?)
         }
         Kind::SessionOpen => {
             let session = Session { touched_ms: entry.header().wall_ms, ..Session::default() };

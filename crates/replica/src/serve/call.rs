@@ -3,6 +3,7 @@
 //! PR-192).
 
 use crate::answer::{AckCondition, Answer};
+use crate::data::Data;
 use crate::features::procedure::{Executed, SLICE_STEPS, UnderWay, Waits};
 use crate::output::ClientRef;
 use crate::serve::write::{Writing, refused};
@@ -117,12 +118,13 @@ impl Writing<'_> {
     }
 
     /// Why a session makes no call now: it keeps so many results that one more may be too many.
-    fn keeps_too_much(&self, request: &Request, limits: &Limits) -> Result<Option<Status>, EngineError> {
+    fn keeps_too_much(&mut self, request: &Request, limits: &Limits) -> Result<Option<Status>, EngineError> {
         if !request.session.is_some() {
             return Ok(None);
         }
-        let session = session::read(self.data.engine.as_ref(), request.session)?.unwrap_or_default();
-        let kept = session.result_bytes(request.confirmed);
+        let Data { engine, last_session, .. } = &mut *self.data;
+        let session = last_session.look(engine.as_ref(), request.session)?;
+        let kept = session.map_or(0, |session| session.result_bytes(request.confirmed));
         let most = MAX_SESSION_RESULT_BYTES;
         Ok((kept + limits.result_bytes > most).then(|| {
             Status::NotYet(format!("confirm first: {kept} bytes of results are kept, {most} may be"))

@@ -71,8 +71,13 @@ impl Writing<'_> {
     }
 
     /// Where the request stands in its session: `None` to go on; else what was seen of it.
-    pub(super) fn check_session(&self, request: &Request, hash: u64) -> Result<Option<Answer>, EngineError> {
-        let seen = session::check(self.data.engine.as_ref(), self.rules, request, hash)?;
+    pub(super) fn check_session(
+        &mut self,
+        request: &Request,
+        hash: u64,
+    ) -> Result<Option<Answer>, EngineError> {
+        let Data { engine, last_session, .. } = &mut *self.data;
+        let seen = session::check(engine.as_ref(), last_session, self.rules, request, hash)?;
         Ok(seen.map(|Seen { status, body, at }| Answer { entry: at, ..Answer::new(status, body) }))
     }
 
