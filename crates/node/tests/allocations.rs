@@ -22,7 +22,7 @@ const WARM_UP: u64 = 24;
 /// Allocations that buffers may still need: far fewer than one for each put.
 const SLACK: u64 = PUTS / 8;
 /// The most allocations of at least a value's size for each put, at the primary.
-const AT_PRIMARY: u64 = 2;
+const AT_PRIMARY: u64 = 1;
 /// The same at each backup.
 const AT_BACKUP: u64 = 1;
 

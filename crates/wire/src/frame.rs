@@ -5,6 +5,8 @@
 //! costs nothing; a frame that is wrong in any way closes its connection and no other.
 
 use crate::message::Message;
+use crate::shared;
+use bytes::Bytes;
 
 /// Length of a frame's header, in bytes.
 pub const FRAME_HEADER_BYTES: usize = 12;
@@ -56,6 +58,32 @@ pub fn encode(message: &Message, out: &mut Vec<u8>) -> Result<(), String> {
 /// Takes one message from the start of `bytes`: the message and how many bytes it took, or `None` if more are
 /// needed.
 pub fn decode(bytes: &[u8]) -> Result<Option<(Message, usize)>, FrameError> {
+    let Some((number, end)) = whole(bytes)? else { return Ok(None) };
+    Ok(Some((decode_body(number, &bytes[FRAME_HEADER_BYTES..end])?, end)))
+}
+
+/// The message in the body of a whole frame.
+pub(crate) fn decode_body(number: u16, body: &[u8]) -> Result<Message, FrameError> {
+    valid(Message::decode_body(number, body))
+}
+
+/// The same, of which rows may be parts of `body`.
+pub(crate) fn decode_shared(number: u16, body: &Bytes) -> Result<Message, FrameError> {
+    match shared::write_in(body) {
+        Some(request) => valid(Ok(Message::Request(request))),
+        None => decode_body(number, body),
+    }
+}
+
+fn valid(message: Result<Message, String>) -> Result<Message, FrameError> {
+    let message = message.map_err(FrameError::Body)?;
+    message.validate().map_err(FrameError::Body)?;
+    Ok(message)
+}
+
+/// Looks for a whole frame at the start of `bytes`: its message's number and where it ends, or `None` if more
+/// bytes are needed. Its body is as it was sent.
+pub(crate) fn whole(bytes: &[u8]) -> Result<Option<(u16, usize)>, FrameError> {
     if bytes.len() < FRAME_HEADER_BYTES {
         return Ok(None);
     }
@@ -73,9 +101,7 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(Message, usize)>, FrameError> {
     if crc32c::crc32c(body) != u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]) {
         return Err(FrameError::Checksum);
     }
-    let message = Message::decode_body(number, body).map_err(FrameError::Body)?;
-    message.validate().map_err(FrameError::Body)?;
-    Ok(Some((message, end)))
+    Ok(Some((number, end)))
 }
 
 #[cfg(test)]

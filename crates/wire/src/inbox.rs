@@ -2,6 +2,8 @@
 
 use crate::frame::{self, FRAME_HEADER_BYTES, FrameError};
 use crate::message::Message;
+use crate::shared;
+use bytes::{Bytes, BytesMut};
 
 /// The least room that a read is offered, in bytes.
 const READ_BYTES: usize = 64 * 1024;
@@ -11,9 +13,15 @@ const KEEP_BYTES: usize = 1 << 20;
 /// The received bytes of one connection. It does no IO: its owner reads into [`Inbox::room`] and says with
 /// [`Inbox::took`] how much came. It grows only for a frame that has begun and is within its message's cap,
 /// so a peer cannot make it larger than that.
+///
+/// Rows of a large write are parts of it until they are in an entry. Whoever keeps them longer keeps all of
+/// the buffer in memory, and the next read goes into another one: see [`crate::Request::detached`].
 #[derive(Debug, Default)]
 pub struct Inbox {
-    bytes: Vec<u8>,
+    /// Empty while it is lent.
+    bytes: BytesMut,
+    /// The same bytes from when a message may have parts of them until the next read; else empty.
+    lent: Bytes,
     from: usize,
     to: usize,
 }
@@ -21,6 +29,7 @@ pub struct Inbox {
 impl Inbox {
     /// Where the next read goes: 32 KiB at least.
     pub fn room(&mut self) -> &mut [u8] {
+        self.take_back();
         self.make_room();
         &mut self.bytes[self.to..]
     }
@@ -37,15 +46,52 @@ impl Inbox {
 
     /// The number of the next message, once its header is there.
     pub fn next_number(&self) -> Option<u16> {
-        let unread = &self.bytes[self.from..self.to];
+        let unread = self.unread();
         (unread.len() >= FRAME_HEADER_BYTES).then(|| u16::from_le_bytes([unread[4], unread[5]]))
     }
 
     /// Takes the next message; none if more bytes are needed. After an error the connection is of no use.
     pub fn next_message(&mut self) -> Result<Option<Message>, FrameError> {
-        let Some((message, taken)) = frame::decode(&self.bytes[self.from..self.to])? else { return Ok(None) };
-        self.from += taken;
+        let Some((number, end)) = frame::whole(self.unread())? else { return Ok(None) };
+        let message = if shared::may_share(number, end - FRAME_HEADER_BYTES) {
+            let (begins, ends) = (self.from + FRAME_HEADER_BYTES, self.from + end);
+            let body = self.lend().slice(begins..ends);
+            frame::decode_shared(number, &body)?
+        } else {
+            frame::decode_body(number, &self.unread()[FRAME_HEADER_BYTES..end])?
+        };
+        self.from += end;
         Ok(Some(message))
+    }
+
+    /// What was received and is in no message yet.
+    fn unread(&self) -> &[u8] {
+        let received = if self.lent.is_empty() { &self.bytes[..] } else { &self.lent[..] };
+        &received[self.from..self.to]
+    }
+
+    /// The buffer, for messages to have parts of.
+    fn lend(&mut self) -> &Bytes {
+        if self.lent.is_empty() {
+            self.lent = std::mem::take(&mut self.bytes).freeze();
+        }
+        &self.lent
+    }
+
+    /// Reads go into the buffer again, or into another one if somebody still has a part of it.
+    fn take_back(&mut self) {
+        if self.lent.is_empty() {
+            return;
+        }
+        match std::mem::take(&mut self.lent).try_into_mut() {
+            Ok(bytes) => self.bytes = bytes,
+            Err(lent) => {
+                let unread = &lent[self.from..self.to];
+                self.bytes = BytesMut::zeroed(unread.len() + READ_BYTES);
+                self.bytes[..unread.len()].copy_from_slice(unread);
+                (self.from, self.to) = (0, unread.len());
+            }
+        }
     }
 
     /// Moves what is unread to the front if the room behind it is short.
@@ -54,7 +100,7 @@ impl Inbox {
             self.from = 0;
             self.to = 0;
             if self.bytes.len() > KEEP_BYTES {
-                self.bytes = Vec::new();
+                self.bytes = BytesMut::new();
             }
         }
         if self.bytes.len() - self.to >= READ_BYTES / 2 {
@@ -72,7 +118,7 @@ impl Inbox {
 mod tests {
     use super::*;
     use crate::peer::Fetched;
-    use bytes::Bytes;
+    use crate::request::{Op, Request, RowOp};
     use types::{Epoch, Incarnation, Lsn, Member, NodeId, PartitionId, Position, StoreId, Term};
 
     /// A message of about this many bytes.
@@ -81,6 +127,21 @@ mod tests {
         let after = Position::new(Term(1), Lsn(lsn));
         let entries = Bytes::from(vec![lsn as u8; bytes]);
         Fetched { partition: PartitionId(64), epoch: Epoch(1), from, after, entries }.into()
+    }
+
+    /// A write of a row of so many bytes.
+    fn write(id: u64, bytes: usize) -> Message {
+        let row = RowOp::Put { key: Bytes::from_static(b"key"), row: Bytes::from(vec![id as u8; bytes]) };
+        let request = Request::new(types::TableId(7), 1, PartitionId(64), Op::write(vec![row]));
+        Message::Request(Request { id, ..request })
+    }
+
+    /// The row that it writes.
+    fn row(message: &Message) -> &Bytes {
+        match message {
+            Message::Request(Request { op: Op::Write { ops, .. }, .. }) => ops[0].row().expect("it is a put"),
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Reads `bytes` as from a socket that gives at most `most` of them at once; returns the messages as they
@@ -107,7 +168,7 @@ mod tests {
         let sent: Vec<Message> = [0, 10, 70_000, 3, 2_000_000, 1]
             .into_iter()
             .zip(1..)
-            .map(|(bytes, lsn)| message(lsn, bytes))
+            .flat_map(|(bytes, lsn)| [message(lsn, bytes), write(lsn, bytes)])
             .collect();
         let mut bytes = Vec::new();
         sent.iter().for_each(|message| frame::encode(message, &mut bytes).expect("fits"));
@@ -125,6 +186,33 @@ mod tests {
         assert_eq!(receive(&mut inbox, &bytes, usize::MAX).len(), 1);
         assert!(inbox.bytes.len() > 5_000_000);
         assert_eq!(inbox.room().len(), READ_BYTES);
+    }
+
+    #[test]
+    fn a_large_row_is_a_part_of_the_buffer_which_is_used_again_when_the_row_is_gone() {
+        let (mut inbox, mut bytes) = (Inbox::default(), Vec::new());
+        frame::encode(&write(1, 20_000), &mut bytes).expect("fits");
+        let written = receive(&mut inbox, &bytes, usize::MAX);
+        let buffer = inbox.lent.as_ptr_range();
+        assert!(buffer.contains(&row(&written[0]).as_ptr()));
+        drop(written);
+        assert_eq!(inbox.room().as_ptr(), buffer.start);
+        // Whoever keeps the row keeps the buffer: what was received behind it is in another one.
+        let next = bytes.len() / 2;
+        let first = receive(&mut inbox, &[&bytes[..], &bytes[..next]].concat(), usize::MAX);
+        assert!(buffer.contains(&row(&first[0]).as_ptr()));
+        let second = receive(&mut inbox, &bytes[next..], usize::MAX);
+        assert!(!buffer.contains(&row(&second[0]).as_ptr()));
+        assert_eq!(first, second);
+        assert_eq!(first, [write(1, 20_000)]);
+    }
+
+    #[test]
+    fn a_small_row_is_copied() {
+        let (mut inbox, mut bytes) = (Inbox::default(), Vec::new());
+        frame::encode(&write(1, 1_000), &mut bytes).expect("fits");
+        let written = receive(&mut inbox, &bytes, usize::MAX);
+        assert!(inbox.lent.is_empty() && !inbox.bytes.as_ptr_range().contains(&row(&written[0]).as_ptr()));
     }
 
     #[test]

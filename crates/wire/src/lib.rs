@@ -28,6 +28,7 @@ pub mod procedure;
 pub mod request;
 pub mod row_turn;
 pub mod scrub;
+mod shared;
 pub mod ship;
 pub mod spread;
 

@@ -68,7 +68,7 @@ impl Node {
             return self.turn_away_from_hung(to, &request);
         }
         self.connections.links().note_handed(key);
-        let handed = Handed::Request { to, request: Box::new(request) };
+        let handed = Handed::Request { to, request: Box::new(request.detached()) };
         if let Err(Handed::Request { request, .. }) = self.connections.others().offer(owner, handed) {
             let why = "the executor of this partition has too much to do".into();
             self.turn_away(to, &request, Status::NotYet(why));

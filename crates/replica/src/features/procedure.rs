@@ -55,7 +55,7 @@ pub(crate) struct Waits {
 
 impl Waits {
     pub fn new(to: ClientRef, request: &Request, since: Micros) -> Waits {
-        Waits { to, request: request.clone(), since }
+        Waits { to, request: request.clone().detached(), since }
     }
 
     /// Why it is not done any more, if so.

@@ -172,7 +172,7 @@ impl LargeWrites {
         if self.waiting.len() >= MAX_WAITING {
             return Some(Answer::not_yet("too many large writes of this partition are under way"));
         }
-        self.waiting.push_back(LargeWrite { to, request: request.clone(), read: 0, since: now });
+        self.waiting.push_back(LargeWrite { to, request: request.clone().detached(), read: 0, since: now });
         None
     }
 
