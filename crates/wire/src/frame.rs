@@ -38,21 +38,28 @@ pub enum FrameError {
 /// Appends a message as a frame to `out`. The error is a sentence: a message over its cap is our own limit,
 /// not the peer's.
 pub fn encode(message: &Message, out: &mut Vec<u8>) -> Result<(), String> {
+    let rest = encode_begin(message, out)?;
+    out.extend_from_slice(&rest);
+    Ok(())
+}
+
+/// The same but for the frame's end, which is given, if others have it in memory too. Else that is empty.
+pub fn encode_begin(message: &Message, out: &mut Vec<u8>) -> Result<Bytes, String> {
     let start = out.len();
     out.extend_from_slice(&[0; FRAME_HEADER_BYTES]);
-    let taken = std::mem::take(out);
-    *out = message.encode_body(taken)?;
-    let length = out.len() - start - FRAME_HEADER_BYTES;
+    let (begun, rest) = message.encode_begin(std::mem::take(out))?;
+    *out = begun;
+    let length = out.len() - start - FRAME_HEADER_BYTES + rest.len();
     let cap = Message::cap(message.number()).unwrap_or(0);
     if length > cap {
         out.truncate(start);
         return Err(format!("a {} of {length} bytes is over the limit of {cap}", message.name()));
     }
-    let crc = crc32c::crc32c(&out[start + FRAME_HEADER_BYTES..]);
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&out[start + FRAME_HEADER_BYTES..]), &rest);
     out[start..start + 4].copy_from_slice(&(length as u32).to_le_bytes());
     out[start + 4..start + 6].copy_from_slice(&message.number().to_le_bytes());
     out[start + 8..start + 12].copy_from_slice(&crc.to_le_bytes());
-    Ok(())
+    Ok(rest)
 }
 
 /// Takes one message from the start of `bytes`: the message and how many bytes it took, or `None` if more are
@@ -108,6 +115,8 @@ pub(crate) fn whole(bytes: &[u8]) -> Result<Option<(u16, usize)>, FrameError> {
 mod tests {
     use super::*;
     use crate::hello::{Hello, HelloRole, PROTOCOL};
+    use crate::peer::Append;
+    use types::{Epoch, Incarnation, Lsn, Member, NodeId, PartitionId, Position, StoreId, Term};
 
     fn sample() -> Message {
         let hello = Hello {
@@ -130,6 +139,37 @@ mod tests {
         let (message, taken) = decode(&bytes).expect("good").expect("whole");
         assert_eq!((message, taken), (sample(), one));
         assert_eq!(decode(&bytes[one..bytes.len() - 1]), Ok(None));
+    }
+
+    fn append(entries: Bytes) -> Message {
+        let from = Member { node: NodeId(1), store: StoreId(7), incarnation: Incarnation(2) };
+        Message::Append(Append {
+            partition: PartitionId(64),
+            epoch: Epoch(300),
+            from,
+            number: 9,
+            prev: Position::new(Term(300), Lsn(70_000)),
+            prev_crc: 0xdead_beef,
+            committed: Lsn(70_000),
+            secured: Lsn(69_000),
+            log_floor: Lsn(1),
+            sent_us: 1 << 40,
+            echo_us: 0,
+            entries,
+        })
+    }
+
+    #[test]
+    fn entries_end_the_frame_of_an_append_and_are_not_copied() {
+        for length in [0, 1, 127, 128, 20_000] {
+            let entries = Bytes::from(vec![7; length]);
+            let (message, mut begun) = (append(entries.clone()), Vec::new());
+            let rest = encode_begin(&message, &mut begun).expect("fits");
+            assert_eq!((rest.as_ptr(), rest.len()), (entries.as_ptr(), length));
+            let frame = [&begun[..], &rest[..]].concat();
+            assert_eq!(frame[FRAME_HEADER_BYTES..], message.encode_body(Vec::new()).expect("encodes"));
+            assert_eq!(decode(&frame), Ok(Some((message, frame.len()))));
+        }
     }
 
     #[test]

@@ -19,6 +19,7 @@ use crate::ship::{
     Chunk, FlushAnswer, FlushRequest, Installed, MAX_PIECES, MAX_REASON_BYTES, Outcome, TransferOffer,
     TransferRequest, Withdrawn,
 };
+use bytes::Bytes;
 use types::bulk::files_fault;
 use types::config::TailReport;
 use types::engine::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
@@ -127,6 +128,15 @@ pub const MAX_CHANGES: usize = 64;
 const BEYOND: u64 = 1 << 60;
 
 impl Message {
+    /// Appends the body to `out` but for its end, which is given, if others have that in memory, too: entries
+    /// of an append.
+    pub(crate) fn encode_begin(&self, out: Vec<u8>) -> Result<(Vec<u8>, Bytes), String> {
+        match self {
+            Message::Append(append) => Ok((append.encode_begin(out)?, append.entries.clone())),
+            message => Ok((message.encode_body(out)?, Bytes::new())),
+        }
+    }
+
     /// Checks what the types cannot say. The error is a sentence for the other side's log.
     pub fn validate(&self) -> Result<(), String> {
         match self {
@@ -359,7 +369,6 @@ fn validate_parts(changes: &[TableChange], parts: &[TablePart]) -> Result<(), St
 mod tests {
     use super::*;
     use crate::request::ReadSnapshot;
-    use bytes::Bytes;
     use types::{Member, PartitionId, TableId, Watermarks};
 
     fn asks(op: Op) -> Result<(), String> {

@@ -38,6 +38,18 @@ pub struct Append {
     pub entries: Bytes,
 }
 
+impl Append {
+    /// Appends the message's body to `out`, up to the entries.
+    pub(crate) fn encode_begin(&self, out: Vec<u8>) -> Result<Vec<u8>, String> {
+        let fault = |error: postcard::Error| error.to_string();
+        let without = Append { entries: Bytes::new(), ..self.clone() };
+        let mut out = postcard::to_extend(&without, out).map_err(fault)?;
+        // The entries' length takes the place of that of none.
+        assert_eq!(out.pop(), Some(0), "entries are the last field");
+        postcard::to_extend(&(self.entries.len() as u64), out).map_err(fault)
+    }
+}
+
 /// A member's progress, in answer to appends. Never sent before the writes it claims (habits 3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Ack {

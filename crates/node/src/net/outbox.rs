@@ -1,9 +1,11 @@
 //! What waits to be written to one connection: frames coalesced into one buffer, some of them with an end to
-//! their truth.
+//! their truth, and large entries between them as they are in memory.
 
+use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IoSlice, Write};
 use types::Micros;
+use types::engine::LARGE_VALUE_BYTES;
 use wire::request::{Body, Reply, Status};
 use wire::{Message, frame};
 
@@ -12,6 +14,8 @@ const KEEP_BYTES: usize = 1 << 20;
 /// More than this unread by the other side, and the connection is dropped: the protocol recovers by sending
 /// again.
 pub const MAX_BYTES: usize = 64 << 20;
+/// So many shared parts are in one write at most, each with what stands before it, and what follows the last.
+const PARTS: usize = 8;
 
 /// A reply that rests on a lease.
 #[derive(Debug)]
@@ -23,12 +27,27 @@ struct Timed {
     instead: Reply,
 }
 
+/// The end of a frame that others have in memory, too.
+#[derive(Debug)]
+struct Part {
+    /// What stands before it in the buffer ends here.
+    behind: usize,
+    /// It, but for what was written of it.
+    rest: Bytes,
+}
+
 /// The buffer.
+///
+/// Invariant: no part lies behind a reply that rests on a lease, so that none moves when one is replaced.
 #[derive(Debug, Default)]
 pub struct Outbox {
     bytes: Vec<u8>,
-    /// Bytes that were written.
+    /// Bytes that were written, of this buffer.
     from: usize,
+    /// What is written between bytes of the buffer, in this order.
+    parts: VecDeque<Part>,
+    /// Bytes in them.
+    shared: usize,
     /// In the order of their frames.
     timed: VecDeque<Timed>,
     /// The socket took no more; it will say when it does.
@@ -43,7 +62,14 @@ impl Outbox {
 
     /// Adds a message. The error is a sentence: the message is over its cap.
     pub fn push(&mut self, message: &Message) -> Result<(), String> {
-        frame::encode(message, &mut self.bytes)
+        let rest = frame::encode_begin(message, &mut self.bytes)?;
+        if rest.len() < LARGE_VALUE_BYTES || !self.timed.is_empty() {
+            self.bytes.extend_from_slice(&rest);
+            return Ok(());
+        }
+        self.shared += rest.len();
+        self.parts.push_back(Part { behind: self.bytes.len(), rest });
+        Ok(())
     }
 
     /// Adds a reply that is given only while the clock has not reached `until` (F01).
@@ -57,7 +83,7 @@ impl Outbox {
 
     /// Bytes that wait.
     pub fn len(&self) -> usize {
-        self.bytes.len() - self.from
+        self.bytes.len() - self.from + self.shared
     }
 
     /// True if nothing waits.
@@ -83,10 +109,10 @@ impl Outbox {
             if !self.timed.is_empty() {
                 self.expire(clock());
             }
-            match socket.write(&self.bytes[self.from..]) {
+            match self.write(socket) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(written) => {
-                    self.from += written;
+                    self.written(written);
                     sent += written as u64;
                     // A frame that was begun was true when it was handed over.
                     while self.timed.front().is_some_and(|timed| timed.start < self.from) {
@@ -100,6 +126,40 @@ impl Outbox {
         }
         self.tidy();
         Ok(sent)
+    }
+
+    /// Writes once, as much as goes into one call.
+    fn write(&self, socket: &mut impl Write) -> io::Result<usize> {
+        if self.parts.is_empty() {
+            return socket.write(&self.bytes[self.from..]);
+        }
+        let mut slices = [IoSlice::new(&[]); 2 * PARTS + 1];
+        let (mut from, mut count) = (self.from, 0);
+        for part in self.parts.iter().take(PARTS) {
+            slices[count] = IoSlice::new(&self.bytes[from..part.behind]);
+            slices[count + 1] = IoSlice::new(&part.rest);
+            (from, count) = (part.behind, count + 2);
+        }
+        let until = self.parts.get(PARTS).map_or(self.bytes.len(), |part| part.behind);
+        slices[count] = IoSlice::new(&self.bytes[from..until]);
+        socket.write_vectored(&slices[..=count])
+    }
+
+    /// Notes that so many bytes were written.
+    fn written(&mut self, mut bytes: usize) {
+        while let Some(part) = self.parts.front_mut() {
+            let before = bytes.min(part.behind - self.from);
+            self.from += before;
+            let of_part = (bytes - before).min(part.rest.len());
+            part.rest.advance(of_part);
+            self.shared -= of_part;
+            bytes -= before + of_part;
+            if !part.rest.is_empty() {
+                return;
+            }
+            self.parts.pop_front();
+        }
+        self.from += bytes;
     }
 
     /// Replaces the replies whose lease is over.
@@ -139,6 +199,9 @@ impl Outbox {
                 timed.start -= self.from;
                 timed.end -= self.from;
             }
+            for part in &mut self.parts {
+                part.behind -= self.from;
+            }
             self.from = 0;
         }
     }
@@ -164,7 +227,8 @@ fn instead_of(reply: &Reply) -> Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::{Epoch, Lsn};
+    use types::{Epoch, Lsn, Member, PartitionId, Position};
+    use wire::peer::Append;
 
     /// Takes so many bytes, then blocks.
     struct Socket {
@@ -183,9 +247,31 @@ mod tests {
             Ok(step)
         }
 
+        fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+            let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+            self.write(&bytes)
+        }
+
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    fn append(number: u64, bytes: usize) -> Message {
+        Message::Append(Append {
+            partition: PartitionId(64),
+            epoch: Epoch(1),
+            from: Member::default(),
+            number,
+            prev: Position::ZERO,
+            prev_crc: 0,
+            committed: Lsn::ZERO,
+            secured: Lsn::ZERO,
+            log_floor: Lsn::ZERO,
+            sent_us: number,
+            echo_us: 0,
+            entries: Bytes::from(vec![number as u8; bytes]),
+        })
     }
 
     fn reply(id: u64, body: Body) -> Reply {
@@ -217,6 +303,48 @@ mod tests {
         assert_eq!(said[2], reply(3, Body::Row(None)));
         assert!(matches!(said[3].status, Status::Unknown(_)));
         assert_eq!((&said[0].status, &said[4].status), (&Status::Ok, &Status::Ok));
+    }
+
+    #[test]
+    fn large_entries_go_out_in_their_place_whatever_the_socket_takes() {
+        let sizes = [0, 20_000, 16_384, 16_383, 30_000].into_iter().cycle().zip(1..24);
+        let messages: Vec<Message> = sizes.map(|(bytes, number)| append(number, bytes)).collect();
+        let mut all = Vec::new();
+        messages.iter().for_each(|message| frame::encode(message, &mut all).expect("fits"));
+        for room in [997, 16_384, 100_000, usize::MAX] {
+            let mut outbox = Outbox::default();
+            messages.iter().for_each(|message| outbox.push(message).expect("fits"));
+            assert!(outbox.parts.len() > PARTS && outbox.bytes.len() < all.len() / 2);
+            let mut socket = Socket { taken: Vec::new(), room: 0 };
+            while !outbox.is_empty() {
+                assert_eq!(outbox.len(), all.len() - socket.taken.len());
+                socket.room = room;
+                outbox.unblock();
+                outbox.flush(&mut socket, || Micros(1)).expect("writes");
+            }
+            assert!(socket.taken == all, "room for {room} bytes at once");
+            assert!(outbox.parts.is_empty() && outbox.shared == 0 && outbox.from == 0);
+        }
+    }
+
+    #[test]
+    fn what_follows_a_reply_with_a_lease_is_copied() {
+        let mut outbox = Outbox::default();
+        outbox.push(&append(1, 20_000)).expect("fits");
+        outbox.push_timed(reply(2, Body::Row(None)), Micros(100)).expect("fits");
+        outbox.push(&append(3, 20_000)).expect("fits");
+        assert_eq!(outbox.parts.len(), 1);
+        let mut socket = Socket { taken: Vec::new(), room: usize::MAX };
+        outbox.flush(&mut socket, || Micros(100)).expect("writes");
+        let mut at = 0;
+        let mut next = || {
+            let (message, length) = frame::decode(&socket.taken[at..]).expect("good").expect("whole");
+            at += length;
+            message
+        };
+        assert_eq!(next(), append(1, 20_000));
+        assert!(matches!(next(), Message::Reply(Reply { status: Status::NotYet(_), .. })));
+        assert_eq!(next(), append(3, 20_000));
     }
 
     #[test]
