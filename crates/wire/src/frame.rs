@@ -1,5 +1,8 @@
-//! Frames on a connection: `length u32 | number u16 | zero u16 | CRC-32C of the body u32 | body`,
-//! little-endian.
+//! Frames on a connection: `length u32 | number u16 | covered u16 | CRC-32C u32 | body`, little-endian.
+//!
+//! The checksum covers so many bytes of the body, or all of it if that is 0. Only the entries of an append
+//! may lie behind them: each has a checksum of its own, which is looked at when it is decoded
+//! ([`crate::Entry::all`]).
 //!
 //! The length is the body's. It is checked against the message's cap before anything is read, so garbage
 //! costs nothing; a frame that is wrong in any way closes its connection and no other.
@@ -55,9 +58,13 @@ pub fn encode_begin(message: &Message, out: &mut Vec<u8>) -> Result<Bytes, Strin
         out.truncate(start);
         return Err(format!("a {} of {length} bytes is over the limit of {cap}", message.name()));
     }
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&out[start + FRAME_HEADER_BYTES..]), &rest);
+    let begun = &out[start + FRAME_HEADER_BYTES..];
+    let covered = if rest.is_empty() { 0 } else { begun.len() };
+    let covered = u16::try_from(covered).expect("what stands before entries is short");
+    let crc = crc32c::crc32c(begun);
     out[start..start + 4].copy_from_slice(&(length as u32).to_le_bytes());
     out[start + 4..start + 6].copy_from_slice(&message.number().to_le_bytes());
+    out[start + 6..start + 8].copy_from_slice(&covered.to_le_bytes());
     out[start + 8..start + 12].copy_from_slice(&crc.to_le_bytes());
     Ok(rest)
 }
@@ -65,55 +72,78 @@ pub fn encode_begin(message: &Message, out: &mut Vec<u8>) -> Result<Bytes, Strin
 /// Takes one message from the start of `bytes`: the message and how many bytes it took, or `None` if more are
 /// needed.
 pub fn decode(bytes: &[u8]) -> Result<Option<(Message, usize)>, FrameError> {
-    let Some((number, end)) = whole(bytes)? else { return Ok(None) };
-    Ok(Some((decode_body(number, &bytes[FRAME_HEADER_BYTES..end])?, end)))
+    let Some(whole) = Whole::find(bytes)? else { return Ok(None) };
+    Ok(Some((whole.decode(&bytes[FRAME_HEADER_BYTES..whole.end])?, whole.end)))
 }
 
-/// The message in the body of a whole frame.
-pub(crate) fn decode_body(number: u16, body: &[u8]) -> Result<Message, FrameError> {
-    valid(Message::decode_body(number, body))
+/// A frame that has come whole. What its checksum covers is as it was sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Whole {
+    /// Its message's number.
+    pub number: u16,
+    /// Where it ends.
+    pub end: usize,
+    /// So many bytes at its end have checksums of their own.
+    entries: usize,
 }
 
-/// The same, of which rows may be parts of `body`.
-pub(crate) fn decode_shared(number: u16, body: &Bytes) -> Result<Message, FrameError> {
-    match shared::write_in(body) {
-        Some(request) => valid(Ok(Message::Request(request))),
-        None => decode_body(number, body),
+impl Whole {
+    /// The frame at the start of `bytes`, or `None` if more are needed.
+    pub fn find(bytes: &[u8]) -> Result<Option<Whole>, FrameError> {
+        if bytes.len() < FRAME_HEADER_BYTES {
+            return Ok(None);
+        }
+        let length = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize;
+        let number = u16::from_le_bytes([bytes[4], bytes[5]]);
+        let cap = Message::cap(number).ok_or(FrameError::Number(number))?;
+        if length > cap {
+            return Err(FrameError::TooLong { number, length, cap });
+        }
+        let end = FRAME_HEADER_BYTES + length;
+        if bytes.len() < end {
+            return Ok(None);
+        }
+        let covered = match usize::from(u16::from_le_bytes([bytes[6], bytes[7]])) {
+            0 => length,
+            covered => covered,
+        };
+        let crc = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
+        match bytes[FRAME_HEADER_BYTES..end].get(..covered) {
+            Some(begun) if crc32c::crc32c(begun) == crc => {
+                Ok(Some(Whole { number, end, entries: length - covered }))
+            }
+            _ => Err(FrameError::Checksum),
+        }
     }
-}
 
-fn valid(message: Result<Message, String>) -> Result<Message, FrameError> {
-    let message = message.map_err(FrameError::Body)?;
-    message.validate().map_err(FrameError::Body)?;
-    Ok(message)
-}
+    /// The message in its body.
+    pub fn decode(&self, body: &[u8]) -> Result<Message, FrameError> {
+        self.valid(Message::decode_body(self.number, body))
+    }
 
-/// Looks for a whole frame at the start of `bytes`: its message's number and where it ends, or `None` if more
-/// bytes are needed. Its body is as it was sent.
-pub(crate) fn whole(bytes: &[u8]) -> Result<Option<(u16, usize)>, FrameError> {
-    if bytes.len() < FRAME_HEADER_BYTES {
-        return Ok(None);
+    /// The same, of which rows may be parts of `body`.
+    pub fn decode_shared(&self, body: &Bytes) -> Result<Message, FrameError> {
+        match shared::write_in(body) {
+            Some(request) => self.valid(Ok(Message::Request(request))),
+            None => self.decode(body),
+        }
     }
-    let length = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize;
-    let number = u16::from_le_bytes([bytes[4], bytes[5]]);
-    let cap = Message::cap(number).ok_or(FrameError::Number(number))?;
-    if length > cap {
-        return Err(FrameError::TooLong { number, length, cap });
+
+    fn valid(&self, message: Result<Message, String>) -> Result<Message, FrameError> {
+        let message = message.map_err(FrameError::Body)?;
+        let entries = if let Message::Append(append) = &message { append.entries.len() } else { 0 };
+        if self.entries > entries {
+            return Err(FrameError::Checksum);
+        }
+        message.validate().map_err(FrameError::Body)?;
+        Ok(message)
     }
-    let end = FRAME_HEADER_BYTES + length;
-    if bytes.len() < end {
-        return Ok(None);
-    }
-    let body = &bytes[FRAME_HEADER_BYTES..end];
-    if crc32c::crc32c(body) != u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]) {
-        return Err(FrameError::Checksum);
-    }
-    Ok(Some((number, end)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entry::{Entry, Header, Kind};
     use crate::hello::{Hello, HelloRole, PROTOCOL};
     use crate::peer::Append;
     use types::{Epoch, Incarnation, Lsn, Member, NodeId, PartitionId, Position, StoreId, Term};
@@ -179,10 +209,34 @@ mod tests {
         for at in 0..bytes.len() {
             let mut bad = bytes.clone();
             bad[at] ^= 0x40;
-            // Bytes 6 and 7 are reserved and not looked at.
-            if !(6..8).contains(&at) {
-                assert!(!matches!(decode(&bad), Ok(Some(_))), "byte {at}");
+            assert!(!matches!(decode(&bad), Ok(Some(_))), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn of_an_append_frame_and_entries_notice_all_garbage_together() {
+        let at = Position::new(Term(300), Lsn(70_001));
+        let entry = Entry::encode(Header::new(Kind::Rows, PartitionId(64), at, 0xdead_beef), b"some rows");
+        let mut bytes = Vec::new();
+        encode(&append(entry.bytes().clone()), &mut bytes).expect("fits");
+        for byte in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut bad = bytes.clone();
+                bad[byte] ^= 1 << bit;
+                let Ok(Some((Message::Append(append), _))) = decode(&bad) else { continue };
+                assert!(Entry::all(append.entries).is_err(), "bit {bit} of byte {byte}");
             }
         }
+    }
+
+    #[test]
+    fn nothing_but_entries_lies_behind_what_the_checksum_covers() {
+        let mut bytes = Vec::new();
+        encode(&sample(), &mut bytes).expect("fits");
+        let covered = (bytes.len() - FRAME_HEADER_BYTES - 1) as u16;
+        let crc = crc32c::crc32c(&bytes[FRAME_HEADER_BYTES..bytes.len() - 1]);
+        bytes[6..8].copy_from_slice(&covered.to_le_bytes());
+        bytes[8..12].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(decode(&bytes), Err(FrameError::Checksum));
     }
 }

@@ -11,7 +11,7 @@ use types::{ClusterId, Generation, Member};
 /// 2: [`crate::peer::LogReport`] says with what code calls are made, and databases have ranges.
 ///
 /// 3: [`crate::control::Register`] says how many executors a node has, and [`crate::control::NodeStatus`] how
-/// they are.
+/// they are; a frame's checksum leaves out the entries of an append.
 pub const PROTOCOL: u32 = 3;
 
 /// What the other side wants to be.

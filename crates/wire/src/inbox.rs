@@ -1,6 +1,6 @@
 //! What a connection has received and nobody has taken yet.
 
-use crate::frame::{self, FRAME_HEADER_BYTES, FrameError};
+use crate::frame::{FRAME_HEADER_BYTES, FrameError, Whole};
 use crate::message::Message;
 use crate::shared;
 use bytes::{Bytes, BytesMut};
@@ -52,15 +52,15 @@ impl Inbox {
 
     /// Takes the next message; none if more bytes are needed. After an error the connection is of no use.
     pub fn next_message(&mut self) -> Result<Option<Message>, FrameError> {
-        let Some((number, end)) = frame::whole(self.unread())? else { return Ok(None) };
-        let message = if shared::may_share(number, end - FRAME_HEADER_BYTES) {
-            let (begins, ends) = (self.from + FRAME_HEADER_BYTES, self.from + end);
+        let Some(whole) = Whole::find(self.unread())? else { return Ok(None) };
+        let message = if shared::may_share(whole.number, whole.end - FRAME_HEADER_BYTES) {
+            let (begins, ends) = (self.from + FRAME_HEADER_BYTES, self.from + whole.end);
             let body = self.lend().slice(begins..ends);
-            frame::decode_shared(number, &body)?
+            whole.decode_shared(&body)?
         } else {
-            frame::decode_body(number, &self.unread()[FRAME_HEADER_BYTES..end])?
+            whole.decode(&self.unread()[FRAME_HEADER_BYTES..whole.end])?
         };
-        self.from += end;
+        self.from += whole.end;
         Ok(Some(message))
     }
 
@@ -117,6 +117,7 @@ impl Inbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame;
     use crate::peer::Fetched;
     use crate::request::{Op, Request, RowOp};
     use types::{Epoch, Incarnation, Lsn, Member, NodeId, PartitionId, Position, StoreId, Term};

@@ -46,6 +46,7 @@ impl Data {
             Err(EntryError::Kind(kind)) => {
                 return AppendOutcome::Broken(format!("an entry has the unknown kind {kind}"));
             }
+            // It is not as it was sent, and comes again.
             Err(_) => return AppendOutcome::Ignored,
         };
         // What came alone is all that its bytes keep in memory.
