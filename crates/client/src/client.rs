@@ -1,17 +1,21 @@
 //! The shell around the core: one thread, one poll, a connection for each executor of each node and one to a
 //! controller.
 
+mod nodes;
+
 use crate::call::{Call, Completed, LaneId, Loss, Ticket};
 use crate::conn::{Amount, Broken, Conn, Expected, Identity, Incoming, NodeConns, Traffic};
 use crate::control::{self, Control, Ended};
 use crate::core::{Core, CoreConfig, Effect};
 use crate::error::ClientError;
+use crate::local::LocalNode;
 use crate::route::Map;
 use crate::txn::Background;
-use mio::{Events, Poll, Token};
+use mio::{Events, Poll, Token, Waker};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, Hasher};
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use types::random::Random;
 use types::{ClusterId, Executors, Lsn, Micros, NodeId, PartitionId};
@@ -21,6 +25,8 @@ use wire::{Message, ReadLevel};
 
 /// The controller's connection; those of nodes follow by their numbers.
 const CONTROL: Token = Token(0);
+/// The node of this process has written something, or has room again.
+const LOCAL: Token = Token(usize::MAX);
 
 /// The token of one connection of a node.
 fn token_of(node: NodeId, number: usize) -> Token {
@@ -54,6 +60,8 @@ pub struct Options {
     pub wait: bool,
     /// Settings of the core. The seed is replaced by a random one if it is 0.
     pub core: CoreConfig,
+    /// The node of this process, if the client is a part of it: reached without a socket.
+    pub local: Option<LocalNode>,
 }
 
 impl Default for Options {
@@ -66,6 +74,7 @@ impl Default for Options {
             timeout: Duration::from_secs(10),
             wait: false,
             core: CoreConfig { seed: 0, ..CoreConfig::default() },
+            local: None,
         }
     }
 }
@@ -106,6 +115,10 @@ impl Client {
     /// Connects to a controller and waits for the first cluster map.
     pub fn connect(options: Options) -> Result<Client, ClientError> {
         let poll = Poll::new().map_err(system)?;
+        let local = match options.local {
+            Some(node) => Some((node, Arc::new(Waker::new(poll.registry(), LOCAL).map_err(system)?))),
+            None => None,
+        };
         let mut config = options.core;
         if config.seed == 0 {
             config.seed = std::hash::RandomState::new().build_hasher().finish();
@@ -121,7 +134,12 @@ impl Client {
             nodes: BTreeMap::new(),
             dirty: BTreeSet::new(),
             done: VecDeque::new(),
-            identity: Identity { cluster: options.cluster, secret: options.secret, agent: options.agent },
+            identity: Identity {
+                cluster: options.cluster,
+                secret: options.secret,
+                agent: options.agent,
+                local,
+            },
             timeout: options.timeout,
             after: BTreeMap::new(),
             traffic: Traffic::default(),
@@ -303,6 +321,10 @@ impl Client {
             return Err(system(error));
         }
         for event in &events {
+            if event.token() == LOCAL {
+                self.on_local();
+                continue;
+            }
             let closed = event.is_read_closed() || event.is_error();
             let ready =
                 Ready { readable: event.is_readable() || closed, writable: event.is_writable(), closed };
@@ -396,24 +418,6 @@ impl Client {
         }
     }
 
-    fn connect_node(&mut self, now: Micros, node: NodeId) {
-        let record = self.core.map().node(node);
-        let opened =
-            record.ok_or_else(|| format!("the address of {node} is not known").into()).and_then(|record| {
-                let reached = (record.addresses.client.as_str(), record.executors);
-                let token = |number| token_of(node, number);
-                NodeConns::open(reached, self.poll.registry(), token, &self.identity, now)
-            });
-        match opened {
-            Ok(conns) => {
-                if let Some(old) = self.nodes.insert(node, conns) {
-                    old.close(self.poll.registry());
-                }
-            }
-            Err(why) => self.core.disconnected(now, node, &why.to_string()),
-        }
-    }
-
     fn reconnect_control(&mut self, now: Micros) {
         if self.control.conn.is_some() || self.control.retry_at > now || self.control.addresses.is_empty() {
             return;
@@ -457,41 +461,6 @@ impl Client {
         }
     }
 
-    fn node_event(
-        &mut self,
-        now: Micros,
-        (node, number): (NodeId, usize),
-        ready: Ready,
-    ) -> Result<(), Broken> {
-        let Some(conns) = self.nodes.get_mut(&node) else { return Ok(()) };
-        let Some(conn) = conns.get(number) else { return Ok(()) };
-        if ready.writable {
-            conn.writable()?;
-            self.dirty.insert(node);
-        }
-        let expected =
-            Expected { cluster: self.core.map().cluster().map(|record| record.id), node: Some(node) };
-        let mut more = ready.readable;
-        while more {
-            let Some(conn) = conns.get(number) else { return Ok(()) };
-            // What came before the end of the connection still counts.
-            let read = conn.read(&mut self.traffic);
-            loop {
-                let Some(conn) = conns.get(number) else { return Ok(()) };
-                match conn.next(&expected)? {
-                    Incoming::Nothing => break,
-                    Incoming::Welcome if conns.is_ready() => self.core.connected(now, node),
-                    Incoming::Welcome => {}
-                    Incoming::Message(Message::Reply(reply)) => self.core.reply(now, node, reply),
-                    Incoming::Message(other) => return Err(format!("a node sent a {}", other.name()).into()),
-                }
-            }
-            let amount = read?;
-            more = amount == Amount::Full || (ready.closed && amount == Amount::Short);
-        }
-        Ok(())
-    }
-
     fn control_event(&mut self, now: Micros, ready: Ready) -> Result<(), Broken> {
         let Some(conn) = &mut self.control.conn else { return Ok(()) };
         if ready.writable {
@@ -530,20 +499,6 @@ impl Client {
             }
             Message::AdminAnswer(answer) => self.control.answered(answer.id, answer.result),
             other => Err(format!("a controller sent a {}", other.name()).into()),
-        }
-    }
-
-    /// A node lives elsewhere, or again: a connection to its former life may hang for long.
-    fn moved(&mut self, now: Micros, node: NodeId) {
-        if self.nodes.contains_key(&node) {
-            self.node_lost(now, node, "the node restarted");
-        }
-    }
-
-    fn node_lost(&mut self, now: Micros, node: NodeId, why: &str) {
-        if let Some(conns) = self.nodes.remove(&node) {
-            conns.close(self.poll.registry());
-            self.core.disconnected(now, node, why);
         }
     }
 

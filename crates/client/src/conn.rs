@@ -1,10 +1,15 @@
-//! One connection: a nonblocking socket, the handshake, frames in and out.
+//! One connection: a nonblocking socket, or a pipe within this process; the handshake, frames in and out.
 
+use crate::local::LocalNode;
+use crate::pipe::PipeEvents;
+use crate::stream::Stream;
 use mio::net::TcpStream;
-use mio::{Interest, Registry, Token};
+use mio::{Registry, Token, Waker};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::ToSocketAddrs;
-use types::{ClusterId, Executors, Micros, NodeId, PartitionId};
+use std::sync::Arc;
+use types::engine::Wake;
+use types::{ClusterId, Executors, Micros, NodeId, NodeRecord, PartitionId};
 use wire::frame;
 use wire::hello::{Hello, HelloRole, PROTOCOL, Welcome};
 use wire::{Inbox, Message};
@@ -27,6 +32,16 @@ pub(crate) struct Identity {
     pub cluster: Option<ClusterId>,
     pub secret: Option<String>,
     pub agent: String,
+    /// The node of this process, if it has one, and what wakes the client for it.
+    pub local: Option<(LocalNode, Arc<Waker>)>,
+}
+
+impl Identity {
+    /// The node of this process, if that is the member that this record names. Any other incarnation of it is
+    /// reached by its address (PR-431).
+    fn local(&self, record: &NodeRecord) -> Option<&(LocalNode, Arc<Waker>)> {
+        self.local.as_ref().filter(|(node, _)| node.is(record.member()))
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +52,7 @@ enum ConnState {
 }
 
 pub(crate) struct Conn {
-    stream: TcpStream,
+    stream: Stream,
     pub address: String,
     state: ConnState,
     /// When it was begun.
@@ -85,18 +100,46 @@ impl Conn {
     ) -> Result<Conn, Broken> {
         let resolved = address.to_socket_addrs().map_err(|error| format!("{address}: {error}"))?.next();
         let resolved = resolved.ok_or_else(|| format!("{address}: no such address"))?;
-        let mut stream = TcpStream::connect(resolved).map_err(|error| format!("{address}: {error}"))?;
-        registry
-            .register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)
-            .map_err(|error| format!("{address}: {error}"))?;
+        let stream = TcpStream::connect(resolved).map_err(|error| format!("{address}: {error}"))?;
+        let mut stream = Stream::Tcp(stream);
+        stream.register(registry, token).map_err(|error| format!("{address}: {error}"))?;
+        Conn::greet(stream, address, role, identity, now)
+    }
+
+    /// The same to the node of this process, as a client. `waker` wakes the poll, which does not know of it:
+    /// look at [`Conn::local_events`] then. The greeting is on its way with the next [`Conn::flush`].
+    fn open_local(
+        (node, waker): &(LocalNode, Arc<Waker>),
+        address: &str,
+        identity: &Identity,
+        now: Micros,
+    ) -> Result<Conn, Broken> {
+        let end = node.connect().map_err(|error| format!("{address}, in this process: {error}"))?;
+        let stream = Stream::Local(end);
+        let waker = waker.clone();
+        let wake: Wake = Arc::new(move || {
+            // Fails only when the client is gone.
+            let _ = waker.wake();
+        });
+        stream.wake_by(&wake);
+        Conn::greet(stream, address, HelloRole::Client, identity, now)
+    }
+
+    fn greet(
+        stream: Stream,
+        address: &str,
+        role: HelloRole,
+        identity: &Identity,
+        now: Micros,
+    ) -> Result<Conn, Broken> {
         let mut conn = Conn {
+            blocked: !stream.is_local(),
             stream,
             address: address.to_string(),
             state: ConnState::Greeting,
             since: now,
             out: Vec::new(),
             out_from: 0,
-            blocked: true,
             inbox: Inbox::default(),
         };
         let hello = Hello {
@@ -127,19 +170,16 @@ impl Conn {
     pub fn writable(&mut self) -> Result<(), Broken> {
         // The poll says it with everything that can be read, too. What breaks later is told by reading and
         // writing.
-        if !self.blocked {
-            return Ok(());
-        }
-        match self.stream.take_error() {
-            Ok(None) => {}
-            Ok(Some(error)) | Err(error) => return Err(self.broken(&error)),
-        }
-        if self.stream.peer_addr().is_ok() {
-            // Fails only where the option does not exist.
-            let _ = self.stream.set_nodelay(true);
-            self.blocked = false;
+        if self.blocked {
+            self.blocked = !self.stream.is_connected().map_err(|error| self.broken(&error))?;
         }
         Ok(())
+    }
+
+    /// What a poll would say of a pipe; `None` for a socket, of which it says it.
+    fn local_events(&self) -> Option<PipeEvents> {
+        let events = self.stream.local_events()?;
+        Some(PipeEvents { writable: events.writable && self.blocked, ..events })
     }
 
     /// Writes what is queued, as far as the socket takes it.
@@ -149,7 +189,7 @@ impl Conn {
                 Ok(0) => return Err(self.closed()),
                 Ok(written) => {
                     self.out_from += written;
-                    traffic.sent += written as u64;
+                    traffic.sent += self.counted(written);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.blocked = true,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -172,7 +212,7 @@ impl Conn {
             match self.stream.read(self.inbox.room()) {
                 Ok(0) => return Err(self.closed()),
                 Ok(read) => {
-                    traffic.received += read as u64;
+                    traffic.received += self.counted(read);
                     return Ok(if self.inbox.took(read) { Amount::Full } else { Amount::Short });
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -201,10 +241,15 @@ impl Conn {
         }
     }
 
+    /// So many bytes, if they go through a socket.
+    fn counted(&self, bytes: usize) -> u64 {
+        if self.stream.is_local() { 0 } else { bytes as u64 }
+    }
+
     /// Takes the socket out of the poll.
     pub fn close(mut self, registry: &Registry) {
         // It is dropped right after this, which closes it whether or not the poll knew it.
-        let _ = registry.deregister(&mut self.stream);
+        let _ = self.stream.deregister(registry);
     }
 
     fn closed(&self) -> Broken {
@@ -227,18 +272,23 @@ pub(crate) struct NodeConns {
 }
 
 impl NodeConns {
-    /// Begins to connect to a node with so many executors, as clients do. `token`: of the connection with
-    /// this number.
+    /// Begins to connect to a node, as clients do: to that of this process without a socket. `token`: of the
+    /// connection with this number.
     pub fn open(
-        (address, executors): (&str, Executors),
+        record: &NodeRecord,
         registry: &Registry,
         token: impl Fn(usize) -> Token,
         identity: &Identity,
         now: Micros,
     ) -> Result<NodeConns, Broken> {
+        let (address, executors) = (record.addresses.client.as_str(), record.executors);
         let mut conns = NodeConns { executors, each: Vec::new() };
         for number in 0..executors.count() {
-            match Conn::open(address, registry, token(number), HelloRole::Client, identity, now) {
+            let opened = match identity.local(record) {
+                Some(local) => Conn::open_local(local, address, identity, now),
+                None => Conn::open(address, registry, token(number), HelloRole::Client, identity, now),
+            };
+            match opened {
                 Ok(conn) => conns.each.push(conn),
                 Err(why) => {
                     conns.close(registry);
@@ -252,6 +302,11 @@ impl NodeConns {
     /// The connection with this number, if there is one.
     pub fn get(&mut self, number: usize) -> Option<&mut Conn> {
         self.each.get_mut(number)
+    }
+
+    /// What a poll would say of the connection with this number, if there is one and it is a pipe.
+    pub fn local_events(&self, number: usize) -> Option<PipeEvents> {
+        self.each.get(number)?.local_events()
     }
 
     /// Queues a message on the connection of the executor that it is for.

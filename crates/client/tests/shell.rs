@@ -3,13 +3,17 @@
 mod fake;
 
 use fake::{CLUSTER, Fake, row};
+use std::io::{Read, Write};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use types::{ClusterId, Epoch, Lsn, Micros, NodeId, PartitionId, Position, Term};
+use types::{ClusterId, Epoch, Incarnation, Lsn, Member, Micros, NodeId, PartitionId, Position, Term};
 use understudy_client::{
-    Client, ClientError, CoreConfig, FailKind, Fate, LaneId, LoadOptions, Options, Outcome, ScanOptions,
+    Client, ClientError, CoreConfig, FailKind, Fate, LaneId, LoadOptions, Options, Outcome, PipeEnd,
+    ScanOptions, local,
 };
 use wire::control::AdminCommand;
-use wire::{Op, ReadLevel};
+use wire::hello::Welcome;
+use wire::{Message, Op, ReadLevel, frame};
 
 const N1: NodeId = NodeId(1);
 const N2: NodeId = NodeId(2);
@@ -248,4 +252,53 @@ fn calls_that_are_wrong_fail_before_they_are_sent() {
     let error = client.call(table.call(PartitionId(9999), Op::Digest)).expect_err("no such partition");
     assert_eq!(error.exit_status(), 3);
     assert!(client.put(&table, &types::data::Row::new(vec!["text".into(), "x".into()])).is_err());
+}
+
+/// The next message that a client of this process has sent.
+fn heard(end: &mut PipeEnd) -> Message {
+    let mut room = [0; 4096];
+    let read = end.read(&mut room).expect("something was sent");
+    let (message, length) = frame::decode(&room[..read]).expect("a frame").expect("whole");
+    assert_eq!(length, read, "one message");
+    message
+}
+
+#[test]
+fn pr431_only_the_incarnation_that_the_map_names_is_reached_without_a_socket() {
+    let fake = Fake::start(1, 1, 1);
+    let this = fake.state().nodes[&N1].member();
+    let later = Member { incarnation: Incarnation(this.incarnation.0 + 1), ..this };
+    let within = |member: Member| {
+        let (listener, node) = local::listen(member, Arc::new(|| {}));
+        (listener, Client::connect(Options { local: Some(node), ..options(&fake) }).expect("connects"))
+    };
+    let (listener, mut client) = within(later);
+    let table = client.wait_table("t").expect("there");
+    client.put(&table, &row(1, "by a socket")).expect("done");
+    assert!(listener.accept().is_none());
+    let accepted = fake.state().accepted;
+    let (listener, mut client) = within(this);
+    let table = client.wait_table("t").expect("there");
+    client.submit(LaneId(0), table.get(&[1.into()]).expect("a call"));
+    let turn = |client: &mut Client| client.poll(Duration::from_millis(20)).expect("polls").len();
+    assert_eq!(turn(&mut client), 0);
+    let mut end = listener.accept().expect("it comes");
+    assert!(matches!(heard(&mut end), Message::Hello(_)));
+    let mut welcome = Vec::new();
+    let accepts = Welcome::Accepted { cluster: CLUSTER, member: Some(this) };
+    frame::encode(&Message::Welcome(accepts), &mut welcome).expect("fits");
+    end.write_all(&welcome).expect("fits");
+    assert_eq!(turn(&mut client), 0);
+    assert!(matches!(heard(&mut end), Message::Request(_)));
+    // Who hangs up is connected to once more, and asked again.
+    drop(end);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut again = None;
+    while again.is_none() {
+        assert!(Instant::now() < deadline, "it does not come again");
+        assert_eq!(turn(&mut client), 0);
+        again = listener.accept();
+    }
+    assert!(matches!(heard(&mut again.expect("it came")), Message::Hello(_)));
+    assert_eq!(fake.state().accepted, accepted, "no socket of the node's");
 }

@@ -85,6 +85,8 @@ pub struct Metrics {
     pub ship_received: AtomicU64,
     /// Requests of clients.
     pub requests: AtomicU64,
+    /// Those of them that came without a socket, from clients of this process.
+    pub local_requests: AtomicU64,
     /// Reigns that began here.
     pub primary_changes: AtomicU64,
     /// Connections open.
@@ -140,6 +142,11 @@ impl Metrics {
             ("ship_sent_bytes_total", "Bytes of engines' files sent to other nodes.", &self.ship_sent),
             ("ship_received_bytes_total", "Bytes of engines' files received.", &self.ship_received),
             ("requests_total", "Requests of clients.", &self.requests),
+            (
+                "local_requests_total",
+                "Requests of clients in this process, without a socket.",
+                &self.local_requests,
+            ),
             ("primary_changes_total", "Terms that began on this node.", &self.primary_changes),
             ("connections_refused_total", "Connections closed for what came on them.", &self.bad_connections),
             ("checkpoints_total", "Engines written to disk.", &self.checkpoints),

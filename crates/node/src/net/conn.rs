@@ -1,10 +1,12 @@
-//! One connection: a nonblocking socket with a buffer on either side.
+//! One connection: a nonblocking socket, or a pipe within this process, with a buffer on either side.
 
 use super::outbox::Outbox;
+use client::{PipeEnd, PipeEvents, Stream};
 use mio::net::TcpStream;
-use mio::{Interest, Registry, Token};
+use mio::{Registry, Token};
 use std::io::{self, ErrorKind, Read};
 use std::net::SocketAddr;
+use types::engine::Wake;
 use wire::{Inbox, Message};
 
 /// What a read found.
@@ -21,7 +23,7 @@ pub enum Got {
 /// A connection.
 #[derive(Debug)]
 pub struct Conn {
-    stream: TcpStream,
+    stream: Stream,
     inbox: Inbox,
     /// What is to be written.
     pub out: Outbox,
@@ -30,33 +32,53 @@ pub struct Conn {
 impl Conn {
     /// Begins to connect. It can be written to once the poll says so.
     pub fn dial(address: SocketAddr) -> io::Result<Conn> {
-        Ok(Conn::new(TcpStream::connect(address)?, Outbox::blocked()))
+        Ok(Conn::new(Stream::Tcp(TcpStream::connect(address)?), Outbox::blocked()))
     }
 
     /// One that was accepted.
     pub fn accepted(stream: TcpStream) -> Conn {
         // Fails only where the option does not exist; then answers are a little late.
         let _ = stream.set_nodelay(true);
-        Conn::new(stream, Outbox::default())
+        Conn::new(Stream::Tcp(stream), Outbox::default())
     }
 
-    fn new(stream: TcpStream, out: Outbox) -> Conn {
+    /// One of a client in this process.
+    pub fn local(end: PipeEnd) -> Conn {
+        Conn::new(Stream::Local(end), Outbox::default())
+    }
+
+    fn new(stream: Stream, out: Outbox) -> Conn {
         Conn { stream, inbox: Inbox::default(), out }
     }
 
-    /// Has the poll tell of this connection under `token`.
+    /// Has the poll tell of this connection under `token`. It tells of no pipe.
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
-        registry.register(&mut self.stream, token, Interest::READABLE | Interest::WRITABLE)
+        self.stream.register(registry, token)
+    }
+
+    /// Has a pipe wake its owner by this. What was there before is not told: look at [`Conn::local_events`].
+    pub fn wake_by(&self, wake: &Wake) {
+        self.stream.wake_by(wake);
+    }
+
+    /// What a poll would say of a pipe; `None` for a socket.
+    pub fn local_events(&self) -> Option<PipeEvents> {
+        self.stream.local_events()
+    }
+
+    /// True for a pipe.
+    pub fn is_local(&self) -> bool {
+        self.stream.is_local()
     }
 
     /// Takes it out of the poll; dropping it closes it.
     pub fn close(mut self, registry: &Registry) {
-        let _ = registry.deregister(&mut self.stream);
+        let _ = self.stream.deregister(registry);
     }
 
     /// Takes it out of the poll, for another one.
     pub fn release(&mut self, registry: &Registry) -> io::Result<()> {
-        registry.deregister(&mut self.stream)
+        self.stream.deregister(registry)
     }
 
     /// The socket can be written to. False if it could not connect.
@@ -66,12 +88,10 @@ impl Conn {
         if !self.out.is_blocked() {
             return true;
         }
-        if self.stream.take_error().map_or(true, |error| error.is_some()) {
-            return false;
-        }
-        if self.stream.peer_addr().is_ok() {
-            let _ = self.stream.set_nodelay(true);
-            self.out.unblock();
+        match self.stream.is_connected() {
+            Ok(true) => self.out.unblock(),
+            Ok(false) => {}
+            Err(_) => return false,
         }
         true
     }

@@ -6,12 +6,14 @@ use crate::net::conn::Got;
 use crate::net::listen::{self, Accepted};
 use crate::net::outbox::MAX_BYTES;
 use crate::net::{Conn, Cut, Slab, note_dirty};
+use client::LocalListener;
 use mio::event::Event;
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use types::engine::Wake;
 use types::{Member, Micros, NodeId};
 use wire::{Message, Reply};
 
@@ -103,13 +105,35 @@ pub const WAKER: Token = Token(usize::MAX);
 const CLIENTS: Token = Token(usize::MAX - 1);
 const PEERS: Token = Token(usize::MAX - 2);
 
+/// Where connections come in.
+pub struct Listeners {
+    clients: TcpListener,
+    peers: TcpListener,
+    local: LocalListener,
+}
+
+impl Listeners {
+    /// For clients, for nodes, and for clients of this process.
+    pub fn new(
+        clients: std::net::TcpListener,
+        peers: std::net::TcpListener,
+        local: LocalListener,
+    ) -> Listeners {
+        Listeners { clients: TcpListener::from_std(clients), peers: TcpListener::from_std(peers), local }
+    }
+}
+
 /// All connections of an executor.
 pub struct Links {
     /// Where events come from.
     poll: Poll,
+    /// Wakes this executor for what the poll does not tell of.
+    wake: Wake,
     slab: Slab<Link>,
-    /// Where clients and nodes come in, in this order; none where connections come from another executor.
-    listeners: Option<(TcpListener, TcpListener)>,
+    /// None where connections come from another executor.
+    listeners: Option<Listeners>,
+    /// Connections of clients of this process, and perhaps some that are gone.
+    local: Vec<u64>,
     /// The most connections of the node.
     max: usize,
     /// Connections with something to write.
@@ -128,25 +152,24 @@ pub struct Links {
 }
 
 impl Links {
-    /// Those of the executor with this number. It listens at both doors, for clients and for nodes, if it has
-    /// them.
+    /// Those of the executor with this number, and what wakes it. It listens if it has where.
     pub fn new(
-        poll: Poll,
+        (poll, wake): (Poll, Wake),
         number: u8,
-        listeners: Option<(std::net::TcpListener, std::net::TcpListener)>,
+        mut listeners: Option<Listeners>,
         max: usize,
         metrics: Arc<Metrics>,
     ) -> std::io::Result<Links> {
-        let mut listeners =
-            listeners.map(|(clients, peers)| (TcpListener::from_std(clients), TcpListener::from_std(peers)));
-        if let Some((clients, peers)) = &mut listeners {
+        if let Some(Listeners { clients, peers, .. }) = &mut listeners {
             poll.registry().register(clients, CLIENTS, Interest::READABLE)?;
             poll.registry().register(peers, PEERS, Interest::READABLE)?;
         }
         Ok(Links {
             poll,
+            wake,
             slab: Slab::of(number),
             listeners,
+            local: Vec::new(),
             max,
             dirty: Vec::new(),
             unread: Vec::new(),
@@ -194,15 +217,13 @@ impl Links {
 
     fn accept(&mut self, listener: Listener, now: Micros) {
         loop {
-            let Some((clients, peers)) = &self.listeners else { return };
-            // Clients do not take the places of nodes, without which no write is acknowledged.
-            let (socket, max) = match listener {
-                Listener::Client => (clients, self.max - self.max / 4),
-                Listener::Peer => (peers, self.max),
+            let Some(Listeners { clients, peers, .. }) = &self.listeners else { return };
+            let socket = match listener {
+                Listener::Client => clients,
+                Listener::Peer => peers,
             };
-            let open = self.metrics.connections.load(Ordering::Relaxed);
             match listen::accept(socket) {
-                Accepted::One(stream) if open < max as u64 => {
+                Accepted::One(stream) if self.has_room(listener) => {
                     self.add(Conn::accepted(stream), Role::New(listener), now);
                 }
                 Accepted::One(_) => {}
@@ -210,6 +231,42 @@ impl Links {
                 Accepted::NotNow => return self.to_accept.push(listener),
             }
         }
+    }
+
+    /// True if one more may come in. Clients do not take the places of nodes, without which no write is
+    /// acknowledged.
+    fn has_room(&self, listener: Listener) -> bool {
+        let max = match listener {
+            Listener::Client => self.max - self.max / 4,
+            Listener::Peer => self.max,
+        };
+        self.metrics.connections.load(Ordering::Relaxed) < max as u64
+    }
+
+    /// Lets in who connects within this process. Gives the connections of this kind that have something to be
+    /// read, and whether they have ended; those that have room again for what waits are written to with this
+    /// turn. What comes behind this call wakes the executor once more (PR-432).
+    pub fn on_local(&mut self, now: Micros) -> Vec<(u64, bool)> {
+        while let Some(end) = self.listeners.as_ref().and_then(|listeners| listeners.local.accept()) {
+            if self.has_room(Listener::Client) {
+                self.add(Conn::local(end), Role::New(Listener::Client), now);
+            }
+        }
+        let mut readable = Vec::new();
+        let Links { local, slab, dirty, .. } = self;
+        local.retain(|key| {
+            let Some(link) = slab.get_mut(*key) else { return false };
+            let Some(events) = link.conn.local_events() else { return false };
+            if events.writable && link.conn.out.is_blocked() {
+                link.conn.out.unblock();
+                note_dirty(dirty, *key, Some(&mut link.dirty));
+            }
+            if events.readable || events.ended {
+                readable.push((*key, events.ended));
+            }
+            true
+        });
+        readable
     }
 
     /// Takes a connection in; `None` if the system does not let us.
@@ -221,6 +278,10 @@ impl Links {
         if link.conn.register(self.poll.registry(), Token(key as usize)).is_err() {
             self.slab.remove(key);
             return None;
+        }
+        if link.conn.is_local() {
+            link.conn.wake_by(&self.wake);
+            self.local.push(key);
         }
         self.metrics.connections.fetch_add(1, Ordering::Relaxed);
         Some(key)
@@ -299,6 +360,9 @@ impl Links {
             }
             let Some(message) = link.conn.next_message()? else { return Ok(None) };
             let role = link.role;
+            if link.conn.is_local() && matches!(message, Message::Request(_)) {
+                self.metrics.local_requests.fetch_add(1, Ordering::Relaxed);
+            }
             if self.is_cut(role, Some(&message)) {
                 self.slab.get_mut(key).expect("just seen").lossy = true;
                 continue;
@@ -427,8 +491,9 @@ impl Links {
         for key in dirty.drain(..) {
             let Some(link) = self.slab.get_mut(key) else { continue };
             link.dirty = false;
+            let over_network = !link.conn.is_local();
             match link.conn.flush() {
-                Ok(written) => sent += written,
+                Ok(written) => sent += if over_network { written } else { 0 },
                 Err(_) => self.close(key),
             }
         }

@@ -137,6 +137,9 @@ impl Node {
             for (key, to_the_end) in self.connections.links().take_unread() {
                 self.read(key, to_the_end)?;
             }
+            for (key, ended) in self.connections.links().on_local(self.timer.mono()) {
+                self.read(key, ended)?;
+            }
             for event in &events {
                 if let Some((key, ended)) = self.connections.links().on_event(event, self.timer.mono()) {
                     self.read(key, ended)?;

@@ -6,7 +6,7 @@ use super::connections::{Connections, Who};
 use super::data_dirs::Metas;
 use super::ending::Ending;
 use super::faults::Faults;
-use super::links::{Links, WAKER};
+use super::links::{Links, Listeners, WAKER};
 use super::mailbox::Others;
 use super::peers::Controllers;
 use super::records::Records;
@@ -35,6 +35,7 @@ use crate::tails;
 use crate::timed_files::TimedFiles;
 use crate::web::Web;
 use ::sql::Programs;
+use client::LocalNode;
 use driver::recovery;
 use mio::{Poll, Waker};
 use replica::{Budgets, Host, Replica};
@@ -47,13 +48,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use types::config::{Addresses, TailReport};
 use types::engine::Wake;
-use types::{Executors, Now, PartitionId};
+use types::{Executors, Member, Now, PartitionId};
 use wal::{Files, Log, LogError, RealFiles, VolatileFiles};
 
 /// A node that runs on threads of this process.
 pub struct Running {
     shared_status: Arc<SharedStatus>,
     ports: Ports,
+    local: LocalNode,
     thread: Option<JoinHandle<Result<(), Failure>>>,
     _http: HttpThread,
     /// Its clients are told when the executor has ended.
@@ -69,6 +71,11 @@ impl Running {
     /// Its board.
     pub fn shared_status(&self) -> &Arc<SharedStatus> {
         &self.shared_status
+    }
+
+    /// It, for clients in this process: they reach it without a socket ([`client::Options::local`]).
+    pub fn local(&self) -> LocalNode {
+        self.local.clone()
     }
 
     /// Asks it to end.
@@ -92,8 +99,8 @@ impl Drop for Running {
     }
 }
 
-/// The doors of a node.
-struct Listeners {
+/// The sockets at which a node listens.
+struct Sockets {
     client: TcpListener,
     peer: TcpListener,
     heartbeat: TcpListener,
@@ -122,23 +129,22 @@ pub fn start(config: Config) -> Result<Running, Failure> {
     }
     let metas = stores::load(&dir)?.into_iter().map(|meta| (meta.partition, meta)).collect();
     dir.open_data_dirs(&config.node.data_dirs, &metas)?;
-    let (listeners, ports) = open_listeners(&config, &dir)?;
+    let (sockets, ports) = open_sockets(&config, &dir)?;
     let metrics = Arc::new(Metrics::default());
     let faults = Arc::new(FaultInjection::default());
     let executors = config.node.executors;
-    let sockets = (listeners.client, listeners.peer);
-    let (links, wakers) = event_loops(executors, sockets, connections, &metrics).map_err(system)?;
+    let come_in = (me, sockets.client, sockets.peer);
+    let (links, wakers, local) = event_loops(executors, come_in, connections, &metrics).map_err(system)?;
     let played = config.node.faults.then(|| faults.clone());
     let stopper = Stopper::new(wakers[executors.coordinator()].clone());
     let shared_status = Arc::new(SharedStatus::new(me, metrics, played, stopper.clone()));
-    let lease_manager =
-        HeartbeatThread::start(me, executors, &config, listeners.heartbeat, faults, &stopper)?;
-    let sql = sql_thread(&config, listeners.sql).map_err(system)?;
+    let lease_manager = HeartbeatThread::start(me, executors, &config, sockets.heartbeat, faults, &stopper)?;
+    let sql = sql_thread(&config, sockets.sql, &local).map_err(system)?;
     let web = Web::new(shared_status.clone(), cluster(&config, "web"), config.node.operator_token.clone());
     let root = dir.root().to_owned();
-    let heartbeats = (lease_manager, listeners.addresses);
+    let heartbeats = (lease_manager, sockets.addresses);
     let nodes = recover(config, (dir, metas), shared_status.clone(), (links, wakers), heartbeats)?;
-    let http = HttpThread::start(listeners.http, shared_status.clone(), web).map_err(system)?;
+    let http = HttpThread::start(sockets.http, shared_status.clone(), web).map_err(system)?;
     ports.write(&root).map_err(|error| Failure::io(&root, &error))?;
     let name = format!("node-{}", me.node.0);
     let run = {
@@ -146,24 +152,31 @@ pub fn start(config: Config) -> Result<Running, Failure> {
         move || run_all(nodes, &name, &stopper)
     };
     let spawned = std::thread::Builder::new().name(name).spawn(run);
-    Ok(Running { shared_status, ports, thread: Some(spawned.map_err(system)?), _http: http, _sql: sql })
+    let thread = Some(spawned.map_err(system)?);
+    Ok(Running { shared_status, ports, local, thread, _http: http, _sql: sql })
 }
 
-/// The connections of each executor, and what wakes it. The coordinator, which is the last one, listens.
+/// The connections of each executor, and what wakes it. The coordinator, which is the last one, listens, for
+/// clients of this process as well: those connect by the last part.
 fn event_loops(
     executors: Executors,
-    listeners: (TcpListener, TcpListener),
+    (me, clients, peers): (Member, TcpListener, TcpListener),
     connections: usize,
     metrics: &Arc<Metrics>,
-) -> std::io::Result<(Vec<Links>, Vec<Arc<Waker>>)> {
-    let (mut links, mut wakers, mut listeners) = (Vec::new(), Vec::new(), Some(listeners));
-    for number in 0..executors.threads() {
-        let poll = Poll::new()?;
-        wakers.push(Arc::new(Waker::new(poll.registry(), WAKER)?));
-        let listeners = if number == executors.coordinator() { listeners.take() } else { None };
-        links.push(Links::new(poll, number as u8, listeners, connections, metrics.clone())?);
+) -> std::io::Result<(Vec<Links>, Vec<Arc<Waker>>, LocalNode)> {
+    let polls = (0..executors.threads()).map(|_| Poll::new()).collect::<std::io::Result<Vec<Poll>>>()?;
+    let waker = |poll: &Poll| Waker::new(poll.registry(), WAKER).map(Arc::new);
+    let wakers = polls.iter().map(waker).collect::<std::io::Result<Vec<Arc<Waker>>>>()?;
+    let coordinator = executors.coordinator();
+    let (listener, local) = client::local::listen(me, wake_by(wakers[coordinator].clone()));
+    let mut listeners = Some(Listeners::new(clients, peers, listener));
+    let mut links = Vec::new();
+    for (number, (poll, waker)) in polls.into_iter().zip(&wakers).enumerate() {
+        let listeners = if number == coordinator { listeners.take() } else { None };
+        let event_loop = (poll, wake_by(waker.clone()));
+        links.push(Links::new(event_loop, number as u8, listeners, connections, metrics.clone())?);
     }
-    Ok((links, wakers))
+    Ok((links, wakers, local))
 }
 
 /// When the coordinator has ended, the others have so long to end before nobody waits for them.
@@ -201,11 +214,16 @@ fn run_all(mut nodes: Vec<Node>, name: &str, stopper: &Stopper) -> Result<(), Fa
     outcome
 }
 
-/// The SQL gateway, which is a client of the cluster like any other.
-fn sql_thread(config: &Config, listener: Option<TcpListener>) -> std::io::Result<Option<SqlThread>> {
+/// The SQL gateway, which is a client of the cluster like any other, but that it reaches this node without a
+/// socket.
+fn sql_thread(
+    config: &Config,
+    listener: Option<TcpListener>,
+    local: &LocalNode,
+) -> std::io::Result<Option<SqlThread>> {
     let programs = Programs { runtime: config.timing.programs.clone(), limits: config.timing.call.clone() };
-    let start = |listener| SqlThread::start(listener, &config.sql, (cluster(config, "sql"), programs));
-    listener.map(start).transpose()
+    let options = client::Options { local: Some(local.clone()), ..cluster(config, "sql") };
+    listener.map(|listener| SqlThread::start(listener, &config.sql, (options, programs))).transpose()
 }
 
 /// How a part of this node reaches the cluster as a client.
@@ -218,7 +236,7 @@ fn cluster(config: &Config, part: &str) -> client::Options {
     }
 }
 
-fn open_listeners(config: &Config, dir: &DataDir) -> Result<(Listeners, Ports), Failure> {
+fn open_sockets(config: &Config, dir: &DataDir) -> Result<(Sockets, Ports), Failure> {
     let node = &config.node;
     let before = Ports::read(dir.root()).unwrap_or_default();
     let identity = dir.identity();
@@ -251,7 +269,7 @@ fn open_listeners(config: &Config, dir: &DataDir) -> Result<(Listeners, Ports), 
         heartbeat: listen::note(&mut ports, "heartbeat", &heartbeat),
         http: listen::note(&mut ports, "http", &http),
     };
-    Ok((Listeners { client, peer, heartbeat, http, sql, addresses }, ports))
+    Ok((Sockets { client, peer, heartbeat, http, sql, addresses }, ports))
 }
 
 /// Opens the log and every replica on the disk. Nothing is led before a controller says so (N1). Gives the
