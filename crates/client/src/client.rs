@@ -190,10 +190,22 @@ impl Client {
         loop {
             self.turn(if self.done.is_empty() { deadline } else { Instant::now() })?;
             if !self.done.is_empty() || Instant::now() >= deadline {
-                self.submit_flushes();
-                return Ok(self.done.drain(..).collect());
+                return Ok(self.take_done());
             }
         }
+    }
+
+    /// Sends what was submitted and what is due, and returns what has completed, without a look at what has
+    /// come: for who polls when [`Client::readiness`] says that something has, and saves the system call
+    /// otherwise.
+    pub fn push(&mut self) -> Vec<Completed> {
+        self.go_on();
+        self.take_done()
+    }
+
+    fn take_done(&mut self) -> Vec<Completed> {
+        self.submit_flushes();
+        self.done.drain(..).collect()
     }
 
     /// How many writes of each session of this lane may be on their way at once: 1 at first, at most 64.

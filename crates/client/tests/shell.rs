@@ -45,6 +45,26 @@ fn rows_are_written_and_read_back() {
 }
 
 #[test]
+fn what_is_pushed_is_sent_without_a_look_at_what_has_come() {
+    let fake = Fake::start(1, 1, 1);
+    let mut client = connect(&fake);
+    let table = client.wait_table("t").expect("there");
+    let lane = LaneId(0);
+    client.submit(lane, table.put(&row(1, "opens the session")).expect("a call"));
+    assert_eq!(client.poll(Duration::from_secs(20)).expect("polls").len(), 1);
+    let before = fake.state().executed;
+    client.submit(lane, table.put(&row(2, "pushed")).expect("a call"));
+    assert_eq!(client.push(), Vec::new());
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while fake.state().executed == before {
+        assert!(Instant::now() < deadline, "it was not sent");
+        std::thread::yield_now();
+    }
+    assert_eq!(client.push(), Vec::new(), "its end has come, and nobody has looked");
+    assert_eq!(client.poll(Duration::from_secs(20)).expect("polls").len(), 1);
+}
+
+#[test]
 fn a_load_is_scanned_in_order_and_counted() {
     let fake = Fake::start(2, 1, 4);
     fake.state().mischief.get_mut(&N1).expect("a node").piece = 7;

@@ -496,11 +496,13 @@ impl Task {
         client.speak_for(self.shared.open.clone());
         let mut due = pin!(sleep(Duration::ZERO));
         let mut revision = None;
+        // Something has come, or may have.
+        let mut look = true;
         loop {
             while let Ok(ask) = self.asked.try_recv() {
                 self.submit(&mut client, ask);
             }
-            self.turn(&mut client).map_err(|error| error.to_string())?;
+            self.turn(&mut client, look).map_err(|error| error.to_string())?;
             if revision != Some(client.cluster_map().revision()) {
                 revision = Some(client.cluster_map().revision());
                 self.publish(&client);
@@ -510,21 +512,28 @@ impl Task {
             if due.is_elapsed() || due.deadline() > wanted {
                 due.as_mut().reset(wanted);
             }
-            tokio::select! {
-                ready = readiness.readable() => ready.map_err(system)?.clear_ready(),
+            look = tokio::select! {
+                ready = readiness.readable() => {
+                    ready.map_err(system)?.clear_ready();
+                    true
+                }
                 ask = self.asked.recv() => match ask {
-                    Some(ask) => self.submit(&mut client, ask),
+                    Some(ask) => {
+                        self.submit(&mut client, ask);
+                        false
+                    }
                     // Nobody can ask any more.
                     None => return Ok(()),
                 },
-                () = &mut due => {}
-            }
+                () = &mut due => true,
+            };
         }
     }
 
-    /// Sends what was submitted, takes in what has come, and answers what has ended.
-    fn turn(&mut self, client: &mut Client) -> Result<(), client::ClientError> {
-        for completed in client.poll(Duration::ZERO)? {
+    /// Sends what was submitted, takes in what has come if it is to look for that, and answers what has ended.
+    fn turn(&mut self, client: &mut Client, look: bool) -> Result<(), client::ClientError> {
+        let ended = if look { client.poll(Duration::ZERO)? } else { client.push() };
+        for completed in ended {
             if let Some((answer, lane)) = self.waiting.remove(&completed.ticket) {
                 self.free.extend(lane);
                 answer(completed.outcome);
