@@ -12,7 +12,7 @@ use crate::local::LocalNode;
 use crate::route::Map;
 use crate::txn::Background;
 use mio::{Events, Poll, Token, Waker};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, Hasher};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
@@ -95,7 +95,8 @@ pub struct Client {
     core: Core,
     control: Control,
     nodes: BTreeMap<NodeId, NodeConns>,
-    dirty: BTreeSet<NodeId>,
+    /// Nodes for which something is queued, or whose sockets take more.
+    dirty: Vec<NodeId>,
     done: VecDeque<Completed>,
     identity: Identity,
     timeout: Duration,
@@ -132,7 +133,7 @@ impl Client {
             core: Core::new(config),
             control: Control::new(options.controllers),
             nodes: BTreeMap::new(),
-            dirty: BTreeSet::new(),
+            dirty: Vec::new(),
             done: VecDeque::new(),
             identity: Identity {
                 cluster: options.cluster,
@@ -400,12 +401,16 @@ impl Client {
         {
             self.control_lost(now, why);
         }
-        for node in std::mem::take(&mut self.dirty) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for node in dirty.drain(..) {
             let flushed = self.nodes.get_mut(&node).map(|conns| conns.flush(&mut self.traffic));
             if let Some(Err(why)) = flushed {
                 self.node_lost(now, node, &why.to_string());
             }
         }
+        // With what has come meanwhile, and the room for it.
+        dirty.append(&mut self.dirty);
+        self.dirty = dirty;
     }
 
     fn carry_out(&mut self, now: Micros, effect: Effect) {
@@ -421,9 +426,7 @@ impl Client {
                     return;
                 };
                 match conns.push(message) {
-                    Ok(()) => {
-                        self.dirty.insert(node);
-                    }
+                    Ok(()) => mark(&mut self.dirty, node),
                     Err(why) => self.node_lost(now, node, &why.to_string()),
                 }
             }
@@ -530,6 +533,13 @@ impl Client {
             controllers: self.control.addresses.clone(),
             why: self.control.why.clone(),
         }
+    }
+}
+
+/// Notes once that something is to be written to a node.
+fn mark(dirty: &mut Vec<NodeId>, node: NodeId) {
+    if !dirty.contains(&node) {
+        dirty.push(node);
     }
 }
 

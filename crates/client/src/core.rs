@@ -100,6 +100,8 @@ pub struct Core {
     retries: BTreeSet<(Micros, Waiter)>,
     /// When deadlines and silent attempts are looked at next.
     next_sweep: Option<Micros>,
+    /// What a session has to send, while it is looked at: kept for its room.
+    unsent: Vec<Ticket>,
     effects: VecDeque<Effect>,
     completed: VecDeque<Completed>,
     losses: Vec<Loss>,
@@ -121,6 +123,7 @@ impl Core {
             parked: BTreeMap::new(),
             retries: BTreeSet::new(),
             next_sweep: None,
+            unsent: Vec::new(),
             effects: VecDeque::new(),
             completed: VecDeque::new(),
             losses: Vec::new(),

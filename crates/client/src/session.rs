@@ -124,6 +124,12 @@ impl Session {
         slots.filter(|slot| slot.fill == Fill::Waiting).map(|slot| slot.ticket)
     }
 
+    /// True if nothing of it is to be sent: it is open, no write waits for a number, and all with one are on
+    /// their way.
+    pub fn is_settled(&self) -> bool {
+        matches!(self.phase, Phase::Open(_)) && self.queue.is_empty() && self.unsent().next().is_none()
+    }
+
     /// True if this number is to be sent, for the first time or again.
     pub fn is_unsent(&self, seq: u64) -> bool {
         seq >= self.unsent_from

@@ -1,6 +1,6 @@
 //! Connections to nodes: how they come, what they bring, and how they end.
 
-use super::{Client, Ready, token_of};
+use super::{Client, Ready, mark, token_of};
 use crate::conn::{Amount, Broken, Expected, Incoming, NodeConns};
 use types::{Micros, NodeId};
 use wire::Message;
@@ -17,7 +17,7 @@ impl Client {
         match opened {
             Ok(conns) => {
                 // No event says that a pipe can be written to.
-                self.dirty.insert(node);
+                mark(&mut self.dirty, node);
                 if let Some(old) = self.nodes.insert(node, conns) {
                     old.close(self.poll.registry());
                 }
@@ -53,7 +53,7 @@ impl Client {
         let Some(conn) = conns.get(number) else { return Ok(()) };
         if ready.writable {
             conn.writable()?;
-            self.dirty.insert(node);
+            mark(&mut self.dirty, node);
         }
         let expected =
             Expected { cluster: self.core.map().cluster().map(|record| record.id), node: Some(node) };

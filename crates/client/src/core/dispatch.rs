@@ -13,26 +13,24 @@ impl Core {
     /// window.
     pub(super) fn pump(&mut self, now: Micros, key: Key) {
         let Some(session) = self.sessions.get(&key) else { return };
-        if session.retry_at.is_some_and(|at| at > now) {
+        if session.is_settled() || session.retry_at.is_some_and(|at| at > now) {
             return;
         }
         if session.phase == Phase::Closed && !session.queue.is_empty() && session.limbo.is_empty() {
             self.begin_opening(now, key);
         }
-        self.drop_idle_opening(key);
-        self.assign_numbers(key);
-        let tickets = self.to_send(key);
-        if tickets.is_empty() {
-            return;
-        }
-        let turn = self.sessions[&key].turn;
-        match self.map.target(key.0, ReadLevel::Primary, turn) {
-            Some(node) if matches!(self.links.get(&node), Some(Link::Up(_))) => {
-                self.launch_all(now, key, node, tickets)
+        let (mut tickets, turn) = self.prepare(key);
+        if !tickets.is_empty() {
+            match self.map.target(key.0, ReadLevel::Primary, turn) {
+                Some(node) if matches!(self.links.get(&node), Some(Link::Up(_))) => {
+                    self.launch_all(now, key, node, &tickets);
+                }
+                Some(node) => self.park(node, Waiter::Session(key)),
+                None => self.unknown_partition(now, Waiter::Session(key)),
             }
-            Some(node) => self.park(node, Waiter::Session(key)),
-            None => self.unknown_partition(now, Waiter::Session(key)),
         }
+        tickets.clear();
+        self.unsent = tickets;
     }
 
     /// Sends a read, if it is due.
@@ -48,7 +46,8 @@ impl Core {
         let target = pending.node.or_else(|| self.map.target(request.partition, request.read, turn));
         match target {
             Some(node) if matches!(self.links.get(&node), Some(Link::Up(_))) => {
-                self.launch(now, node, ticket)
+                let pending = self.pending.get_mut(&ticket).expect("looked up above");
+                self.effects.push_back(launch(pending, now, node, ticket));
             }
             Some(node) => self.park(node, Waiter::Read(ticket)),
             None => self.unknown_partition(now, Waiter::Read(ticket)),
@@ -63,49 +62,40 @@ impl Core {
         self.sessions.get_mut(&key).expect("looked up above").phase = Phase::Opening(ticket);
     }
 
-    /// An opening that must be made again is not, if nobody waits for it any more.
-    fn drop_idle_opening(&mut self, key: Key) {
-        let session = self.sessions.get_mut(&key).expect("the caller looked it up");
+    /// Gives numbers to writes as far as the window goes. Everything of the session that waits to be sent
+    /// then, in order, and whose turn it is to be asked. An opening that must be made again is not, if nobody
+    /// waits for it any more.
+    fn prepare(&mut self, key: Key) -> (Vec<Ticket>, u32) {
+        let Core { sessions, pending, windows, config, unsent, .. } = self;
+        let session = sessions.get_mut(&key).expect("the caller looked it up");
         if let Phase::Opening(ticket) = session.phase
             && session.queue.is_empty()
-            && self.pending[&ticket].to_send
+            && pending[&ticket].to_send
         {
-            self.pending.remove(&ticket);
+            pending.remove(&ticket);
             session.close();
         }
-    }
-
-    /// Moves writes from the queue into the window.
-    fn assign_numbers(&mut self, key: Key) {
-        let window = self.windows.get(&key.1).copied().unwrap_or(self.config.window);
-        let session = self.sessions.get_mut(&key).expect("the caller looked it up");
-        let Phase::Open(id) = session.phase else { return };
-        if !session.limbo.is_empty() {
-            return;
-        }
-        while session.on_their_way() < window {
-            let Some(ticket) = session.queue.pop_front() else { return };
-            let seq = session.assign(ticket);
-            let pending = self.pending.get_mut(&ticket).expect("queued calls are pending");
-            let request = pending.request_mut();
-            request.session = id;
-            request.seq = seq;
-        }
-    }
-
-    /// Everything of a session that waits to be sent, in order.
-    fn to_send(&self, key: Key) -> Vec<Ticket> {
-        let session = &self.sessions[&key];
-        match session.phase {
-            Phase::Closed => Vec::new(),
-            Phase::Opening(ticket) => {
-                Some(ticket).filter(|ticket| self.pending[ticket].to_send).into_iter().collect()
+        if let Phase::Open(id) = session.phase
+            && session.limbo.is_empty()
+        {
+            let window = windows.get(&key.1).copied().unwrap_or(config.window);
+            while session.on_their_way() < window {
+                let Some(ticket) = session.queue.pop_front() else { break };
+                let seq = session.assign(ticket);
+                let request = pending.get_mut(&ticket).expect("queued calls are pending").request_mut();
+                (request.session, request.seq) = (id, seq);
             }
-            Phase::Open(_) | Phase::Retiring(_) => session.unsent().collect(),
         }
+        let mut tickets = std::mem::take(unsent);
+        match session.phase {
+            Phase::Closed => {}
+            Phase::Opening(ticket) => tickets.extend(Some(ticket).filter(|ticket| pending[ticket].to_send)),
+            Phase::Open(_) | Phase::Retiring(_) => tickets.extend(session.unsent()),
+        }
+        (tickets, session.turn)
     }
 
-    fn launch_all(&mut self, now: Micros, key: Key, node: NodeId, tickets: Vec<Ticket>) {
+    fn launch_all(&mut self, now: Micros, key: Key, node: NodeId, tickets: &[Ticket]) {
         let session = self.sessions.get_mut(&key).expect("the caller looked it up");
         let confirmed = session.confirmed();
         session.retry_at = None;
@@ -113,24 +103,12 @@ impl Core {
         session.sent_to = Some(node);
         session.sent();
         for ticket in tickets {
-            let pending = self.pending.get_mut(&ticket).expect("a session's calls are pending");
+            let pending = self.pending.get_mut(ticket).expect("a session's calls are pending");
             if pending.kind == Kind::Write {
                 pending.request_mut().confirmed = confirmed;
             }
-            self.launch(now, node, ticket);
+            self.effects.push_back(launch(pending, now, node, *ticket));
         }
-    }
-
-    fn launch(&mut self, now: Micros, node: NodeId, ticket: Ticket) {
-        let pending = self.pending.get_mut(&ticket).expect("only pending calls are sent");
-        assert!(
-            pending.kind != Kind::Write || pending.request().session != SessionId::NONE,
-            "{ticket} has no session"
-        );
-        pending.launch(now, ticket, node);
-        pending.retry_at = None;
-        let id = pending.request().id;
-        self.effects.push_back(Effect::Send(node, id));
     }
 
     /// Waits for a connection, and asks for it unless somebody did.
@@ -181,4 +159,15 @@ impl Core {
             self.rewind(key);
         }
     }
+}
+
+/// Makes the next attempt of a call: what is to be done for it.
+fn launch(pending: &mut Pending, now: Micros, node: NodeId, ticket: Ticket) -> Effect {
+    assert!(
+        pending.kind != Kind::Write || pending.request().session != SessionId::NONE,
+        "{ticket} has no session"
+    );
+    pending.launch(now, ticket, node);
+    pending.retry_at = None;
+    Effect::Send(node, pending.request().id)
 }

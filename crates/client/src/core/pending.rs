@@ -43,6 +43,8 @@ pub(super) struct Pending {
     pub flight: Option<Flight>,
     /// To be sent at the next occasion. Of writes their session knows.
     pub to_send: bool,
+    /// It is in its session's limbo.
+    pub in_limbo: bool,
     /// Attempts up to this request id were made under a number that the call has lost.
     pub stale_id: u64,
     /// An attempt before the newest was never answered, or a primary that had one stepped down: so the write
@@ -76,6 +78,7 @@ impl Pending {
             attempts: 0,
             flight: None,
             to_send: true,
+            in_limbo: false,
             stale_id: 0,
             maybe_done: false,
             soft: None,

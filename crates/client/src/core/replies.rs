@@ -251,6 +251,7 @@ impl Core {
                 self.finish(now, ticket, Outcome::Unknown(why.to_string()));
             } else {
                 pending.last_word = why.to_string();
+                pending.in_limbo = true;
                 session.limbo.push(ticket);
             }
         }
@@ -260,11 +261,12 @@ impl Core {
 
     /// Takes a call out of limbo. False if it is not there.
     pub(super) fn leave_limbo(&mut self, ticket: Ticket) -> bool {
-        let Some(pending) = self.pending.get(&ticket) else { return false };
-        let key: Key = (pending.request().partition, pending.lane);
-        let Some(session) = self.sessions.get_mut(&key).filter(|_| pending.kind == Kind::Write) else {
+        let Some(pending) = self.pending.get_mut(&ticket).filter(|pending| pending.in_limbo) else {
             return false;
         };
+        pending.in_limbo = false;
+        let key: Key = (pending.request().partition, pending.lane);
+        let Some(session) = self.sessions.get_mut(&key) else { return false };
         let at = session.limbo.iter().position(|other| *other == ticket);
         at.map(|at| session.limbo.remove(at)).is_some()
     }

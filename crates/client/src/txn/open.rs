@@ -4,6 +4,7 @@
 use super::steps::Manager;
 use crate::call::{Call, Ticket};
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use types::Micros;
@@ -17,7 +18,14 @@ const UNANSWERED_INTERVAL: Micros = Micros::from_millis(60_000);
 
 /// The transactions that are open at one client or one gateway. Cheap to clone; clones are the same list.
 #[derive(Clone, Debug, Default)]
-pub struct OpenTransactions(Arc<Mutex<List>>);
+pub struct OpenTransactions(Arc<Open>);
+
+#[derive(Debug, Default)]
+struct Open {
+    /// As many as the list has: looked at with each turn of a client, so without the lock.
+    count: AtomicUsize,
+    list: Mutex<List>,
+}
 
 #[derive(Debug, Default)]
 struct List {
@@ -34,7 +42,7 @@ impl OpenTransactions {
 
     /// How many are open.
     pub fn count(&self) -> usize {
-        self.list().all.len()
+        self.0.count.load(Ordering::Relaxed)
     }
 
     /// How long the oldest has been open; none: there is none.
@@ -47,12 +55,13 @@ impl OpenTransactions {
         list.last += 1;
         let number = list.last;
         list.all.insert((since, number));
+        self.0.count.store(list.all.len(), Ordering::Relaxed);
         drop(list);
         OpenTransaction { of: self.clone(), since, number }
     }
 
     fn list(&self) -> MutexGuard<'_, List> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -72,7 +81,9 @@ impl Clone for OpenTransaction {
 
 impl Drop for OpenTransaction {
     fn drop(&mut self) {
-        self.of.list().all.remove(&(self.since, self.number));
+        let mut list = self.of.list();
+        list.all.remove(&(self.since, self.number));
+        self.of.0.count.store(list.all.len(), Ordering::Relaxed);
     }
 }
 

@@ -316,3 +316,14 @@ fn rows_that_do_not_fit_are_refused_in_a_sentence() {
     assert_eq!(encode_row(&flights(), &row), Err(RowError::TooDeep("x".into())));
     assert_eq!(decode_row(&flights(), &[0x02], &[9]), Err(RowError::UnknownFormat(9)));
 }
+
+#[test]
+fn the_room_for_a_row_is_known_before_it_is_written() {
+    let text = |number: usize| Column::new(format!("c{number}"), ColumnType::Text);
+    let columns = std::iter::once(Column::new("id", ColumnType::Int)).chain((1..=10).map(text));
+    let schema = Schema::new(columns.collect(), &["id"], 1, false).expect("a schema");
+    let values = std::iter::once(Value::Int(1)).chain((1..=10).map(|_| Value::Text("x".repeat(100))));
+    let stored = encode_row(&schema, &Row::new(values.collect())).expect("a row");
+    let (length, room) = (stored.len(), stored.capacity());
+    assert!(length > 1_000 && room < length + 100, "{length} bytes in {room}: they were moved on the way");
+}
