@@ -4,7 +4,7 @@
 use crate::pipe::{PipeEnd, PipeEvents};
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use types::engine::Wake;
 
 /// It does not block.
@@ -85,7 +85,31 @@ impl Write for Stream {
         }
     }
 
+    /// What is given in parts goes into a socket with one system call, too.
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write_vectored(parts),
+            Stream::Local(end) => end.write_vectored(parts),
+        }
+    }
+
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn parts_go_into_a_socket_with_one_write() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let socket = std::net::TcpStream::connect(listener.local_addr().expect("bound")).expect("connects");
+        socket.set_nonblocking(true).expect("it can be");
+        let mut stream = Stream::Tcp(TcpStream::from_std(socket));
+        let parts = [IoSlice::new(b"before"), IoSlice::new(b"behind")];
+        assert_eq!(stream.write_vectored(&parts).expect("writes"), 12);
     }
 }
