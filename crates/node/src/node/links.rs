@@ -253,7 +253,7 @@ impl Links {
             }
         }
         let mut readable = Vec::new();
-        let Links { local, slab, dirty, .. } = self;
+        let Links { local, slab, dirty, unread, .. } = self;
         local.retain(|key| {
             let Some(link) = slab.get_mut(*key) else { return false };
             let Some(events) = link.conn.local_events() else { return false };
@@ -261,7 +261,9 @@ impl Links {
                 link.conn.out.unblock();
                 note_dirty(dirty, *key, Some(&mut link.dirty));
             }
-            if events.readable || events.ended {
+            // What is read on in the next turn has had its reads in this one.
+            let is_next = unread.iter().any(|(other, _)| other == key);
+            if (events.readable || events.ended) && !is_next {
                 readable.push((*key, events.ended));
             }
             true
