@@ -188,6 +188,7 @@ impl fmt::Debug for PipeEnd {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::{Duration, Instant};
 
     /// Counts how often an end's owner is woken.
     fn counting(end: &PipeEnd) -> Arc<AtomicUsize> {
@@ -258,6 +259,67 @@ mod tests {
         assert_eq!((times(&next), times(&others)), (1, 2));
         drop(one);
         assert_eq!(times(&next), 2, "and for the end");
+    }
+
+    /// Sleeps until [`unparking`] wakes this thread.
+    fn sleep() {
+        let (began, most) = (Instant::now(), Duration::from_secs(20));
+        std::thread::park_timeout(most);
+        assert!(began.elapsed() < most, "nobody has woken it");
+    }
+
+    /// Wakes the thread that calls this.
+    fn unparking() -> Wake {
+        let thread = std::thread::current();
+        Arc::new(move || thread.unpark())
+    }
+
+    /// Owns an end for so many bytes.
+    fn hear(end: &mut PipeEnd, mut bytes: usize) {
+        end.wake_by(unparking());
+        let mut room = [0; 3_000];
+        while bytes > 0 {
+            let most = bytes.min(room.len());
+            match end.read(&mut room[..most]) {
+                Ok(read) => {
+                    assert!(read > 0, "it ends {bytes} bytes early");
+                    bytes -= read;
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                    sleep();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn pr432_threads_that_sleep_until_they_are_woken_miss_nothing() {
+        const BYTES: usize = 20_000_000;
+        let (mut one, mut other) = pipe();
+        let writes = std::thread::spawn(move || {
+            one.wake_by(unparking());
+            let (bytes, mut left) = ([7; 7_000], BYTES);
+            while left > 0 {
+                match one.write(&bytes[..left.min(bytes.len())]) {
+                    Ok(written) => left -= written,
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                        sleep();
+                    }
+                }
+            }
+        });
+        // Every fifth of it another thread has the end, while the writer goes on.
+        for _ in 0..5 {
+            let hears = std::thread::spawn(move || {
+                hear(&mut other, BYTES / 5);
+                other
+            });
+            other = hears.join().expect("it hears its part");
+        }
+        writes.join().expect("it writes all");
+        assert_eq!(other.read(&mut [0; 8]).expect("the end"), 0);
     }
 
     #[test]

@@ -162,11 +162,15 @@ fn pr430_limits_are_those_of_sockets() {
     let cluster = Cluster::with(1, &[("node.max_connections", "8")]);
     drop(cluster.ready());
     let node = cluster.node(1).local();
-    let mut garbage = node.connect().expect("connects");
+    let bad = || cluster.node(1).shared_status().metrics.bad_connections.load(Ordering::Relaxed);
+    let (before, mut garbage) = (bad(), node.connect().expect("connects"));
     garbage.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("fits");
     hangs_up(&mut garbage);
+    assert!(bad() > before, "for what came, and not because no greeting did");
     let mut ends: Vec<PipeEnd> = (0..12).map(|_| node.connect().expect("connects")).collect();
     hangs_up(ends.last_mut().expect("there are too many"));
+    let first = ends[0].read(&mut [0; 8]);
+    assert!(first.is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "who fits is let in");
 }
 
 #[test]
