@@ -37,8 +37,8 @@ pub enum Handed {
     },
     /// A client's connection is gone, by the executor that had it: it comes behind all of its requests.
     ClientGone(u64),
-    /// A message of another replica; its sender is who it says. The records in it are kept by the first
-    /// executor before the one of its partition has it (PR-397).
+    /// A message of another replica; its sender is who it says. The records in it are kept by the
+    /// coordinator before the executor of its partition has it (PR-397).
     Peer(Box<PeerMessage>),
     /// The same, and the records in it are kept.
     Kept(Box<PeerMessage>),
