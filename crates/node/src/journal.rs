@@ -33,9 +33,15 @@ impl Done {
     }
 
     /// Leaves a batch, in the order of batches. One that brings the executor nothing but the news that time
-    /// has passed does not wake it: it looks once in every heartbeat interval.
+    /// has passed does not wake it: it looks once in every heartbeat interval. Of such ones that it has not
+    /// looked at the newest says all, so they do not pile up for an executor that hangs.
     fn leave(&self, batch: SyncedBatch, wakes: bool) {
-        self.batches.lock().expect("a thread panicked while it held the batches").push(batch);
+        let mut batches = self.batches.lock().expect("a thread panicked while it held the batches");
+        match batches.last_mut() {
+            Some(last) if !wakes => (last.through, last.stats) = (batch.through, batch.stats),
+            _ => batches.push(batch),
+        }
+        drop(batches);
         self.left.store(true, Ordering::Release);
         if wakes && !self.signalled.swap(true, Ordering::AcqRel) {
             // Fails only when the executor is gone.

@@ -164,6 +164,24 @@ fn pr422_a_log_is_not_full_for_the_others_because_of_an_executor_that_hangs() {
 }
 
 #[test]
+fn what_others_have_synced_does_not_pile_up_for_an_executor_that_hangs() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let executors = Executors::new(2).expect("so many can be");
+    let (mut journals, mut polls, _stopper) = journals(dir.path(), Options::default(), executors);
+    let own = (64..).map(PartitionId).find(|id| executors.of(*id) == 0).expect("there are many");
+    let mut chain = Chain(own, Lsn::ZERO, 0);
+    let [first, second, _coordinators] = &mut journals[..] else { panic!("there are three") };
+    for turn in 1..=20 {
+        first.push(Record::Entry(chain.next(10)));
+        first.submit(Micros(turn));
+        while first.oldest_pending().is_some() {
+            wait(first, &mut polls[0]);
+        }
+    }
+    assert_eq!(second.done.take().len(), 1);
+}
+
+#[test]
 fn the_logs_thread_does_not_end_unnoticed() {
     let dir = tempfile::tempdir().expect("a directory");
     let (mut journal, mut poll, stopper) = watched_journal(dir.path(), Options::default());
