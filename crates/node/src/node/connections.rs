@@ -1,5 +1,5 @@
-//! Whom an executor talks to: clients, other nodes, and the other executors of this one; the first of them
-//! also to controllers, and by a thread of its own to the heartbeats of other nodes.
+//! Whom an executor talks to: clients, other nodes, and the other executors of this one; the coordinator also
+//! to controllers, and by a thread of its own to the heartbeats of other nodes.
 //!
 //! Messages are queued here and written at the end of the turn. Nothing here knows what a message does to a
 //! replica.

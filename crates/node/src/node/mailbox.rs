@@ -37,8 +37,8 @@ pub enum Handed {
     },
     /// A client's connection is gone, by the executor that had it: it comes behind all of its requests.
     ClientGone(u64),
-    /// A message of another replica; its sender is who it says. The records in it are kept by the
-    /// coordinator before the executor of its partition has it (PR-397).
+    /// A message of another replica; its sender is who it says. The records in it are kept by the coordinator
+    /// before the executor of its partition has it (PR-397).
     Peer(Box<PeerMessage>),
     /// The same, and the records in it are kept.
     Kept(Box<PeerMessage>),
@@ -189,7 +189,28 @@ impl Others {
         self.offer(self.me.all.coordinator(), handed)
     }
 
-    /// The same to all others.
+    /// Tells the coordinator what this executor has of the node's status. What it has said before and the
+    /// coordinator has not looked at yet makes way: nothing piles up for one that hangs.
+    pub fn tell_status(&self, own: NodeStatus, is_news: bool) {
+        let me = self.me.number;
+        let mailbox = &self.common.mailboxes[self.me.all.coordinator()];
+        let mut waiting = mailbox.handed();
+        let before = waiting.iter_mut().find_map(|handed| match handed {
+            Handed::Status { number, status, news } if *number == me => Some((status, news)),
+            _ => None,
+        });
+        match before {
+            Some((status, news)) => {
+                **status = own;
+                *news |= is_news;
+            }
+            None => waiting.push(Handed::Status { number: me, status: Box::new(own), news: is_news }),
+        }
+        drop(waiting);
+        mailbox.wake();
+    }
+
+    /// Hands something over to all others.
     pub fn give_all(&self, handed: impl Fn() -> Handed) {
         let others = (0..self.me.all.threads()).filter(|number| *number != self.me.number);
         others.for_each(|number| self.give(number, handed()));
@@ -260,5 +281,22 @@ mod tests {
         first.give_coordinator(seen(8));
         assert_eq!((ids(coordinator.take()), first.is_alone()), (vec![8], false));
         assert!((64..80).map(PartitionId).all(|id| coordinator.elsewhere(id).is_some()));
+    }
+
+    #[test]
+    fn the_newest_status_of_an_executor_is_all_that_waits_for_a_coordinator_that_hangs() {
+        let executors = Executors::new(2).expect("so many can be");
+        let poll = Poll::new().expect("a poll");
+        let waker = Arc::new(Waker::new(poll.registry(), Token(0)).expect("a waker"));
+        let all = Others::of_all(executors, &[waker.clone(), waker.clone(), waker]);
+        let status = |commits| NodeStatus { commits, ..NodeStatus::default() };
+        all[0].tell_status(status(1), true);
+        all[1].tell_status(status(7), false);
+        all[0].tell_status(status(2), false);
+        let told = all[2].take().into_iter().map(|handed| match handed {
+            Handed::Status { number, status, news } => (number, status.commits, news),
+            _ => panic!("nothing else was told"),
+        });
+        assert_eq!(told.collect::<Vec<_>>(), [(0, 2, true), (1, 7, false)]);
     }
 }

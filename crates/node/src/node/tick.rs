@@ -3,7 +3,6 @@
 
 use super::Node;
 use super::checkpoints::Failed;
-use super::mailbox::Handed;
 use super::target::beyond_targets;
 use crate::clock;
 use crate::failure::Failure;
@@ -114,8 +113,7 @@ impl Node {
         let status = self.status();
         let me = self.connections.others().me();
         if !me.is_coordinator() {
-            let status = Handed::Status { number: me.number, status: Box::new(status), news };
-            return drop(self.connections.others().offer_coordinator(status));
+            return self.connections.others().tell_status(status, news);
         }
         let (connections, now) = (&self.connections, self.timer.mono());
         let status = self.reports.with_parts(status, |executor| connections.hangs(executor, now));
