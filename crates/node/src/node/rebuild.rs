@@ -50,8 +50,12 @@ impl Node {
         Ok(true)
     }
 
-    /// From now on no lower generation is listened to.
+    /// From now on no lower generation is listened to. What one has said that waits to be kept would be acted
+    /// on as if this node had been asked for its records.
     fn hear_only(&mut self, generation: Generation, asked: bool) -> Result<(), Failure> {
+        if generation > self.storage.generation() {
+            self.records.forget_controllers();
+        }
         self.storage.hear_only(generation, asked)?;
         for key in self.connections.controllers_below(generation) {
             self.connections.links().close(key);

@@ -72,6 +72,12 @@ impl Records {
         None
     }
 
+    /// Controllers of lower generations are not listened to any more: what they have said and waits here is
+    /// not acted on. Its records are kept all the same.
+    pub fn forget_controllers(&mut self) {
+        self.waiting.retain(|(_, _, held)| matches!(held, AwaitingRecords::Peer(_)));
+    }
+
     fn await_records(&mut self, what: AwaitingRecords) {
         let given = self.keeper.as_ref().map_or(0, Keeper::given);
         self.waiting.push_back((given, clock::mono(), what));
@@ -224,6 +230,17 @@ mod tests {
         assert!(records.of_controller(2, dropped.into()).is_none());
         disk.next(&mut records);
         assert_eq!((kept(&records), records.report().dropped), (None, vec![TableId(1)]));
+    }
+
+    #[test]
+    fn pr107_what_a_controller_has_said_that_was_replaced_meanwhile_is_not_acted_on() {
+        let mut disk = Disk::new();
+        let mut records = disk.open();
+        assert!(records.of_controller(1, map(5, 0, 3).into()).is_none());
+        records.forget_controllers();
+        assert!(records.of_controller(2, map(7, 1, 9).into()).is_none());
+        assert!(matches!(disk.next(&mut records), AwaitingRecords::Controller(2, Message::ClusterMap(_))));
+        assert_eq!(records.report().whole, Some(7));
     }
 
     #[test]
