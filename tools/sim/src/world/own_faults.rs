@@ -183,8 +183,12 @@ impl World {
         true
     }
 
-    /// The executor goes on that stood still by itself.
+    /// The executor goes on that stood still by itself. Its process may have ended meanwhile, and another one
+    /// may stand still for another reason.
     pub(super) fn unhang_executor(&mut self, node: u32) {
+        if !self.machine(node).standing.has_hung() {
+            return;
+        }
         let (records, deferred) = self.machine_mut(node).standing.unhang();
         self.input(node, |host, now, out| host.unhang(now, out));
         records.into_iter().for_each(|record| self.adopt(node, record));
