@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 use types::engine::LARGE_VALUE_BYTES;
 use types::{EngineError, Lsn, Member, PartitionRecord, Position, Term};
 use wire::control::RecordText;
+use wire::entry::Kind;
 use wire::peer::{Append, Inform, LogReport, LogSummary, ReportRequest};
 use wire::{Entry, PeerMessage};
 
@@ -31,14 +32,15 @@ impl Run {
         Run { from, last, alone: false, bytes: out.freeze() }
     }
 
-    /// Of the newest entries, in memory: a large one goes by itself, as it is there, and is not copied. The
-    /// others up to it are put together.
-    fn of_tail<'a>(from: Lsn, entries: impl Iterator<Item = &'a Entry>) -> Run {
+    /// Of the newest entries, in memory; `alone`: for who makes calls itself. A large one goes by itself, as it
+    /// is there, and is not copied. The others up to it are put together.
+    fn of_tail<'a>(from: Lsn, alone: bool, entries: impl Iterator<Item = &'a Entry>) -> Run {
         let mut entries = entries.peekable();
-        match entries.next_if(|entry| is_large(entry)) {
-            Some(entry) => Run { from, last: entry.lsn(), alone: false, bytes: entry.bytes().clone() },
-            None => Run::of(from, entries.take_while(|entry| !is_large(entry))),
+        if let Some(entry) = entries.next_if(|entry| goes_as_it_is(entry, alone)) {
+            return Run { from, last: entry.lsn(), alone, bytes: entry.bytes().clone() };
         }
+        let others = entries.take_while(|entry| !goes_as_it_is(entry, alone));
+        if alone { Run::of_calls(from, others) } else { Run::of(from, others) }
     }
 
     fn of_calls<'a>(from: Lsn, entries: impl Iterator<Item = &'a Entry>) -> Run {
@@ -51,9 +53,11 @@ impl Run {
     }
 }
 
-/// True if copying it would cost more than a message of its own.
-fn is_large(entry: &Entry) -> bool {
-    entry.bytes().len() >= LARGE_VALUE_BYTES
+/// True if copying it would cost more than a message of its own. Less than there is of a call goes to who
+/// makes it itself (`alone`).
+fn goes_as_it_is(entry: &Entry, alone: bool) -> bool {
+    let is_cut = alone && entry.header().kind == Kind::Call;
+    entry.bytes().len() >= LARGE_VALUE_BYTES && !is_cut
 }
 
 /// Asks for a member's log, in this configuration.
@@ -91,8 +95,7 @@ impl Sender<'_> {
             };
             let run = match cached.take().filter(|run| run.from == next && run.alone == alone) {
                 Some(run) => run,
-                None if alone => Run::of_calls(next, log.tail().run(next, most)),
-                None => Run::of_tail(next, log.tail().run(next, most)),
+                None => Run::of_tail(next, alone, log.tail().run(next, most)),
             };
             self.send_append(before, run.bytes.clone(), run.last);
             *cached = Some(run);
@@ -198,7 +201,6 @@ mod tests {
     use crate::settings::Settings;
     use types::config::Cause;
     use types::{Epoch, LogKind, Micros, NodeId, PartitionId, Policy, TableId, Watermarks};
-    use wire::entry::Kind;
     use wire::{CallMark, Header};
 
     fn to() -> Member {
@@ -351,11 +353,18 @@ mod tests {
             let header = Header::new(Kind::Noop, PartitionId(1), at(lsn), log.end_crc());
             log.append(Entry::encode(header, payload));
         }
-        let run = |from: u64| Run::of_tail(Lsn(from), log.tail().run(Lsn(from), 1 << 20));
-        assert_eq!([run(2).last, run(4).last, run(5).last], [Lsn(3), Lsn(4), Lsn(5)]);
-        assert_eq!(Entry::all(run(2).bytes).map(|entries| entries.len()), Ok(2));
-        let entry = log.tail().get(Lsn(4)).expect("it is in memory");
-        assert_eq!(run(4).bytes.as_ptr(), entry.bytes().as_ptr(), "it is not copied");
+        let header = Header::new(Kind::Call, PartitionId(1), at(6), log.end_crc());
+        log.append(Entry::encode_call(header, &CallMark::default(), &large));
+        let in_memory = |lsn: u64| log.tail().get(Lsn(lsn)).expect("it is in memory").bytes().as_ptr();
+        for alone in [false, true] {
+            let run = |from: u64| Run::of_tail(Lsn(from), alone, log.tail().run(Lsn(from), 1 << 20));
+            assert_eq!([run(2).last, run(4).last], [Lsn(3), Lsn(4)]);
+            assert_eq!(Entry::all(run(2).bytes).map(|entries| entries.len()), Ok(2));
+            assert_eq!(run(4).bytes.as_ptr(), in_memory(4), "it is not copied");
+            // Who makes the call itself is sent no more of it than that.
+            assert_eq!(run(6).bytes.as_ptr() == in_memory(6), !alone);
+            assert_eq!(run(5).last, Lsn(if alone { 6 } else { 5 }));
+        }
     }
 
     #[test]
