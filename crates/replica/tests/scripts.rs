@@ -47,6 +47,7 @@ scripts! {
     a_job_as_large_as_an_entry,
     large_writes_in_slices,
     durable_write,
+    garbled_entries_come_again,
     pr108_who_left_without_knowing_it,
     semi_write,
     ship_files,

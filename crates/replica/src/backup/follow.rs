@@ -17,6 +17,8 @@ pub(crate) enum AppendOutcome {
     Refused(Refusal),
     /// Not for this replica as it is now; nothing is answered.
     Ignored,
+    /// The entries are not as they were sent; nothing is answered, and they come again.
+    Garbled(EntryError),
     /// This log is another one from behind here on, in what is published: only a copy helps.
     Other(Lsn),
     /// This replica cannot go on.
@@ -46,8 +48,7 @@ impl Data {
             Err(EntryError::Kind(kind)) => {
                 return AppendOutcome::Broken(format!("an entry has the unknown kind {kind}"));
             }
-            // It is not as it was sent, and comes again.
-            Err(_) => return AppendOutcome::Ignored,
+            Err(garbled) => return AppendOutcome::Garbled(garbled),
         };
         // What came alone is all that its bytes keep in memory.
         let holds = (entries.len() == 1).then(|| append.entries.len());

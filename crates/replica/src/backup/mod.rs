@@ -24,6 +24,9 @@ use types::{Lsn, Member, Micros, PartitionRecord};
 use wire::PeerMessage;
 use wire::peer::{Ack, Append, Copy};
 
+/// How often it is said that entries were not as they were sent.
+const TELLS_GARBLED: Micros = Micros::from_millis(1_000);
+
 /// What a backup or a catching-up replica keeps of one term.
 #[derive(Debug)]
 pub(crate) struct Backup {
@@ -34,6 +37,8 @@ pub(crate) struct Backup {
     their_committed: Lsn,
     /// What the primary vouches for of our own clock: `committed` is not older than this (PR-27).
     fresh_at: Micros,
+    /// When it was said last that entries were not as they were sent.
+    garbled_at: Option<Micros>,
 }
 
 impl Backup {
@@ -45,6 +50,7 @@ impl Backup {
             patience: Patience::new(resend),
             their_committed: Lsn::ZERO,
             fresh_at: Micros::ZERO,
+            garbled_at: None,
         }
     }
 
@@ -126,6 +132,15 @@ impl Backup {
         }
     }
 
+    /// Entries were not as they were sent. True if that is to be said: once in [`TELLS_GARBLED`] at most.
+    pub fn tells_garbled(&mut self, now: Micros) -> bool {
+        let tells = self.garbled_at.is_none_or(|at| now.since(at) >= TELLS_GARBLED);
+        if tells {
+            self.garbled_at = Some(now);
+        }
+        tells
+    }
+
     /// What an append says beside its entries, up to where this log is the primary's.
     pub fn take_positions(&self, append: &Append, data: &mut Data) {
         let end = data.log.end().lsn;
@@ -186,6 +201,13 @@ mod tests {
         backup.copy.begin(1);
         assert_eq!(backup.has_committed(Lsn::MAX), None, "half a copy is no state");
         assert_eq!(backup.validate(), Ok(()));
+    }
+
+    #[test]
+    fn what_is_garbled_is_said_once_in_a_second() {
+        let mut backup = Backup::new(Micros(1));
+        let told = [5, 1_004, 1_005, 2_004].map(|ms| backup.tells_garbled(Micros::from_millis(ms)));
+        assert_eq!(told, [true, false, true, false]);
     }
 
     #[test]

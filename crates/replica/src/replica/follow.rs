@@ -5,10 +5,11 @@ use crate::backup::follow::AppendOutcome;
 use crate::context::Ctx;
 use crate::damage::Fault;
 use crate::features::call_maker::CallMaker;
-use crate::output::Output;
+use crate::output::{Notice, Output};
 use crate::replica::{Replica, Role};
 use types::{Lsn, Position, Term};
 use wire::PeerMessage;
+use wire::entry::EntryError;
 use wire::peer::{Append, AppendRefused, Fetch, LogSummary, Refusal, ReportRequest};
 
 /// The log of a replica that only a copy helps: nothing in common with any, and it does not reach back.
@@ -40,6 +41,7 @@ impl Replica {
                 return;
             }
             AppendOutcome::Ignored => return,
+            AppendOutcome::Garbled(why) => return self.note_garbled(ctx, append, &why),
             AppendOutcome::Broken(reason) => return self.fail(ctx, Fault::Log(reason)),
             AppendOutcome::Differs(reason) => return self.fail(ctx, Fault::Engine(reason)),
             AppendOutcome::Other(common) if self.start_over(ctx, common) => {
@@ -57,6 +59,16 @@ impl Replica {
             why,
         };
         ctx.out.push(Output::Send { to: append.from, message: PeerMessage::AppendRefused(refused) });
+    }
+
+    /// A frame's checksum leaves out the entries, so nobody else has noticed: an operator is told.
+    fn note_garbled(&mut self, ctx: &mut Ctx, append: &Append, why: &EntryError) {
+        let tells = self.role.backup_mut().is_some_and(|backup| backup.tells_garbled(ctx.now.mono));
+        if tells {
+            let from = append.from.node.0;
+            let what = Notice::Other(format!("what node {from} has sent is garbled, and comes again: {why}"));
+            ctx.out.push(Output::Notice { partition: self.identity.id, what });
+        }
     }
 
     /// What becomes of an append that this replica does not even look at.

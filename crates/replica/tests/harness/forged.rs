@@ -21,6 +21,10 @@ impl World {
             Bytes::from_static(if words.contains(&"space") { &[space::POSITION] } else { &[space::ROW, 1] });
         let mutations = vec![Mutation { key, value: Some(Bytes::new()) }];
         let effects = Effects { request_hash: 0, confirmed: 0, outcome: 0, affected: 1, mutations };
+        let mut entries = Entry::encode(header, &effects.encode()).bytes().to_vec();
+        if words.contains(&"garbled") {
+            entries[0] ^= 2;
+        }
         let append = Append {
             partition: P,
             epoch: self.record.as_ref().expect("created").epoch,
@@ -33,7 +37,7 @@ impl World {
             log_floor: Lsn::ZERO,
             sent_us: 0,
             echo_us: 0,
-            entries: Entry::encode(header, &effects.encode()).bytes().clone(),
+            entries: entries.into(),
         };
         self.with(to, |host, now, out| host.peer(now, PeerMessage::Append(append), out));
     }

@@ -122,8 +122,8 @@ impl World {
     /// [gone]`: N starts again, with its log and without its engine's files; the log is damaged too; the
     /// files' place is gone · `full N`: its log is short of room · `unhouse N`: the directory of N's files is
     /// gone · `relocate N`: it gets another one, if it asks · `mute A>B`: from now on all is lost ·
-    /// `unreadable N`: its log cannot be read back · `forge A>B EPOCH [space]`: B gets from A an entry of
-    /// this epoch that follows its log, which may write where no row may be · `grant|refuse`: the oldest
+    /// `unreadable N`: its log cannot be read back · `forge A>B EPOCH [space|garbled]`: B gets from A an
+    /// entry of this epoch that follows its log; of where no row may be; garbled · `grant|refuse`: the oldest
     /// proposal · `hand N TO` · `admit N TO` · `allow N COPIES` · `aim N COPIES POLICY` · `state`.
     pub fn run(&mut self, command: &str) -> String {
         self.trace.clear();
