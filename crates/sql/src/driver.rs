@@ -530,7 +530,8 @@ impl Task {
         }
     }
 
-    /// Sends what was submitted, takes in what has come if it is to look for that, and answers what has ended.
+    /// Sends what was submitted, takes in what has come if it is to look for that, and answers what has
+    /// ended.
     fn turn(&mut self, client: &mut Client, look: bool) -> Result<(), client::ClientError> {
         let ended = if look { client.poll(Duration::ZERO)? } else { client.push() };
         for completed in ended {

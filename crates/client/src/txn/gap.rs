@@ -38,11 +38,11 @@ pub struct Gap {
     has: Position,
     /// Commits above this one are asked for.
     from: Position,
-    state: State,
+    state: GapState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum GapState {
     /// The manager was asked for what comes next.
     Asked,
     /// That is not kept. The partition was asked whether it still lacks it.
@@ -60,7 +60,7 @@ impl Gap {
         (threshold, truncated): (Threshold, Position),
         has: Position,
     ) -> (Gap, GapStep) {
-        let gap = Gap { manager, table, threshold, truncated, has, from: has, state: State::Asked };
+        let gap = Gap { manager, table, threshold, truncated, has, from: has, state: GapState::Asked };
         let step = match threshold.newest > has {
             true => gap.chain(),
             false if threshold.newest == has => GapStep::Found(Next::Kept),
@@ -82,7 +82,7 @@ impl Gap {
 
     /// Asks the partition whether it still lacks what is not kept.
     fn doubt(&mut self) -> GapStep {
-        self.state = State::Doubted;
+        self.state = GapState::Doubted;
         let (table, partition) = (self.table, self.threshold.partition);
         GapStep::Call(Box::new(Call::new(table, 0, partition, Op::FlushState { copies: 1 })))
     }
@@ -93,19 +93,19 @@ impl Gap {
         match (self.state, body) {
             // What is missing is newer than some that are kept for other partitions, perhaps (PR-394), or in
             // no log of the manager (PR-417). It may also have been brought since, and removed.
-            (State::Asked, None) => Ok(self.doubt()),
-            (State::Doubted, Some(Body::Commit(CommitAnswer::State(state)))) => {
+            (GapState::Asked, None) => Ok(self.doubt()),
+            (GapState::Doubted, Some(Body::Commit(CommitAnswer::State(state)))) => {
                 if state.newest != self.has {
                     return Ok(GapStep::Found(Next::Kept));
                 }
-                self.state = State::Gone;
+                self.state = GapState::Gone;
                 let behind = Position::new(self.has.term, self.has.lsn.next());
                 self.from = behind.max(self.truncated);
                 Ok(self.chain())
             }
-            (State::Asked | State::Gone, Some(Body::Commit(CommitAnswer::Chain { flushes, next }))) => {
+            (GapState::Asked | GapState::Gone, Some(Body::Commit(CommitAnswer::Chain { flushes, next }))) => {
                 let first = flushes.first().map(|flush| flush.previous);
-                let paged = self.state == State::Asked && self.from > self.has;
+                let paged = self.state == GapState::Asked && self.from > self.has;
                 Ok(match (first, next) {
                     // Only of its first page the manager says that what comes next is gone.
                     (Some(previous), _) if paged && previous > self.has => self.doubt(),
@@ -116,7 +116,7 @@ impl Gap {
                         self.from = next;
                         self.chain()
                     }
-                    (None, None) if self.state == State::Gone => {
+                    (None, None) if self.state == GapState::Gone => {
                         GapStep::Found(Next::Gone(self.threshold.newest))
                     }
                     _ => GapStep::Found(Next::Kept),

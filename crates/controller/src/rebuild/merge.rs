@@ -93,8 +93,8 @@ impl Merged {
             let last = told.map(|told| told.indexes.last).max().unwrap_or_default();
             table.indexes.last = table.indexes.last.max(last);
             // A partition may have heard of a later policy, and takes no older one any more. That one counts,
-            // unless it is of as many copies as no place is known for: a hold in it ends as all do, and not by
-            // itself (PR-401).
+            // unless it is of as many copies as no place is known for: a hold in it ends as all do, and not
+            // by itself (PR-401).
             let records = table.partition_ids().filter_map(|id| self.partitions.get(&id));
             let policies = records.flat_map(|record| record.next_policy.iter().chain([&record.policy]));
             let newest = policies.max_by_key(|policy| policy.version);

@@ -454,8 +454,8 @@ impl Numbers {
         Ok(Numbers(numbers))
     }
 
-    /// Has numbers of a table's columns, or of the sequence that it is, go on where they were, under its id of
-    /// now. Another table may have counted them.
+    /// Has numbers of a table's columns, or of the sequence that it is, go on where they were, under its id
+    /// of now. Another table may have counted them.
     pub(super) fn give_all(
         &self,
         client: &mut Client,

@@ -18,6 +18,16 @@ fn unusable() -> LogSummary {
     LogSummary { base: first, end: first, history: Vec::new() }
 }
 
+/// A frame's checksum leaves out the entries, so nobody else has noticed: an operator is told.
+fn note_garbled(role: &mut Role, ctx: &mut Ctx, append: &Append, why: &EntryError) {
+    let tells = role.backup_mut().is_some_and(|backup| backup.tells_garbled(ctx.now.mono));
+    if tells {
+        let from = append.from.node.0;
+        let what = Notice::Other(format!("what node {from} has sent is garbled, and comes again: {why}"));
+        ctx.out.push(Output::Notice { partition: append.partition, what });
+    }
+}
+
 impl Replica {
     /// Entries from a primary.
     pub(crate) fn on_append(&mut self, ctx: &mut Ctx, append: &Append) {
@@ -41,7 +51,9 @@ impl Replica {
                 return;
             }
             AppendOutcome::Ignored => return,
-            AppendOutcome::Garbled(why) => return self.note_garbled(ctx, append, &why),
+            AppendOutcome::Garbled(why) => {
+                return note_garbled(&mut self.role, ctx, append, &why);
+            }
             AppendOutcome::Broken(reason) => return self.fail(ctx, Fault::Log(reason)),
             AppendOutcome::Differs(reason) => return self.fail(ctx, Fault::Engine(reason)),
             AppendOutcome::Other(common) if self.start_over(ctx, common) => {
@@ -59,16 +71,6 @@ impl Replica {
             why,
         };
         ctx.out.push(Output::Send { to: append.from, message: PeerMessage::AppendRefused(refused) });
-    }
-
-    /// A frame's checksum leaves out the entries, so nobody else has noticed: an operator is told.
-    fn note_garbled(&mut self, ctx: &mut Ctx, append: &Append, why: &EntryError) {
-        let tells = self.role.backup_mut().is_some_and(|backup| backup.tells_garbled(ctx.now.mono));
-        if tells {
-            let from = append.from.node.0;
-            let what = Notice::Other(format!("what node {from} has sent is garbled, and comes again: {why}"));
-            ctx.out.push(Output::Notice { partition: self.identity.id, what });
-        }
     }
 
     /// What becomes of an append that this replica does not even look at.

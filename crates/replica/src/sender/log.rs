@@ -32,8 +32,8 @@ impl Run {
         Run { from, last, alone: false, bytes: out.freeze() }
     }
 
-    /// Of the newest entries, in memory; `alone`: for who makes calls itself. A large one goes by itself, as it
-    /// is there, and is not copied. The others up to it are put together.
+    /// Of the newest entries, in memory; `alone`: for who makes calls itself. A large one goes by itself, as
+    /// it is there, and is not copied. The others up to it are put together.
     fn of_tail<'a>(from: Lsn, alone: bool, entries: impl Iterator<Item = &'a Entry>) -> Run {
         let mut entries = entries.peekable();
         if let Some(entry) = entries.next_if(|entry| goes_as_it_is(entry, alone)) {
@@ -56,8 +56,8 @@ impl Run {
 /// True if copying it would cost more than a message of its own. Less than there is of a call goes to who
 /// makes it itself (`alone`).
 fn goes_as_it_is(entry: &Entry, alone: bool) -> bool {
-    let is_cut = alone && entry.header().kind == Kind::Call;
-    entry.bytes().len() >= LARGE_VALUE_BYTES && !is_cut
+    let is_shortened = alone && entry.header().kind == Kind::Call;
+    entry.bytes().len() >= LARGE_VALUE_BYTES && !is_shortened
 }
 
 /// Asks for a member's log, in this configuration.

@@ -23,7 +23,7 @@ const REST: u64 = 600_000;
 /// Rows of a page, and of a batch.
 const ROWS: u32 = 3;
 /// The most rows of a restored table.
-const MOST: u32 = 1_000;
+const MOST_ROWS: u32 = 1_000;
 /// The first of the tables that backups are restored into: each into one of its own.
 const FIRST: TableId = TableId(920_000);
 /// The versions of their columns, while they are filled and from then on.
@@ -424,7 +424,7 @@ impl Copier {
         };
         if let Some(partition) = target.to_read.pop_front() {
             let at = self.known.at(snapshot, partition);
-            let op = Op::Scan { from: "".into(), to: "".into(), limit: MOST, at };
+            let op = Op::Scan { from: "".into(), to: "".into(), limit: MOST_ROWS, at };
             let goal = Call::new(target.table, NAMED, partition, op).within(CALL_TIMEOUT);
             return self.do_next(manager, goal, Work::Restoration(target));
         }
