@@ -164,7 +164,10 @@ impl DatabaseEntry {
         }
         let own = |table: &TableEntry| {
             let of = &table.record;
-            of.database() == Some(self.record.id) && of.partition_ids().eq(self.record.partition_ids())
+            // Rows of a replicated table are those of the first partition ([`TableRecord::with_table`]).
+            let count = if of.schema.is_replicated() { 1 } else { self.record.partitions };
+            let wanted = self.record.partition_ids().take(count as usize);
+            of.database() == Some(self.record.id) && of.partition_ids().eq(wanted)
         };
         if !self.tables.iter().all(own) {
             return Some(format!("a table of the database `{name}` is none of it"));
@@ -358,6 +361,30 @@ mod tests {
         wrong.write(dir.path()).expect("writes");
         assert!(matches!(Manifest::read(dir.path()), Err(Fault::Damage(_))));
     }
+
+    #[test]
+    fn a_replicated_table_of_several_partitions_has_the_rows_of_the_first_one() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut good = with_database();
+        let database = &mut good.databases[0];
+        database.record.partitions = 3;
+        database.tables.truncate(1);
+        let partitions = database.tables[0].partitions.clone();
+        let mut parts = table(1).schema().clone().into_parts();
+        (parts.replicated, parts.version) = (true, 2);
+        let schema = Schema::from_parts(parts).expect("valid");
+        let record = database.record.with_table(CatalogTable::new(TableId(71), "pets", schema, 0));
+        database.tables[0] = TableEntry::new(record, partitions);
+        good.write(dir.path()).expect("writes");
+        assert_eq!(Manifest::read(dir.path()).expect("reads"), good);
+        // Any other table has rows in all of them.
+        let mut parts = good.databases[0].tables[0].record.schema.clone().into_parts();
+        parts.replicated = false;
+        good.databases[0].tables[0].record.schema = Schema::from_parts(parts).expect("valid");
+        good.write(dir.path()).expect("writes");
+        assert!(matches!(Manifest::read(dir.path()), Err(Fault::Damage(_))));
+    }
+
     #[test]
     fn one_with_a_database_is_of_a_format_of_its_own_and_is_checked_as_well() {
         let dir = tempfile::tempdir().expect("a directory");
