@@ -6,6 +6,7 @@ use crate::database::Database;
 use crate::error::ClientError;
 use crate::table::unexpected;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 use types::data::Standing;
 use types::{CatalogTable, PartitionId, Position, TableId, TableState};
 use wire::spread::{self, Tables};
@@ -13,6 +14,8 @@ use wire::{Body, CommitAnswer, ManagerOp, RecordText};
 
 /// How often partitions are compared until they have the same tables, while others change these.
 const MAX_LEVELLINGS: usize = 32;
+/// Before they are compared again because the first one is removing something that must be gone.
+const REMOVAL: Duration = Duration::from_millis(50);
 
 /// The catalogs of all partitions of a database. The first one's was read last, so it has what others have.
 struct Catalogs {
@@ -54,6 +57,13 @@ impl Client {
             // would be told to it as gone.
             let known = self.known_tables(database)?;
             let catalogs = self.catalogs(database)?;
+            if spread::must_wait(&catalogs.others(), &catalogs.first) {
+                let until = Instant::now() + REMOVAL;
+                while Instant::now() < until {
+                    self.turn(until)?;
+                }
+                continue;
+            }
             let lost = self.lost_tables(database, &catalogs)?;
             let done = match self.next_calls(database, &catalogs, &lost) {
                 Ok(calls) if calls.is_empty() => self.announce(database, &catalogs, &known).map(|()| true),
@@ -83,8 +93,9 @@ impl Client {
         let copies = spread::to_return(&catalogs.others(), first, lost);
         let copies = copies.into_iter().map(|(table, from)| (table, others[from].0)).collect();
         let (returned, last) = self.copy_tables(database, (database.partition(), first), copies)?;
+        let left = self.left_over(database, catalogs, lost)?;
         let numbers = || self.numbers(1);
-        let back = spread::given_back(&catalogs.others(), &returned, lost, numbers)?;
+        let back = spread::given_back(&catalogs.others(), &returned, (lost, &left), numbers)?;
         if !back.is_empty() {
             return Ok(vec![database.transact(back, Vec::new(), last)]);
         }
@@ -211,15 +222,38 @@ impl Client {
     ) -> Result<BTreeSet<TableId>, ClientError> {
         let mut lost = BTreeSet::new();
         for table in spread::unknown(&catalogs.others(), &catalogs.first) {
-            // A write of nothing, which is refused if this state is not part of what is there.
-            let asked = table.seen.map(|seen| database.transact(Vec::new(), Vec::new(), Some(seen)));
-            match asked.map(|call| self.call(call)) {
-                Some(Ok(_)) => {}
-                None | Some(Err(ClientError::Changed)) => drop(lost.insert(table.id)),
-                Some(Err(error)) => return Err(error),
+            let has = table.seen.map(|seen| self.first_has(database, seen)).transpose()?;
+            if has != Some(true) {
+                lost.insert(table.id);
             }
         }
         Ok(lost)
+    }
+
+    /// Of the replicated tables in whose place others are given back those that had been dropped.
+    fn left_over(
+        &mut self,
+        database: &Database,
+        catalogs: &Catalogs,
+        lost: &BTreeSet<TableId>,
+    ) -> Result<BTreeSet<TableId>, ClientError> {
+        let mut left = BTreeSet::new();
+        for (table, state) in spread::left_over(&catalogs.others(), &catalogs.first, lost) {
+            if self.first_has(database, state)? {
+                left.insert(table);
+            }
+        }
+        Ok(left)
+    }
+
+    /// Whether this state is part of what is in the first partition.
+    fn first_has(&mut self, database: &Database, state: Position) -> Result<bool, ClientError> {
+        // A write of nothing, which is refused if it is not.
+        match self.call(database.transact(Vec::new(), Vec::new(), Some(state))) {
+            Ok(_) => Ok(true),
+            Err(ClientError::Changed) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }
 

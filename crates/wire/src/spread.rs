@@ -12,7 +12,7 @@ use crate::{RecordText, TableChange};
 use std::collections::{BTreeMap, BTreeSet};
 use types::data::{Constraint, Schema, SchemaParts};
 use types::database::MAX_NAME_BYTES;
-use types::{CatalogTable, Rules, TableId, TableState};
+use types::{CatalogTable, Position, Rules, TableId, TableState};
 
 /// Every table of a partition, those among them whose rows are being removed.
 pub type Tables = BTreeMap<TableId, (TableState, CatalogTable)>;
@@ -76,6 +76,43 @@ pub fn to_return<'a>(
     found.into_values().collect()
 }
 
+/// True if another partition has a replicated table under its name, and the first one is removing what was
+/// none there yet: it has lost that it had the name, and whoever filled it has dropped it, or somebody who
+/// took it for one that nobody fills any more. Nobody has dropped the table, so nothing is told of it (PR-409).
+fn is_unnamed(table: &CatalogTable, first: &Tables) -> bool {
+    let going = first.get(&table.id).is_some_and(|(state, there)| {
+        *state == TableState::Dropping && there.schema.is_replicated() && there.fills.is_some()
+    });
+    going && table.fills.is_none()
+}
+
+/// True if the first partition must have removed a table before it can be given it back.
+pub fn must_wait(others: &[&Tables], first: &Tables) -> bool {
+    others.iter().flat_map(|own| there(own)).any(|table| is_unnamed(table, first))
+}
+
+/// Replicated tables of the first partition that may be what is left of those that it is given back: another
+/// partition has such a one under the same name, and not this one. It was dropped if the first one's log has
+/// the state that is given with it: then it was there when the other one got the name (PR-409).
+pub fn left_over(
+    others: &[&Tables],
+    first: &Tables,
+    lost: &BTreeSet<TableId>,
+) -> BTreeMap<TableId, Position> {
+    let mut found = BTreeMap::new();
+    for (back, place) in to_return(others, first, lost) {
+        let named = first.values().filter(|(state, _)| state.is_named()).map(|(_, table)| table);
+        let same = |table: &&CatalogTable| table.schema.is_replicated() && table.name == back.name;
+        let gone = |table: &&CatalogTable| !is_there(others[place], table.id);
+        if let Some(table) = named.filter(same).find(gone)
+            && let (Some(then), Some(now)) = (back.seen, table.seen)
+        {
+            found.insert(table.id, Position::new(then.term, now.lsn));
+        }
+    }
+    found
+}
+
 /// What brings a partition's catalog to the first one's, which must have been read behind it, and says of
 /// each table where it is in the log ([`CatalogTable::seen`]). Nothing: it is there already. Tables that the
 /// first one has lost stay. Of a constraint that the partition does not have yet it looks at its own rows,
@@ -88,6 +125,7 @@ pub fn changes(own: &Tables, first: &Tables, lost: &BTreeSet<TableId>) -> Vec<Ta
 /// The same by these rules: all, but in a mutant.
 pub fn changes_by(own: &Tables, first: &Tables, lost: &BTreeSet<TableId>, rules: Rules) -> Vec<TableChange> {
     let gone = there(own).filter(|table| !is_there(first, table.id) && !lost.contains(&table.id));
+    let gone = gone.filter(|table| !is_unnamed(table, first));
     let mut changes: Vec<TableChange> =
         gone.map(|table| TableChange::Drop { table: table.id, schema: table.schema.version() }).collect();
     for table in there(first) {
@@ -135,8 +173,8 @@ pub fn given_back<E>(
         after.insert(*id, (newest[id].state(), newest[id].clone()));
     }
     let mut changes = Vec::new();
-    let dropped: BTreeSet<TableId> =
-        others.iter().flat_map(|own| own.keys().filter(|id| !is_there(own, **id))).copied().collect();
+    let dropped = others.iter().flat_map(|own| own.keys().filter(|id| !is_there(own, **id)));
+    let dropped: BTreeSet<TableId> = dropped.chain(left).copied().collect();
     for id in dropped.into_iter().filter(|id| is_there(first, *id)) {
         if !is_parent(&after, id) {
             after.remove(&id);
@@ -160,10 +198,27 @@ pub fn given_back<E>(
     Ok(changes)
 }
 
+/// Copies of replicated tables that other partitions are getting, as what they were begun for, where the first
+/// one has the table under its name: it may have lost what the table was like then (PR-409).
+fn begun_for(others: &[&Tables], first: &Tables) -> Vec<CatalogTable> {
+    let all = others.iter().flat_map(|own| there(own));
+    let copies = all.filter(|table| table.schema.is_replicated() && table.fills.is_some());
+    let named = |table: &CatalogTable| {
+        let version = table.schema.version() + 1;
+        CatalogTable { fills: None, ..of_version(table.clone(), version) }
+    };
+    copies.filter(|table| has_named(first, table.id)).map(named).collect()
+}
+
 /// The newest definition of each table in these catalogs.
 fn newest<'a>(catalogs: &[&'a Tables]) -> BTreeMap<TableId, &'a CatalogTable> {
+    newest_of(catalogs.iter().flat_map(|own| there(own)))
+}
+
+/// The newest of these definitions of each table.
+fn newest_of<'a>(all: impl Iterator<Item = &'a CatalogTable>) -> BTreeMap<TableId, &'a CatalogTable> {
     let mut newest: BTreeMap<TableId, &CatalogTable> = BTreeMap::new();
-    for table in catalogs.iter().flat_map(|own| there(own)) {
+    for table in all {
         let known = newest.entry(table.id).or_insert(table);
         if known.schema.version() < table.schema.version() {
             *known = table;
@@ -229,6 +284,7 @@ fn other_name(table: &CatalogTable, taken: impl Fn(&str) -> bool) -> String {
 mod tests {
     use super::*;
     use types::data::{Column, ColumnType};
+    use types::{Lsn, Term};
 
     fn table(id: u32, name: &str, version: u32) -> CatalogTable {
         let columns = vec![Column::new("w", ColumnType::Int), Column::new("id", ColumnType::Int)];
@@ -279,12 +335,13 @@ mod tests {
             TableChange::Alter { from: 2, to: text(&table(7, "newer", 8)) },
             TableChange::Create(text(&table(9, "taken_9", 50))),
         ];
-        let given =
-            |own: &Tables, lost| given_back(&[own], &first, lost, || Ok::<u32, ()>(50)).expect("given");
+        let none = BTreeSet::new();
+        let given = |own: &Tables, lost: &BTreeSet<TableId>| {
+            given_back(&[own], &first, (lost, &none), || Ok::<u32, ()>(50)).expect("given")
+        };
         assert_eq!(given(&own, &lost_by_it)[1..], back);
         let drop = TableChange::Drop { table: TableId(6), schema: 1 };
         assert_eq!(given(&own, &lost_by_it)[0], drop, "somebody has dropped it");
-        let none = BTreeSet::new();
         assert_eq!(changes(&first, &first, &none), []);
         assert_eq!(given(&first, &none), []);
     }
@@ -336,9 +393,53 @@ mod tests {
         assert_eq!(returned(&without, &lost), [(new.id, 1)]);
         assert_eq!(returned(&without, &none), [], "it was dropped in the first partition");
         assert_eq!(returned(&other, &none), []);
-        let given = given_back(&[&other], &without_name, &none, || Ok::<u32, ()>(50)).expect("given");
+        let given = |others: &[&Tables], first: &Tables, left: &BTreeSet<TableId>| {
+            given_back(others, first, (&none, left), || Ok::<u32, ()>(50)).expect("given")
+        };
         let drop = TableChange::Drop { table: old.id, schema: 12 };
-        assert_eq!(given, [drop, TableChange::Alter { from: 21, to: text(&new) }]);
+        let named = TableChange::Alter { from: 21, to: text(&new) };
+        assert_eq!(given(&[&other], &without_name, &none), [drop.clone(), named.clone()]);
+        // Another one has removed the table as it was, and nobody says any more that it was dropped.
+        let at = |term, lsn| Some(Position::new(Term(term), Lsn(lsn)));
+        let seen = |table: &CatalogTable, seen| CatalogTable { seen, ..table.clone() };
+        let removed = tables(&[(Held, seen(&new, at(2, 30)))]);
+        let first = tables(&[(Held, seen(&old, at(5, 9))), (Filling, filling.clone())]);
+        let left = left_over(&[&removed], &first, &none);
+        assert_eq!(left, BTreeMap::from([(old.id, Position::new(Term(2), Lsn(9)))]));
+        assert_eq!(given(&[&removed], &first, &BTreeSet::from([old.id])), [drop, named]);
+        let both = tables(&[(Held, seen(&new, at(2, 30))), (Held, replicated(1, 40))]);
+        assert_eq!(left_over(&[&both], &first, &none), BTreeMap::new(), "it got another name");
+    }
+
+    #[test]
+    fn pr409_what_is_dropped_before_it_has_its_name_is_not_dropped_where_it_has_it() {
+        use TableState::{Dropping, Filling, Held};
+        let new = replicated(2, 22);
+        let filling = new.to_fill().expect("the version before");
+        let (other, copy) = (tables(&[(Held, new.clone())]), tables(&[(Filling, filling.clone())]));
+        let first = tables(&[(Dropping, filling)]);
+        let none = BTreeSet::new();
+        let drop = |schema: u32| TableChange::Drop { table: new.id, schema };
+        assert!(must_wait(&[&copy, &other], &first) && !must_wait(&[&copy], &first));
+        assert_eq!((changes(&other, &first, &none), changes(&copy, &first, &none)), (vec![], vec![drop(21)]));
+        let dropped = tables(&[(Dropping, new.clone())]);
+        assert!(!must_wait(&[&other], &dropped), "it had its name there");
+        assert_eq!(changes(&other, &dropped, &none), [drop(22)]);
+    }
+
+    #[test]
+    fn pr409_what_a_copy_was_begun_for_is_given_back() {
+        use TableState::{Filling, Held};
+        let (old, new) = (replicated(2, 22), replicated(2, 30));
+        let copy = tables(&[(Filling, new.to_fill().expect("the version before"))]);
+        let given = |first: &CatalogTable| {
+            let (first, none) = (tables(&[(Held, first.clone())]), BTreeSet::new());
+            given_back(&[&copy], &first, (&none, &none), || Ok::<u32, ()>(50)).expect("given")
+        };
+        // The first one has lost that it was altered before the copy was begun.
+        assert_eq!(given(&old), [TableChange::Alter { from: 22, to: text(&new) }]);
+        assert_eq!(given(&replicated(2, 29)), [TableChange::Alter { from: 29, to: text(&new) }]);
+        assert_eq!((given(&new), given(&replicated(2, 31))), (vec![], vec![]));
     }
 
     #[test]
@@ -352,7 +453,8 @@ mod tests {
             };
             let (own, first) = (all(own), all(first));
             let lost = unknown(&[&own], &first).iter().map(|table| table.id).collect();
-            let given = given_back(&[&own], &first, &lost, || Ok::<u32, ()>(50)).expect("given");
+            let (all, left) = ([&own], BTreeSet::new());
+            let given = given_back(&all, &first, (&lost, &left), || Ok::<u32, ()>(50)).expect("given");
             let read = |change: &TableChange| match change {
                 TableChange::Create(text) | TableChange::Alter { to: text, .. } => {
                     let table: CatalogTable = text.read().expect("a table");

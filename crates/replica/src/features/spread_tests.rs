@@ -221,7 +221,8 @@ impl World {
         let goes_on = |seen: Position| history.0.holds(seen, history.1);
         let unsure = spread::unknown(others, first).into_iter();
         let lost = unsure.filter(|table| !table.seen.is_some_and(goes_on)).map(|table| table.id).collect();
-        let back = spread::given_back(others, first, &lost, || Ok::<u32, ()>(self.number()));
+        let back =
+            spread::given_back(others, first, (&lost, &BTreeSet::new()), || Ok::<u32, ()>(self.number()));
         (back.expect("numbers"), lost)
     }
 

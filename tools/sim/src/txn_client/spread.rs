@@ -201,7 +201,8 @@ impl Spread {
         let round = self.round.as_ref()?;
         let (others, known) = round.catalogs(first)?;
         if self.lazy {
-            let back = spread::given_back(&others, known, &round.lost, || Ok::<u32, ()>(version)).ok()?;
+            let lost = (&round.lost, &BTreeSet::new());
+            let back = spread::given_back(&others, known, lost, || Ok::<u32, ()>(version)).ok()?;
             if !back.is_empty() {
                 return Some((Purpose::GiveBack, call(first, back)));
             }
