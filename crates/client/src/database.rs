@@ -254,14 +254,25 @@ impl Client {
     }
 
     /// A table of a database as it is now, whatever its name; a table with partitions of its own by its name,
-    /// as it may have moved.
+    /// as it may have moved. Other rows of a replicated table come under another id: of that it is the one
+    /// that has the name and the same key.
     pub fn look_again(&mut self, table: &Table) -> Result<Table, ClientError> {
         if table.record().holds.is_table() {
             return self.table(table.name());
         }
         let database = self.database_of(table)?;
         self.level(&database)?;
-        let found = self.tables_of(&database)?.into_iter().find(|known| known.id() == table.id());
+        let tables = self.tables_of(&database)?;
+        let key = |of: &Table| {
+            let columns = of.schema().key_columns().map(|column| (column.name.clone(), column.column_type));
+            columns.collect::<Vec<_>>()
+        };
+        let takes_its_place = |known: &&Table| {
+            let replicated = known.schema().is_replicated() && table.schema().is_replicated();
+            replicated && known.name() == table.name() && key(known) == key(table)
+        };
+        let same = tables.iter().find(|known| known.id() == table.id());
+        let found = same.or_else(|| tables.iter().find(takes_its_place)).cloned();
         found.ok_or_else(|| ClientError::NoTable(format!("{}.{}", database.name(), table.name())))
     }
 

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use client::{Client, ClientError, Database, Table, created, wall_ms};
 use common::Cluster;
 use common::talk::{Behind, Talk, service};
+use std::collections::BTreeMap;
 use std::thread;
 use types::data::{Column, ColumnType, Row, Schema, Value};
 use types::{CatalogTable, Lsn, PartitionId, Position, TableId, TableState};
@@ -67,6 +68,14 @@ fn catalogs(client: &mut Client, database: &Database) -> Vec<Vec<(TableId, Strin
     database.partitions().map(of).collect()
 }
 
+/// How far each table of a partition is.
+fn states(client: &mut Client, database: &Database, partition: PartitionId) -> BTreeMap<TableId, TableState> {
+    let catalog = database.catalog_in(partition);
+    let found = client.scan_all(&catalog).map(|found| found.expect("a row"));
+    let read = found.map(|found| database.read_row(&found.key, &found.stored).expect("a definition"));
+    read.map(|(state, table)| (table.id, state)).collect()
+}
+
 fn is_level(client: &mut Client, database: &Database) -> bool {
     let all = catalogs(client, database);
     all.iter().all(|one| *one == all[0])
@@ -113,6 +122,9 @@ fn rows_of_a_replicated_table_are_in_every_partition_and_counted_once() {
     one.good("TRUNCATE item, stock");
     assert_eq!(counts(&mut client, "shop.item"), [0; 4]);
     one.good("INSERT INTO item VALUES (1, 'a', 10)");
+    // Who knows it by an id of before finds it by its name.
+    assert!(client.get(&item, &[Value::Int(1)]).expect("it is read").is_some());
+    assert_eq!(client.count(&item).expect("counts"), 1);
     one.good("INSERT INTO stock VALUES (5, 1, 1)");
     one.good("DROP TABLE stock");
     assert_eq!(one.good("DELETE FROM item"), "DELETE 1");
@@ -328,6 +340,28 @@ fn pr409_a_replicated_table_that_the_first_partition_has_lost_comes_back_with_it
     name(&mut client, &database, (last, &other), &[]);
     client.level(&database).expect("level");
     assert_eq!(counts(&mut client, "shop.other"), [2; 4]);
+    // And where nobody says any more that the table as it was has gone.
+    one.good("CREATE TABLE item (id int PRIMARY KEY, v int) WITH (replicated = true)");
+    one.good("INSERT INTO item VALUES (1, 1)");
+    let before = client.table("shop.item").expect("there");
+    let newer = CatalogTable { seen: Some(ahead), ..drawn(&mut client, "item") };
+    fill(&mut client, &database, (last, &newer), &[1, 2]);
+    name(&mut client, &database, (last, &newer), &[&before]);
+    while states(&mut client, &database, last).contains_key(&before.id()) {
+        thread::yield_now();
+    }
+    client.level(&database).expect("level");
+    assert!(is_level(&mut client, &database));
+    assert_eq!(counts(&mut client, "shop.item"), [2; 4]);
+    // Whoever filled it takes it for one that never got its name.
+    let named = drawn(&mut client, "named");
+    fill(&mut client, &database, (database.partition(), &named), &[1, 2, 3]);
+    fill(&mut client, &database, (last, &CatalogTable { seen: Some(ahead), ..named.clone() }), &[1, 2, 3]);
+    name(&mut client, &database, (last, &CatalogTable { seen: Some(ahead), ..named.clone() }), &[]);
+    let gone = TableChange::Drop { table: named.id, schema: named.schema.version() - 1 };
+    client.call(database.transact(vec![gone], Vec::new(), None)).expect("dropped");
+    client.level(&database).expect("level");
+    assert_eq!(counts(&mut client, "shop.named"), [3; 4]);
 }
 
 #[test]
@@ -345,13 +379,8 @@ fn a_node_that_dies_meanwhile_holds_nothing_up_for_long() {
     assert_eq!(counts(&mut client, "shop.item"), [3; 4]);
     let database = client.database("shop").expect("there");
     let filling = |partition: PartitionId| {
-        let catalog = database.catalog_in(partition);
-        let states: Vec<TableState> = client
-            .scan_all(&catalog)
-            .map(|found| found.expect("a row"))
-            .map(|found| database.read_row(&found.key, &found.stored).expect("a definition").0)
-            .collect();
-        states.into_iter().filter(|state| *state == TableState::Filling).count()
+        let states = states(&mut client, &database, partition);
+        states.into_values().filter(|state| *state == TableState::Filling).count()
     };
     assert_eq!(database.partitions().map(filling).sum::<usize>(), 0, "nothing is left over");
 }
