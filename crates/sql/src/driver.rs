@@ -2,6 +2,7 @@
 //! they end. It runs on the sessions' own thread: between a statement and its answer no thread waits for
 //! another one but the partition's.
 
+mod levels;
 mod looks;
 
 use crate::catalog::{Catalog, UnderWay, as_filled};
@@ -9,6 +10,7 @@ use crate::fault;
 use bytes::Bytes;
 use client::txn::{OpenTransaction, OpenTransactions};
 use client::{Call, Client, Database, FailKind, LaneId, Map, Options, Outcome, Ticket};
+use levels::Levels;
 use looks::Looks;
 use pg::{Failure, code};
 use std::collections::{BTreeMap, HashMap};
@@ -52,6 +54,8 @@ struct Shared {
     map: RwLock<Arc<Map>>,
     /// The catalogs of databases that somebody is connected to.
     databases: Looks,
+    /// Who brings their partitions level.
+    levels: Levels,
     /// What the tables of the database lie in that is always there, and lie together.
     together: RwLock<Option<(TableId, PartitionId)>>,
     /// All tables of that database.
@@ -374,6 +378,16 @@ impl Handle {
             Place::Shared => None,
             Place::In(database) => looked(database),
         }
+    }
+
+    /// Has the partitions of a database brought level by `level`, or by whoever of this node begins with that
+    /// behind this call.
+    pub async fn levelled(
+        &self,
+        database: TableId,
+        level: impl Future<Output = Result<(), Failure>>,
+    ) -> Result<(), Failure> {
+        self.shared.levels.once(database, level).await
     }
 
     /// The cluster's records, as new as the last cluster map.

@@ -137,7 +137,10 @@ async fn built(handle: &Handle, indexes: Vec<(TableId, u32)>) {
 pub async fn level(handle: &Handle) -> Result<(), Failure> {
     match handle.spread() {
         None => Ok(()),
-        Some(database) => on_a_client(handle, move |client| client.level(&database)).await,
+        Some(database) => {
+            let id = database.id();
+            handle.levelled(id, on_a_client(handle, move |client| client.level(&database))).await
+        }
     }
 }
 
