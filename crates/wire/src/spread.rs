@@ -76,9 +76,10 @@ pub fn to_return<'a>(
     found.into_values().collect()
 }
 
-/// True if another partition has a replicated table under its name, and the first one is removing what was
+/// True if another partition has a replicated table under its name, and the first one is removing what had
 /// none there yet: it has lost that it had the name, and whoever filled it has dropped it, or somebody who
-/// took it for one that nobody fills any more. Nobody has dropped the table, so nothing is told of it (PR-409).
+/// took it for one that nobody fills any more. Nobody has dropped the table, so nothing is told of that
+/// (PR-409).
 fn is_unnamed(table: &CatalogTable, first: &Tables) -> bool {
     let going = first.get(&table.id).is_some_and(|(state, there)| {
         *state == TableState::Dropping && there.schema.is_replicated() && there.fills.is_some()
@@ -198,8 +199,8 @@ pub fn given_back<E>(
     Ok(changes)
 }
 
-/// Copies of replicated tables that other partitions are getting, as what they were begun for, where the first
-/// one has the table under its name: it may have lost what the table was like then (PR-409).
+/// Copies of replicated tables that other partitions are getting, as what they were begun for, where the
+/// first one has the table under its name: it may have lost what the table was like then (PR-409).
 fn begun_for(others: &[&Tables], first: &Tables) -> Vec<CatalogTable> {
     let all = others.iter().flat_map(|own| there(own));
     let copies = all.filter(|table| table.schema.is_replicated() && table.fills.is_some());

@@ -69,8 +69,8 @@ pub fn refill(
         Err(failure) => Err(failure),
     };
     if done.is_err() {
-        // Without it the last entry is not made any more. That it was not made before is not known by that: the
-        // first partition may have lost it by a forced promotion, and others have it (PR-409).
+        // Without it the last entry is not made any more. That it was not made before is not known by that:
+        // the first partition may have lost it by a forced promotion, and others have it (PR-409).
         let gone = TableChange::Drop { table: filling.id, schema: filling.schema.version() };
         drop(client.call(database.transact(vec![gone], Vec::new(), None)));
     }
