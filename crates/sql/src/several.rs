@@ -87,12 +87,16 @@ pub async fn enter(handle: &Handle, changes: Vec<TableChange>) -> Result<(), Fai
 /// is done all the same.
 pub async fn finished(handle: &Handle) -> Result<(), Failure> {
     handle.outdate();
-    level(handle).await.map_err(|failure| {
-        let hint = "the first partition has it, and the others get it from whoever uses them";
-        let message = format!("the change is not in every partition yet: {}", failure.message);
-        // It is not to be done again.
-        Failure::new(if fault::is_stale(&failure) { NOT_READY } else { failure.code }, message).hint(hint)
-    })
+    level(handle).await.map_err(unfinished)
+}
+
+/// What is said of what is done, and not in all partitions yet.
+fn unfinished(why: Failure) -> Failure {
+    let hint = "the first partition has it, and the others get it from whoever uses them";
+    let message = format!("the change is not in every partition yet: {}", why.message);
+    // It is not to be done again, as a client does what ends with a code of this class.
+    let code = if why.code.starts_with("40") { NOT_READY } else { why.code };
+    Failure::new(code, message).hint(hint)
 }
 
 /// True if it is sure that an entry with these changes was made of which nobody has said so. That it was not
@@ -169,6 +173,16 @@ mod tests {
     use super::*;
     use types::data::ColumnType;
     use wire::RecordText;
+
+    #[test]
+    fn nobody_is_told_to_do_again_what_is_done() {
+        for why in [fault::stale(), fault::conflict(), Failure::new("40003", "it is not known")] {
+            let told = unfinished(why.clone());
+            assert_eq!(told.code, NOT_READY);
+            assert!(told.message.ends_with(&why.message) && !fault::is_stale(&told), "{told:?}");
+        }
+        assert_eq!(unfinished(Failure::new("53100", "the disk is full")).code, "53100");
+    }
 
     #[test]
     fn what_is_not_known_to_be_done_is_done_if_a_table_has_a_number_that_was_given_out_for_it() {
