@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use types::TableId;
 
 /// Whoever has waited for so long does it beside the others: a partition may not answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TURN_WAIT_LIMIT: Duration = Duration::from_secs(2);
 
 /// What was done for one database.
 #[derive(Default)]
@@ -39,7 +39,7 @@ impl Levels {
             gates.entry(database).or_default().clone()
         };
         let before = gate.begun.load(Ordering::SeqCst);
-        let Ok(mut done) = timeout(PATIENCE, gate.done.lock()).await else { return level.await };
+        let Ok(mut done) = timeout(TURN_WAIT_LIMIT, gate.done.lock()).await else { return level.await };
         if *done > before {
             return Ok(());
         }
