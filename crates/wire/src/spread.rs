@@ -148,8 +148,9 @@ pub fn changes_by(own: &Tables, first: &Tables, lost: &BTreeSet<TableId>, rules:
 }
 
 /// What the first partition is given back that it has lost, and another one knows: newer definitions, tables
-/// of which it says nothing (`lost`), and that tables were dropped. There is any only where an operator
-/// forced a promotion, or all copies lost what was newest (PR-172).
+/// of which it says nothing (`lost`), and that tables were dropped, also where the others have removed them
+/// by now (`left`: see [`left_over`]). There is any only where an operator forced a promotion, or all copies
+/// lost what was newest (PR-172).
 ///
 /// A table whose name is taken by now gets another one, and foreign keys to what is not there any more go.
 /// Such a definition is a newer one, of a version that `version` gives. So is that of every lost table: then
@@ -159,11 +160,12 @@ pub fn changes_by(own: &Tables, first: &Tables, lost: &BTreeSet<TableId>, rules:
 pub fn given_back<E>(
     others: &[&Tables],
     first: &Tables,
-    lost: &BTreeSet<TableId>,
+    (lost, left): (&BTreeSet<TableId>, &BTreeSet<TableId>),
     mut version: impl FnMut() -> Result<u32, E>,
 ) -> Result<Vec<TableChange>, E> {
     let mut after = first.clone();
-    let newest = newest(others);
+    let begun = begun_for(others, first);
+    let newest = newest_of(others.iter().flat_map(|own| there(own)).chain(&begun));
     let older = |table: &CatalogTable| is_older(first.get(&table.id), table);
     let back: Vec<TableId> = newest
         .values()
