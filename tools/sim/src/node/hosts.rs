@@ -245,6 +245,11 @@ impl Hosts {
         self.going().for_each(|host| host.connected(now, member, out));
     }
 
+    /// As of a host: whoever stands still by itself is told later.
+    pub fn client_gone(&mut self, now: Now, connection: u64, out: &mut Vec<Output>) {
+        self.going().for_each(|host| host.client_gone(now, connection, out));
+    }
+
     /// As of a host.
     pub fn synced(&mut self, now: Now, tokens: &[(PartitionId, Durable<Position>)], out: &mut Vec<Output>) {
         let hung = self.hung.map(|executor| (executor, self.executors));

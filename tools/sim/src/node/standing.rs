@@ -100,6 +100,14 @@ impl Standing {
         Some(event)
     }
 
+    /// Has an event happen again when the executor goes on that stands still by itself, if one does: it
+    /// concerns all of them, and the others lose nothing by hearing of it twice.
+    pub fn repeat_later(&mut self, event: Event) {
+        if self.hung.is_some() {
+            self.deferred.push(event);
+        }
+    }
+
     /// A process ends: nothing waits for it any more.
     pub fn clear(&mut self) {
         *self = Standing::default();
@@ -133,13 +141,17 @@ mod tests {
     #[test]
     fn what_is_for_one_of_several_executors_waits_for_that_one() {
         let mut standing = Standing::default();
+        let gone = || Event::ClientGone { node: 1, incarnation: 1, conn: 5 };
+        standing.repeat_later(gone());
         standing.hang(1, 7_000);
         assert!(standing.defer(Event::Start { node: 1 }, true, Some(1)).is_none());
         assert!(standing.defer(Event::Start { node: 2 }, true, Some(0)).is_some());
         assert!(standing.defer(Event::Start { node: 3 }, true, None).is_some());
         assert_eq!((standing.silent(506_999), standing.goes_on()), (None, false));
         assert_eq!(standing.silent(507_000), Some((1, Micros(500_000))));
+        standing.repeat_later(gone());
         let (late, deferred) = standing.unhang();
-        assert!(late.is_empty() && deferred.len() == 1 && standing.goes_on());
+        assert!(late.is_empty() && standing.goes_on());
+        assert!(matches!(deferred[..], [Event::Start { node: 1 }, Event::ClientGone { conn: 5, .. }]));
     }
 }

@@ -107,7 +107,7 @@ pub enum Sequel {
 pub fn sequel(seed: u64) -> Sequel {
     match (has_skips(seed), seed / OF / 19 % 5) {
         (true, 0 | 1) => Sequel::Again,
-        (true, 3) => Sequel::HandOver,
+        (true, 4) => Sequel::HandOver,
         _ => Sequel::None,
     }
 }

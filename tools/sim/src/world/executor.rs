@@ -292,10 +292,13 @@ impl World {
         self.after(wait, Event::Leave { node, incarnation, to, reply, valid_until: None });
     }
 
-    /// A client's connection to a node has ended.
+    /// A client's connection to a node has ended. An executor that stands still by itself hears of it behind
+    /// what came for it before.
     pub(super) fn client_gone(&mut self, node: u32, incarnation: u64, conn: Conn) {
         if self.machine(node).incarnation() == Some(incarnation) {
             self.input(node, |host, now, out| host.client_gone(now, conn, out));
+            let gone = Event::ClientGone { node, incarnation, conn };
+            self.machine_mut(node).standing.repeat_later(gone);
         }
     }
 
