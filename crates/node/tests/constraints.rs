@@ -89,6 +89,54 @@ fn pr150_two_sessions_that_do_not_see_each_other_make_no_orphan_and_no_duplicate
     assert_eq!(one.good("SELECT count(*), count(DISTINCT code) FROM town"), "3|3");
 }
 
+/// ON CONFLICT in a transaction: what it would have met if it had come a little earlier.
+#[test]
+fn a_row_that_came_behind_the_look_of_on_conflict_has_the_transaction_begin_again() {
+    let (_cluster, service) = world();
+    let (mut one, mut two) = (within(&service, "bank"), within(&service, "bank"));
+    one.good("CREATE TABLE town (id int PRIMARY KEY, code int UNIQUE, n int)");
+    let mut id = 0;
+    for isolation in ["REPEATABLE READ", "READ COMMITTED"] {
+        for (conflict, by_key, code) in [
+            ("ON CONFLICT DO NOTHING", true, "40001"),
+            ("ON CONFLICT DO NOTHING", false, "40001"),
+            ("ON CONFLICT (id) DO UPDATE SET n = 7", true, "40001"),
+            ("ON CONFLICT (code) DO UPDATE SET n = 7", false, "40001"),
+            // By what it does not look it is a duplicate, as for any other statement.
+            ("ON CONFLICT (id) DO NOTHING", false, "23505"),
+            ("ON CONFLICT (code) DO NOTHING", true, "23505"),
+            ("", true, "23505"),
+            ("", false, "23505"),
+        ] {
+            id += 10;
+            let mine = format!("INSERT INTO town VALUES ({id}, {id}, 0) {conflict}");
+            let (key, other) = if by_key { (id, id + 1) } else { (id + 1, id) };
+            one.good(&format!("BEGIN ISOLATION LEVEL {isolation}; SELECT count(*) FROM town"));
+            one.good(&mine);
+            one.good(&format!("UPDATE town SET n = n + 1 WHERE id = {id}"));
+            two.good(&format!("INSERT INTO town VALUES ({key}, {other}, 1)"));
+            let said = one.say("COMMIT");
+            assert!(said.starts_with(code), "{isolation}: {mine}: {said}");
+            if code == "40001" {
+                let again = if conflict.ends_with("NOTHING") { "INSERT 0 0" } else { "INSERT 0 1" };
+                assert_eq!(one.good(&format!("BEGIN ISOLATION LEVEL {isolation}; {mine}")), again);
+                assert_eq!(one.good("COMMIT"), "COMMIT");
+            }
+        }
+    }
+    // A statement behind it that sees the row is told so, too.
+    one.good("BEGIN; INSERT INTO town VALUES (500, 500, 0) ON CONFLICT (code) DO NOTHING");
+    two.good("INSERT INTO town VALUES (501, 500, 0)");
+    one.refused(&[("UPDATE town SET n = 1 WHERE id = 500", "40001", "")]);
+    // What was there, and what it has written itself, it would meet each time.
+    let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM town";
+    let first = "INSERT INTO town VALUES (600, 600, 0) ON CONFLICT (code) DO NOTHING";
+    for second in ["UPDATE town SET code = 500 WHERE id = 600", "INSERT INTO town VALUES (601, 600, 0)"] {
+        let all = format!("{begin}; {first}; {second}; COMMIT");
+        one.refused(&[(all.as_str(), "23505", "town_code_key")]);
+    }
+}
+
 /// What follows from an UPDATE is no reason to refuse it for a row that came meanwhile, and would have
 /// followed.
 #[test]

@@ -410,6 +410,24 @@ fn sessions_race_for_unique_values_and_for_parents() {
 }
 
 /// One partition is what a database has unless it asks for more.
+/// ON CONFLICT in a transaction over all partitions: what it would have met if it had come earlier.
+#[test]
+fn values_that_came_behind_the_look_of_on_conflict_have_the_transaction_begin_again() {
+    let (_cluster, services) = world();
+    let (mut one, mut two) = (within(&services[0]), within(&services[1]));
+    let mut id = 100;
+    for begin in ["BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ"] {
+        for (conflict, code) in [("ON CONFLICT (code) DO NOTHING", "40001"), ("", "23505")] {
+            id += 10;
+            one.good(begin);
+            one.good(&format!("INSERT INTO town (id, code) VALUES ({id}, 'n{id}') {conflict}"));
+            two.good(&format!("INSERT INTO town (id, code) VALUES ({}, 'n{id}')", id + 1));
+            let said = one.say("COMMIT");
+            assert!(said.starts_with(code), "{begin}: {conflict}: {said}");
+        }
+    }
+}
+
 #[test]
 fn pr360_a_global_database_of_one_partition_keeps_constraints_and_makes_tables_in_transactions() {
     let cluster = Cluster::start();

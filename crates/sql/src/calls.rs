@@ -312,7 +312,7 @@ impl Sight {
             let there = read::get_all(&self.handle, table, self.partition, &keys, &self.view).await?;
             let each = rows.iter().zip(there).map(|((key, row), there)| {
                 let after = row.clone().map_or(After::Gone, After::Row);
-                Edit { key: key.clone(), existed: there.is_some(), after, since: None }
+                Edit::new(key.clone(), there.is_some(), after)
             });
             edits.insert(*id, each.collect());
         }
@@ -321,12 +321,7 @@ impl Sight {
             // Nobody else writes rows of a table that the transaction has made.
             let is_own = self.tables.get(&id).is_none_or(|table| self.view.is_made(table));
             if !is_written && !is_own {
-                edits.entry(id).or_default().push(Edit {
-                    key,
-                    existed: true,
-                    after: After::Same,
-                    since: None,
-                });
+                edits.entry(id).or_default().push(Edit::new(key, true, After::Same));
             }
         }
         let of = |(id, edits): (TableId, Vec<Edit>)| {

@@ -210,7 +210,7 @@ fn edit(op: &RowOp) -> Edit {
         RowOp::Delete { .. } => After::Gone,
         RowOp::Keep { .. } => After::Same,
     };
-    Edit { key: op.key().clone(), existed: true, after, since: None }
+    Edit::new(op.key().clone(), true, after)
 }
 
 /// Where it is looked.

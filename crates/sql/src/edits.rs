@@ -1,13 +1,13 @@
 //! What statements do to rows: read, computed, and told of, before anything is written.
 
-use crate::bind::{Bound, Change, Conflict, Insertion, Quick, Returning, Rows as Source, Upsert};
+use crate::bind::{Arbiters, Bound, Change, Conflict, Insertion, Quick, Returning, Rows as Source, Upsert};
 use crate::constraints::unique::Finder;
 use crate::constraints::{Replaced, check, children, follows, violation};
 use crate::evaluate::{Evaluator, Given};
 use crate::fault;
 use crate::read::{self, Values};
 use crate::rows::{Filler, fitted};
-use crate::txn::{After, Edit, Limit, Room, View};
+use crate::txn::{After, Arbiter, Edit, Limit, Room, View};
 use crate::write::{self, as_stored, duplicate, encoded};
 use bytes::Bytes;
 use client::Table;
@@ -108,7 +108,7 @@ pub async fn of_change_beside(
                 After::Row(stored)
             }
         };
-        edits.push(Edit { key, existed: true, after, since: None });
+        edits.push(Edit::new(key, true, after));
         replaced.extend(old.map(|old| (old, (!change.removes).then(|| row.clone()))));
         if checks || told_of {
             seen.push(row);
@@ -296,8 +296,7 @@ pub async fn of_insertion(
     }
     let rows = new_rows(evaluator, insertion, values, view).await?;
     let keys: Vec<Bytes> = rows.iter().map(|(_, key, _)| key.clone()).collect();
-    let planned =
-        keys.iter().map(|key| Edit { key: key.clone(), existed: false, after: After::Same, since: None });
+    let planned = keys.iter().map(|key| Edit::new(key.clone(), false, After::Same));
     let Some(partition) = write::place(&table, &planned.collect::<Vec<_>>())? else {
         return Edits::new(table, Vec::new(), 0, insertion.returning.as_ref().map(|_| Vec::new()));
     };
@@ -311,6 +310,7 @@ pub async fn of_insertion(
     let mut written: BTreeMap<Bytes, Edit> = BTreeMap::new();
     let (mut order, mut seen) = (Vec::new(), Vec::new());
     let (follows, mut replaced) = (is_followed(evaluator, &table), Vec::new());
+    let looked = arbiter(insertion);
     for (number, ((row, own, stored), there)) in rows.into_iter().zip(there).enumerate() {
         let Some(there) = there else { continue };
         let existed = there.is_some();
@@ -332,13 +332,27 @@ pub async fn of_insertion(
             replaced.push((old, Some(row.0.clone())));
         }
         order.push(key.clone());
-        written.insert(key.clone(), Edit { key, existed, after: After::Row(row.1), since: None });
+        let edit = Edit::new(key.clone(), existed, After::Row(row.1));
+        // A row that is met is changed, and is new to nobody.
+        let arbiter = if existed { Arbiter::None } else { looked };
+        written.insert(key, Edit { arbiter, ..edit });
         seen.push(row.0);
     }
     let told = told(evaluator, insertion.returning.as_ref(), values, &seen).await?;
     let edits: Vec<Edit> = order.iter().filter_map(|key| written.remove(key)).collect();
     let count = edits.len() as u64;
     Ok(Edits { replaced, ..Edits::new(table, edits, count, told)? })
+}
+
+/// By what an INSERT looks for a row that is there, to do something else then.
+fn arbiter(insertion: &Insertion) -> Arbiter {
+    let Arbiters { key, unique } = &insertion.arbiters;
+    match (&insertion.conflict, key, unique.as_slice()) {
+        (Conflict::Fail, ..) => Arbiter::None,
+        (_, true, []) => Arbiter::Key,
+        (_, false, [only]) => Arbiter::Unique(*only),
+        _ => Arbiter::Any,
+    }
 }
 
 /// The same where all rows must be new and nothing is told of them, in a database of one partition: they may
@@ -365,7 +379,7 @@ async fn of_plain_insertion(
             if there.is_some() || !seen.insert(key.clone()) {
                 return Err(duplicate(&table, Some(&key)));
             }
-            edits.push(Edit { key, existed: false, after: After::Row(stored), since: None });
+            edits.push(Edit::new(key, false, After::Row(stored)));
         }
     }
     let count = edits.len() as u64;
@@ -488,7 +502,7 @@ pub async fn of_locking(
             told.push(row);
         }
     }
-    let lock = |key| Edit { key, existed: true, after: After::Same, since: None };
+    let lock = |key| Edit::new(key, true, After::Same);
     // Outside of a transaction the locks are gone when the statement ends.
     let locks = if view.is_lasting() { found.into_iter().map(lock).collect() } else { Vec::new() };
     let count = told.len() as u64;

@@ -120,7 +120,7 @@ async fn met(
     keys: Vec<Bytes>,
     ahead: &View,
 ) -> Result<Vec<Bytes>, Failure> {
-    let planned = |key: &Bytes| Edit { key: key.clone(), existed: false, after: After::Same, since: None };
+    let planned = |key: &Bytes| Edit::new(key.clone(), false, After::Same);
     let planned: Vec<Edit> = keys.iter().map(planned).collect();
     let Some(partition) = write::place(table, &planned)? else { return Ok(Vec::new()) };
     let there = read::get_all(&evaluator.handle, table, partition, &keys, ahead).await?;
@@ -183,7 +183,7 @@ impl Doing<'_> {
         }
         // Where it has removed the row, that one is changed.
         let existed = before.is_some();
-        self.put(Edit { key, existed, after: After::Row(stored), since: None });
+        self.put(Edit::new(key, existed, After::Row(stored)));
         if self.checks {
             self.done.rows.push(row);
         }
@@ -213,7 +213,7 @@ impl Doing<'_> {
         };
         self.done.replaced.extend(old.map(|old| (old, new.clone())));
         self.done.rows.extend(new.filter(|_| self.checks));
-        self.put(Edit { key, existed: true, after, since: None });
+        self.put(Edit::new(key, true, after));
         Ok(())
     }
 

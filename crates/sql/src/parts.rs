@@ -127,11 +127,8 @@ mod tests {
     fn a_row_that_is_removed_and_inserted_is_changed() {
         let table = Table::new(Arc::new(example(vec![Column::new("id", ColumnType::Int).not_null()])));
         let part = |list: &[(&'static [u8], bool, After)]| {
-            let edit = |(key, existed, after): &(&'static [u8], bool, After)| Edit {
-                key: Bytes::from_static(key),
-                existed: *existed,
-                after: after.clone(),
-                since: None,
+            let edit = |(key, existed, after): &(&'static [u8], bool, After)| {
+                Edit::new(Bytes::from_static(key), *existed, after.clone())
             };
             Edits {
                 table: table.clone(),

@@ -70,7 +70,7 @@ pub async fn copied(
         if check::has_any(table.schema()) {
             read.push(table.decode(&key, &row).map_err(fault::of_client)?);
         }
-        edits.push(Edit { key, existed: false, after: After::Row(row), since: None });
+        edits.push(Edit::new(key, false, After::Row(row)));
     }
     check::rows(evaluator, table, &read, values).await?;
     match edits.is_empty() {
@@ -216,7 +216,7 @@ mod tests {
     fn edit(id: i64, v: Option<i64>, existed: bool) -> Edit {
         let (key, stored) = table().encode(&row(id, v.unwrap_or(0))).expect("a row");
         let after = if v.is_some() { After::Row(stored) } else { After::Gone };
-        Edit { key, existed, after, since: None }
+        Edit::new(key, existed, after)
     }
 
     /// What edits make of two rows.

@@ -125,12 +125,15 @@ impl<'a> Statement<'a> {
         Ok(Effects { edits, count, told })
     }
 
-    /// True if it may be done although a row meets another one.
-    fn meets(&self) -> bool {
+    /// True if it may be done although a row meets another one by the unique constraint with this number.
+    fn meets(&self, number: u32) -> bool {
         match self {
-            Statement::Insert(insertion) => !matches!(insertion.conflict, Conflict::Fail),
+            Statement::Insert(insertion) => {
+                let looks = insertion.arbiters.unique.contains(&number);
+                looks && !matches!(insertion.conflict, Conflict::Fail)
+            }
             Statement::Change(_) | Statement::Merge(_) => false,
-            Statement::Parts(parts) => parts.all().any(|one| Statement::of(one).meets()),
+            Statement::Parts(parts) => parts.all().any(|one| Statement::of(one).meets(number)),
         }
     }
 }
@@ -199,7 +202,7 @@ pub async fn alone(
                 let failure = violation::told(&evaluator.handle, number, &refused).await;
                 violations += 1;
                 let may = violations <= MAX_PASSES && violation::passes(&evaluator.handle, number, &refused);
-                if !waits || !may && !(statement.meets() && failure.code == "23505") {
+                if !waits || !may && !(statement.meets(number) && failure.code == "23505") {
                     return Err(failure);
                 }
             }

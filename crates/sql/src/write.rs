@@ -163,13 +163,26 @@ pub fn duplicate(table: &Table, key: Option<&[u8]>) -> Failure {
 }
 
 /// The error of rows one of which is there already. If they are several, which one it is is asked for. If
-/// none is there any more, the transaction can be done again; if there are more than [`MAX_ASKED`] and it is
-/// none of the first, only a table is named.
-pub async fn one_exists(handle: &Handle, inserted: &[(Table, Bytes)]) -> Failure {
+/// none is there any more, or it is one that `is_met`, the transaction can be done again; if there are more
+/// than [`MAX_ASKED`] and it is none of the first, only a table is named.
+pub async fn one_exists(
+    handle: &Handle,
+    inserted: &[(Table, Bytes)],
+    is_met: impl Fn(TableId, &[u8]) -> bool,
+) -> Failure {
     let Some((first, key)) = inserted.first() else { return fault::conflict() };
+    let told = |table: &Table, key: &Bytes| match is_met(table.id(), key) {
+        true => fault::conflict(),
+        false => duplicate(table, Some(key)),
+    };
     if inserted.len() == 1 {
-        return duplicate(first, Some(key));
+        return told(first, key);
     }
+    // Who begins again is told which one it is, unless it is met then.
+    let unknown = || match inserted.iter().any(|(table, key)| is_met(table.id(), key)) {
+        true => fault::conflict(),
+        false => duplicate(first, None),
+    };
     let mut asked: BTreeMap<(TableId, PartitionId), (&Table, Vec<Bytes>)> = BTreeMap::new();
     for (table, key) in inserted.iter().take(MAX_ASKED) {
         if let Ok(partition) = table.partition_of(key) {
@@ -179,13 +192,13 @@ pub async fn one_exists(handle: &Handle, inserted: &[(Table, Bytes)]) -> Failure
     }
     for ((_, partition), (table, keys)) in asked {
         let Ok(rows) = read::get_all(handle, table, partition, &keys, &View::default()).await else {
-            return duplicate(first, None);
+            return unknown();
         };
         if let Some(at) = rows.iter().position(Option::is_some) {
-            return duplicate(table, Some(&keys[at]));
+            return told(table, &keys[at]);
         }
     }
-    if inserted.len() > MAX_ASKED { duplicate(first, None) } else { fault::conflict() }
+    if inserted.len() > MAX_ASKED { unknown() } else { fault::conflict() }
 }
 
 /// A table, as what an error is about.

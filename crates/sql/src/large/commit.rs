@@ -71,7 +71,7 @@ async fn commit(evaluator: &Evaluator, open: &Open) -> Result<(), Failure> {
         Err(Broken::Before(why)) => Err(before(why)),
         Err(Broken::AtTheEnd(ClientError::Exists)) => Err(open.one_exists(handle, &inserted).await),
         Err(Broken::AtTheEnd(ClientError::Violates(number))) => {
-            Err(forbidden(handle, number, &refused).await)
+            Err(forbidden(handle, number, (&refused, open.buffer())).await)
         }
         Err(Broken::AtTheEnd(why)) => Err(fault::of_client(why)),
     }

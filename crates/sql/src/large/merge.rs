@@ -113,9 +113,14 @@ impl Merge {
         }
     }
 
+    /// True if the row with this key is none that another one stands against, but to be met.
+    fn is_met(&self, key: &[u8]) -> bool {
+        self.buffer.has_puts() || self.buffer.has_looked(self.table.id(), key)
+    }
+
     fn unfit(&self, why: Unfit, key: &Bytes) -> Failure {
         match why {
-            Unfit::Exists if !self.buffer.has_puts() => write::duplicate(&self.table, Some(key)),
+            Unfit::Exists if !self.is_met(key) => write::duplicate(&self.table, Some(key)),
             Unfit::Exists | Unfit::Changed => fault::conflict(),
         }
     }
@@ -183,7 +188,7 @@ impl Convert for Merge {
             Refusal::Key(table, key) => write::duplicate(table, key.map(|key| &key[..])),
             Refusal::Constraint(table, number, ops) => {
                 let refused = Refused::new([(table, ops)]);
-                self.runtime.block_on(forbidden(&self.handle, number, &refused))
+                self.runtime.block_on(forbidden(&self.handle, number, (&refused, &self.buffer)))
             }
         }
     }
@@ -197,7 +202,7 @@ mod tests {
 
     fn edit(key: &str, existed: bool, after: After, since: u64) -> (Bytes, Edit) {
         let (key, since) = (Bytes::copy_from_slice(key.as_bytes()), Position::new(Term(9), Lsn(since)));
-        (key.clone(), Edit { key, existed, after, since: Some(since) })
+        (key.clone(), Edit { since: Some(since), ..Edit::new(key, existed, after) })
     }
 
     /// What becomes of rows, by their keys and the entries that have written them.

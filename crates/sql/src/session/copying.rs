@@ -142,9 +142,7 @@ impl SqlSession {
             }
         }
         let edit = |op: RowOp| match op {
-            RowOp::Insert { key, row } => {
-                Some(Edit { key, existed: false, after: After::Row(row), since: None })
-            }
+            RowOp::Insert { key, row } => Some(Edit::new(key, false, After::Row(row))),
             _ => None,
         };
         let edits: Vec<Edit> = rows.into_iter().filter_map(edit).collect();

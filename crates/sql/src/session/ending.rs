@@ -52,10 +52,11 @@ impl SqlSession {
                 let (parts, tables) = open.written();
                 match early::before_commit(handle, tables, &parts).await {
                     Ok(checked) => checked,
-                    // What it took of a row may be another's by now.
+                    // What it took of a row may be another's by now, and ON CONFLICT may meet one.
                     Err(failure) if failure.code.starts_with("23") => {
-                        let overtaken = open.is_overtaken(handle).await;
-                        return Err(if matches!(overtaken, Ok(true)) { fault::conflict() } else { failure });
+                        let overtaken = matches!(open.is_overtaken(handle).await, Ok(true));
+                        let met = failure.code == "23505" && !overtaken && open.is_met(handle).await;
+                        return Err(if overtaken || met { fault::conflict() } else { failure });
                     }
                     Err(failure) => return Err(failure),
                 }

@@ -162,7 +162,7 @@ impl SqlSession {
             count += piece.len() as u64;
             for row in edits::filled(&self.evaluator, (&table, &columns), piece, values).await? {
                 let (key, stored) = write::encoded(&table, &row)?;
-                waiting.push(Edit { key, existed: false, after: After::Row(stored), since: None });
+                waiting.push(Edit::new(key, false, After::Row(stored)));
             }
             self.take_made(record, &mut waiting, last).await?;
             if last {

@@ -37,19 +37,19 @@ impl SqlSession {
         }
     }
 
-    /// What a statement of the transaction is refused for. If rows that it has changed are others by now it
-    /// is to begin again, whatever it has met since.
+    /// What a statement of the transaction is refused for. If rows that it has changed are others by now, or
+    /// ON CONFLICT would meet one, it is to begin again, whatever it has met since.
     pub(super) async fn unless_overtaken(&self, failure: Failure) -> Failure {
         let Some(open) = self.open.as_ref().filter(|_| failure.code.starts_with("23")) else {
             return failure;
         };
-        match open.is_overtaken(&self.evaluator.handle).await {
-            Ok(true) => {
-                open.note_conflict();
-                fault::conflict()
-            }
-            Ok(false) | Err(_) => failure,
+        let handle = &self.evaluator.handle;
+        let overtaken = matches!(open.is_overtaken(handle).await, Ok(true));
+        if overtaken || failure.code == "23505" && open.is_met(handle).await {
+            open.note_conflict();
+            return fault::conflict();
         }
+        failure
     }
 
     /// True if the transaction's statements see what others have committed of this table until then: only

@@ -1,6 +1,7 @@
 //! What a transaction has written and not committed: rows of one partition, by table and key, with a failback
 //! to each savepoint.
 
+use super::arbiter::Arbiter;
 use super::memory::Room;
 use bytes::Bytes;
 use pg::{Failure, code};
@@ -22,7 +23,7 @@ const MAX_LARGE_BYTES: usize = 256 << 20;
 /// What a row takes beside its own bytes on the wire.
 const OVERHEAD: usize = 16;
 /// What it takes in memory beside its own bytes.
-const ROW_MEMORY: usize = 224;
+const ROW_MEMORY: usize = 232;
 /// What it takes to go back to what a row was, beside that row's bytes.
 const UNDO_MEMORY: usize = 192;
 
@@ -83,9 +84,17 @@ pub struct Edit {
     pub after: After,
     /// At which state it saw that.
     pub since: Option<Position>,
+    /// By what it has looked for another row, to do something else if there is one.
+    pub arbiter: Arbiter,
 }
 
 impl Edit {
+    /// Of a statement that demands no more than what it saw; at which state it saw that is said when the
+    /// transaction takes it in.
+    pub fn new(key: Bytes, existed: bool, after: After) -> Edit {
+        Edit { key, existed, after, since: None, arbiter: Arbiter::None }
+    }
+
     /// What it takes of a write.
     pub fn bytes(&self) -> usize {
         let row = match &self.after {
@@ -282,6 +291,12 @@ impl Buffer {
         self.puts
     }
 
+    /// True if ON CONFLICT has inserted a row after it had looked for one with its key.
+    pub fn has_looked(&self, table: TableId, key: &[u8]) -> bool {
+        let edit = self.tables.get(&table).and_then(|rows| rows.get(key));
+        edit.is_some_and(|edit| edit.arbiter.is_key())
+    }
+
     /// True if there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.rows == 0 && self.below.as_ref().is_none_or(|below| below.is_empty())
@@ -474,6 +489,10 @@ impl Buffer {
         self.bytes -= before.bytes();
         // Whether there was a row is what the first write saw.
         (edit.existed, edit.since) = (before.existed, before.since);
+        let stays = matches!((&before.after, &edit.after), (After::Row(_), After::Row(_)));
+        if stays && edit.arbiter == Arbiter::None {
+            edit.arbiter = before.arbiter;
+        }
         match edit.existed || edit.after != After::Gone {
             true => {
                 self.bytes += edit.bytes();

@@ -1,7 +1,7 @@
 //! COMMIT: one write of everything, if nothing of it has changed since it was read.
 
 use super::buffer::Written;
-use super::{Buffer, Open, global};
+use super::{Buffer, Open, arbiter, global};
 use crate::catalog::Catalog;
 use crate::constraints::violation::{self, Refused};
 use crate::driver::Handle;
@@ -97,15 +97,16 @@ impl Open {
             Decided::Done(_) => Ok(()),
             Decided::Exists => Err(self.one_exists(handle, &inserted).await),
             Decided::Changed => Err(fault::conflict()),
-            Decided::Violates(number) => Err(forbidden(handle, number, &refused).await),
+            Decided::Violates(number) => Err(forbidden(handle, number, (&refused, self.buffer())).await),
         }
     }
 
     /// The error of a COMMIT one of whose new rows is there already.
     pub async fn one_exists(&self, handle: &Handle, inserted: &[(Table, Bytes)]) -> Failure {
-        match self.view.buffer.has_puts() {
+        let buffer = self.buffer();
+        match buffer.has_puts() {
             true => fault::conflict(),
-            false => write::one_exists(handle, inserted).await,
+            false => write::one_exists(handle, inserted, |table, key| buffer.has_looked(table, key)).await,
         }
     }
 
@@ -162,6 +163,12 @@ impl Open {
         }
     }
 
+    /// True if others have inserted a row since that one of the transaction's is like, where ON CONFLICT has
+    /// looked for such a row: the statement does something else when it is done again.
+    pub async fn is_met(&self, handle: &Handle) -> bool {
+        arbiter::is_met(handle, self.buffer(), None).await
+    }
+
     /// What is said of a write of these rows.
     pub fn refused(&self, parts: &[Written]) -> Refused {
         Refused::new(parts.iter().filter_map(|part| Some((self.tables.get(&part.table)?, &part.ops[..]))))
@@ -196,7 +203,9 @@ impl Open {
                 handle.look_again().await;
                 Ok(())
             }
-            Some(Decided::Violates(number)) => Err(forbidden(handle, number, &refused).await),
+            Some(Decided::Violates(number)) => {
+                Err(forbidden(handle, number, (&refused, self.buffer())).await)
+            }
             Some(Decided::Exists | Decided::Changed) => Err(fault::conflict()),
         }
     }
@@ -206,10 +215,16 @@ fn unknown_table() -> Failure {
     Failure::new(code::INTERNAL, "a transaction writes a table that it does not know")
 }
 
-/// The error of a COMMIT that a constraint forbids.
-pub async fn forbidden(handle: &Handle, number: u32, refused: &Refused) -> Failure {
-    match violation::passes(handle, number, refused) {
-        // What refers to a row that goes came meanwhile.
+/// The error of a COMMIT that a constraint forbids, of what the transaction has written.
+pub async fn forbidden(
+    handle: &Handle,
+    number: u32,
+    (refused, written): (&Refused, &Arc<Buffer>),
+) -> Failure {
+    // What refers to a row that goes came meanwhile, or what ON CONFLICT is to meet.
+    let came =
+        violation::passes(handle, number, refused) || arbiter::is_met(handle, written, Some(number)).await;
+    match came {
         true => fault::conflict(),
         false => violation::told(handle, number, refused).await,
     }

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | one transaction: modes, savepoints, its end | here |
 //! | what it has written | [`buffer`] |
+//! | ON CONFLICT, and rows that come meanwhile | [`arbiter`] |
 //! | how much memory that takes | [`memory`] |
 //! | COMMIT: one write of everything; more than one has is `crate::large::commit`'s | [`commit`] |
 //! | which tables it has made and dropped | [`defined`] |
@@ -16,6 +17,7 @@
 //! | transactions over all partitions of a database | [`global`] |
 
 pub mod acknowledged;
+pub mod arbiter;
 pub mod buffer;
 pub mod commit;
 pub mod defined;
@@ -27,6 +29,7 @@ pub mod turns;
 pub mod view;
 
 pub use acknowledged::Acknowledged;
+pub use arbiter::Arbiter;
 pub use buffer::{After, Buffer, Edit, Limit};
 pub use defined::{Definitions, Loads};
 pub use memory::{NodeMemory, Room};
@@ -527,7 +530,7 @@ mod tests {
 
     fn inserted(number: u64) -> Edit {
         let (key, after) = (number.to_be_bytes(), After::Row(Bytes::from(vec![7; 100])));
-        Edit { key: Bytes::copy_from_slice(&key), existed: false, after, since: None }
+        Edit::new(Bytes::copy_from_slice(&key), false, after)
     }
 
     /// Of who still reads by it, as a portal does that is suspended, the node has the memory, too.

@@ -5,7 +5,7 @@ use crate::txn::memory::NodeMemory;
 
 fn edit(key: &str, existed: bool, after: Option<&str>) -> Edit {
     let after = after.map_or(After::Gone, |row| After::Row(Bytes::copy_from_slice(row.as_bytes())));
-    Edit { key: Bytes::copy_from_slice(key.as_bytes()), existed, after, since: None }
+    Edit::new(Bytes::copy_from_slice(key.as_bytes()), existed, after)
 }
 
 fn shown(buffer: &Buffer) -> String {
