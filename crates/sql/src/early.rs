@@ -11,9 +11,12 @@
 
 mod by_value;
 
+pub use by_value::row_with;
+
 use crate::catalog::Catalog;
 use crate::constraints::unique::{Finder, Found};
 use crate::constraints::{children, violation};
+use crate::deferring::Timing;
 use crate::driver::Handle;
 use crate::edits::Edits;
 use crate::fault;
@@ -34,6 +37,7 @@ use types::index::entry_prefix;
 use types::{PartitionId, Position, TableId};
 use wire::RowOp;
 use wire::commit::ParentRow;
+use wire::message::MAX_OPS;
 
 /// Statements of more rows, and transactions that have written more, are told at COMMIT.
 const MAX_EARLY_ROWS: usize = 1_000;
@@ -86,8 +90,8 @@ fn is_constrained(catalog: &Catalog, table: &Table) -> bool {
     table.schema().constraints().iter().any(demands) || !children(catalog, table.id()).is_empty()
 }
 
-/// Looks at what a statement writes, with all that follows from it.
-pub async fn look(handle: &Handle, all: &[Edits], view: &View) -> Result<(), Failure> {
+/// Looks at what a statement writes, with all that follows from it, by what is not deferred.
+pub async fn look(handle: &Handle, all: &[Edits], (view, timing): (&View, &Timing)) -> Result<(), Failure> {
     let catalog = handle.catalog().ok_or_else(fault::not_ready)?;
     let count: usize = all.iter().map(|edits| edits.edits.len()).sum();
     let constrained = |edits: &&Edits| is_constrained(&catalog, &edits.table);
@@ -98,8 +102,8 @@ pub async fn look(handle: &Handle, all: &[Edits], view: &View) -> Result<(), Fai
     for edits in all {
         follow::see(&mut view, edits)?;
     }
-    let (before, since) = (None, None);
-    let looking = Looking { handle, catalog: &catalog, view: &view, without, before, since, is_last: false };
+    let (before, since, which) = (None, None, Which::Immediate(timing));
+    let looking = Looking { handle, catalog: &catalog, view: &view, without, before, since, which };
     for edits in all.iter().filter(constrained) {
         let Some(partition) = edits.partition else { continue };
         // What becomes of a row behind that is looked at there.
@@ -110,6 +114,32 @@ pub async fn look(handle: &Handle, all: &[Edits], view: &View) -> Result<(), Fai
             After::Row(_) | After::Gone | After::Same => None,
         });
         looking.at(&Part::of(&edits.table, partition, done)?).await?;
+    }
+    Ok(())
+}
+
+/// Looks at all that a transaction has written by the constraints with these numbers, which were deferred
+/// until now. Of tables of which it has written more rows than one write has COMMIT alone says so.
+pub async fn look_back(handle: &Handle, view: &View, numbers: &BTreeSet<u32>) -> Result<(), Failure> {
+    let catalog = handle.catalog().ok_or_else(fault::not_ready)?;
+    let mut before = view.clone();
+    before.buffer = Arc::default();
+    let (before, since, which) = (Some(&before), None, Which::These(numbers));
+    let looking = Looking { handle, catalog: &catalog, view, without: before, before, since, which };
+    let written: Vec<(TableId, &BTreeMap<Bytes, Edit>)> = view.buffer.tables().collect();
+    for (id, edits) in written {
+        let record = catalog.all().find(|table| table.id == id);
+        let Some(table) = record.cloned().map(Table::new).filter(|_| edits.len() <= MAX_OPS) else {
+            continue;
+        };
+        let done = edits.values().filter_map(|edit| match &edit.after {
+            After::Row(row) => Some((&edit.key, Some(row))),
+            After::Gone => Some((&edit.key, None)),
+            After::Same => None,
+        });
+        let part = Part::of(&table, view.buffer.partition(), done)?;
+        looking.at(&part).await?;
+        looking.values_are_left(&part).await?;
     }
     Ok(())
 }
@@ -162,8 +192,8 @@ async fn look_at_all(
         Arc::make_mut(&mut view.buffer).take((table.id(), partition), edits, (Limit::WRITE, None))?;
     }
     let since = all.iter().flat_map(|(_, part)| &part.seen).min().copied();
-    let before = Some(&before);
-    let looking = Looking { handle, catalog, view: &view, without: before, before, since, is_last: true };
+    let (before, which) = (Some(&before), Which::All);
+    let looking = Looking { handle, catalog, view: &view, without: before, before, since, which };
     let mut parents = Vec::new();
     for &(table, part) in constrained {
         let is_kept = |op: &&RowOp| matches!(op, RowOp::Keep { .. });
@@ -186,8 +216,8 @@ pub async fn against(
     constraint: &Constraint,
 ) -> Result<Option<Failure>, Failure> {
     let catalog = handle.catalog().ok_or_else(fault::not_ready)?;
-    let (without, before, since) = (None, None, None);
-    let looking = Looking { handle, catalog: &catalog, view, without, before, since, is_last: true };
+    let (without, before, since, which) = (None, None, None, Which::All);
+    let looking = Looking { handle, catalog: &catalog, view, without, before, since, which };
     let part = Part { table, partition, rows, gone: Vec::new() };
     match constraint.reference() {
         Some(reference) => match looking.has_parents(&part, (constraint, reference)).await {
@@ -224,8 +254,18 @@ struct Looking<'a> {
     before: Option<&'a View>,
     /// The oldest of the snapshots that it rests on.
     since: Option<Position>,
-    /// Nobody looks behind it: nothing is left out.
-    is_last: bool,
+    which: Which<'a>,
+}
+
+/// By which constraints it is looked.
+#[derive(Clone, Copy)]
+enum Which<'a> {
+    /// A statement: by those that are not deferred.
+    Immediate(&'a Timing),
+    /// A transaction: by those with these numbers, which were deferred until now.
+    These(&'a BTreeSet<u32>),
+    /// By all, and nobody looks behind it: nothing is left out.
+    All,
 }
 
 impl Looking<'_> {
@@ -239,17 +279,28 @@ impl Looking<'_> {
 
     /// True if this constraint is looked at.
     fn looks_at(&self, constraint: &Constraint) -> bool {
-        let deferred = constraint.reference().is_some_and(|reference| reference.deferred == Some(true));
-        match self.is_last {
-            false => constraint.standing == Standing::Valid && !deferred,
+        let is_valid = constraint.standing == Standing::Valid;
+        match self.which {
+            Which::Immediate(timing) => is_valid && !timing.defers(constraint),
+            Which::These(numbers) => is_valid && numbers.contains(&constraint.number),
             // An index that is not ready yet says so.
-            true => constraint.is_enforced(),
+            Which::All => constraint.is_enforced(),
         }
+    }
+
+    /// True if nobody looks behind it.
+    fn is_last(&self) -> bool {
+        matches!(self.which, Which::All)
     }
 
     /// True if the transaction has written so much of the table that it is not looked through.
     fn is_much(&self, table: &Table) -> bool {
-        !self.is_last && self.view.buffer.has_more(table.id(), MAX_EARLY_ROWS)
+        let most = match self.which {
+            Which::Immediate(_) => MAX_EARLY_ROWS,
+            Which::These(_) => MAX_OPS,
+            Which::All => return false,
+        };
+        self.view.buffer.has_more(table.id(), most)
     }
 
     async fn finder<'a>(

@@ -32,7 +32,7 @@ pub struct Edits {
     pub count: u64,
     /// What the client is told, if it asked.
     pub told: Option<Vec<PgRow>>,
-    /// Rows as they were and as they are, if something may follow from that.
+    /// Rows as they were and as they are, if something may follow from that, or RESTRICT look at it.
     pub replaced: Vec<Replaced>,
 }
 
@@ -129,19 +129,19 @@ pub async fn of_change_beside(
     Ok(Edits { replaced, ..Edits::new(table, edits, count, told)? })
 }
 
-/// True if something may follow from what an UPDATE or DELETE does.
-fn follows_from(evaluator: &Evaluator, change: &Change) -> bool {
+/// True if something may follow from what an UPDATE or DELETE does, or RESTRICT look at it.
+pub fn follows_from(evaluator: &Evaluator, change: &Change) -> bool {
     let Some(catalog) = evaluator.handle.catalog() else { return false };
     children(&catalog, change.table.id).iter().any(|(.., reference)| match change.removes {
-        true => reference.on_delete.changes_rows(),
+        true => reference.on_delete.is_at_once(),
         false => {
             let changes = reference.parent_columns.iter().any(|at| change.set.contains(at));
-            changes && reference.on_update.changes_rows()
+            changes && reference.on_update.is_at_once()
         }
     })
 }
 
-/// True if something follows from changes of the table's rows.
+/// True if something follows from changes of the table's rows, or RESTRICT looks at them.
 pub fn is_followed(evaluator: &Evaluator, table: &Table) -> bool {
     evaluator.handle.catalog().is_some_and(|catalog| follows(&catalog, table.id()))
 }

@@ -1,5 +1,5 @@
 //! What follows for rows that refer to one that goes, or that gets other values: CASCADE, SET NULL and SET
-//! DEFAULT.
+//! DEFAULT. RESTRICT has nothing follow, and the statement fails at once.
 //!
 //! They are statements like any others, computed one after the other over what the ones before have done, and
 //! sent with the first as one write. A row that refers, and that was not seen here, has the whole write
@@ -7,8 +7,10 @@
 
 use crate::bind::{Binder, Change};
 use crate::catalog::Catalog;
-use crate::constraints::{children, follows, names};
+use crate::constraints::unique::Finder;
+use crate::constraints::{Replaced, children, follows, names, violation};
 use crate::constraints::{define::ident, unreadable};
+use crate::early::row_with;
 use crate::edits::{self, Edits};
 use crate::evaluate::Evaluator;
 use crate::fault;
@@ -23,9 +25,13 @@ use sqlparser::ast::Statement;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 use std::collections::BTreeMap;
-use types::data::constraint::{Action, Reference};
+use std::sync::Arc;
+use types::data::constraint::{Action, Constraint, Reference, Standing};
 use types::data::{Row, Value};
-use types::{Position, TableId, TableRecord};
+use types::{PartitionId, Position, TableId, TableRecord};
+
+/// Where a transaction has written more rows that refer, COMMIT alone says whether RESTRICT allows it.
+const MAX_WRITTEN_ROWS: usize = 1_000;
 
 /// What a statement does, part by part, with all that follows from it, in order.
 pub async fn with_all(
@@ -46,8 +52,11 @@ pub async fn with_all(
     let mut all = parts;
     let mut at = 0;
     while at < all.len() {
-        let (id, replaced) = (all[at].table.id(), std::mem::take(&mut all[at].replaced));
-        for (child, _, reference) in children(&catalog, id) {
+        let replaced = std::mem::take(&mut all[at].replaced);
+        let (parent, partition) = (all[at].table.clone(), all[at].partition);
+        for (child, constraint, reference) in children(&catalog, parent.id()) {
+            let foreign = (&child, &constraint, &reference);
+            restricted(evaluator, (&parent, partition), foreign, &replaced, &view).await?;
             for (old, new) in &replaced {
                 let Some((text, parameters)) = statement(&child, &reference, old, new.as_ref()) else {
                     continue;
@@ -65,6 +74,37 @@ pub async fn with_all(
         at += 1;
     }
     Ok(all)
+}
+
+/// The error of rows that go, or get other values, to which others refer by a foreign key with RESTRICT. It
+/// is told at once, also if COMMIT alone looks at that key, and if another row gets the values.
+async fn restricted(
+    evaluator: &Evaluator,
+    (parent, partition): (&Table, Option<PartitionId>),
+    (child, constraint, reference): (&Arc<TableRecord>, &Constraint, &Reference),
+    replaced: &[Replaced],
+    view: &View,
+) -> Result<(), Failure> {
+    let of = |row: &Row| -> Vec<Value> {
+        reference.parent_columns.iter().map(|at| row.values[*at].clone()).collect()
+    };
+    let goes = |(old, new): &&Replaced| {
+        let action = if new.is_some() { reference.on_update } else { reference.on_delete };
+        let old = of(old);
+        let stays = old.iter().any(Value::is_null) || new.as_ref().is_some_and(|new| of(new) == old);
+        action == Action::Restrict && !stays
+    };
+    let rows: Vec<&Row> = replaced.iter().filter(goes).map(|(old, _)| old).collect();
+    let looks = constraint.standing == Standing::Valid && !view.buffer.has_more(child.id, MAX_WRITTEN_ROWS);
+    let Some(partition) = partition.filter(|_| looks && !rows.is_empty()) else { return Ok(()) };
+    let child = Table::new(child.clone());
+    let referring: Vec<Row> =
+        rows.iter().map(|row| row_with(&child, &reference.columns, of(row).into_iter())).collect();
+    let finder = Finder::new(&evaluator.handle, (&child, partition), view, constraint).await?;
+    let found = finder.find_all(referring.iter().map(|row| (row, None))).await?;
+    let Some(at) = found.iter().position(Option::is_some) else { return Ok(()) };
+    let shown = violation::key(parent.record(), &reference.parent_columns, rows[at]);
+    Err(violation::still_referred(child.record(), constraint, parent.record(), Some(shown)))
 }
 
 /// Statements from here on see what this one does.

@@ -17,6 +17,7 @@
 //! | ALTER TABLE ... SET (partitions) and SET (database): a table moves | [`moving`], [`moved`], [`held`] |
 //! | TRUNCATE; what others lose with what is dropped | [`truncate`], [`losses`] |
 //! | VACUUM, ANALYZE, LOCK TABLE | [`upkeep`] |
+//! | SET CONSTRAINTS | [`deferring`] |
 //! | tables from queries, and like others | [`table_as`], [`table_like`] |
 //! | reads of one row, counts, scans; tables; databases, of several partitions, too | [`read`], [`ddl`], [`database`], [`several`] |
 //! | transactions | [`txn`] |
@@ -41,6 +42,7 @@ pub mod copy;
 pub mod cursors;
 pub mod database;
 pub mod ddl;
+pub mod deferring;
 pub mod driver;
 pub mod early;
 pub mod edits;

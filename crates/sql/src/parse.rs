@@ -5,6 +5,7 @@ use crate::bind::{folded, table_name};
 use crate::copy::{self, CopyStatement};
 use crate::cursors::{self, CursorStatement};
 use crate::database::{self, DatabaseStatement};
+use crate::deferring::{self, SetConstraints};
 use crate::numbering::{self, Counting, SequenceStatement};
 use crate::plain;
 use crate::procedures::{self, ProcedureStatement};
@@ -35,6 +36,7 @@ pub(crate) enum Said {
     Copy(CopyStatement),
     Database(DatabaseStatement),
     Upkeep(Upkeep),
+    SetConstraints(SetConstraints),
     Sequence(SequenceStatement),
     Cursor(CursorStatement),
     View(ViewStatement),
@@ -93,6 +95,8 @@ fn statements(parser: &mut Parser<'_>) -> Result<Vec<Said>, ParserError> {
             found.push(Said::Database(statement));
         } else if let Some(upkeep) = upkeep::parse(parser)? {
             found.push(Said::Upkeep(upkeep));
+        } else if let Some(set) = deferring::parse(parser)? {
+            found.push(Said::SetConstraints(set));
         } else if let Some(statement) = cursors::parse(parser)? {
             found.push(Said::Cursor(statement));
         } else if let Some(statement) = numbering::parse(parser)? {

@@ -240,6 +240,7 @@ fn work_of_own(catalog: &Catalog, said: &Said, given: &[Option<Ty>]) -> Result<(
             upkeep.check(catalog)?;
             Work::Upkeep(upkeep.clone())
         }
+        Said::SetConstraints(set) => Work::SetConstraints(set.resolve(catalog)?),
         Said::Database(DatabaseStatement::Drop { name, if_exists, force }) => {
             let (name, if_exists, force) = (database::name(name)?, *if_exists, *force);
             Work::DropDatabase { name, if_exists, force }

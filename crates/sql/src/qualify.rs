@@ -49,8 +49,9 @@ pub(crate) fn qualified(catalog: &Catalog, said: &Said) -> Result<Said, Failure>
             names.visit(&mut made.create)?;
             made.likes.iter_mut().try_for_each(|like| names.there(&mut like.name))?;
         }
-        // What is prepared is planned when it is executed; databases and procedures lie in no schema.
-        Said::Cursor(_) | Said::Database(_) | Said::Procedure(_) => {}
+        // What is prepared is planned when it is executed; databases and procedures lie in no schema, and
+        // constraints are called the same in any.
+        Said::Cursor(_) | Said::Database(_) | Said::Procedure(_) | Said::SetConstraints(_) => {}
     }
     Ok(said)
 }

@@ -353,6 +353,7 @@ impl SqlSession {
             Work::CopyIn(copy) => self.copy_in(copy, &values).await,
             Work::Declare { name, hold, bound } => self.declare((name, *hold), bound, values).await,
             Work::Upkeep(upkeep) => self.upkeep(upkeep),
+            Work::SetConstraints(setting) => self.set_constraints(setting).await,
             Work::CopyOut(copy) => self.copy_out(copy, plan, values).await,
             Work::CreateAs(create) => self.create_as(plan, create, values).await,
             Work::Alter(altering) if altering.numbers() => self.add_numbered(&plan.work, altering).await,

@@ -332,7 +332,7 @@ async fn change_at_once(evaluator: &Evaluator, change: &Change, values: &Values)
     let Some(point) = &change.point else { return Ok(None) };
     let table = Table::new(change.table.clone());
     let schema = table.schema();
-    if edits::is_followed(evaluator, &table) || check::has_any(schema) && !change.removes {
+    if edits::follows_from(evaluator, change) || check::has_any(schema) && !change.removes {
         return Ok(None);
     }
     let key: Vec<Value> = point.iter().map(|slot| values.of(slot)).collect();

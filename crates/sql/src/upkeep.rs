@@ -5,7 +5,6 @@ use crate::bind::table_name;
 use crate::catalog::Catalog;
 use pg::Failure;
 use sqlparser::ast::ObjectName;
-use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::Token;
 
@@ -18,8 +17,6 @@ pub enum What {
     Analyze,
     /// LOCK TABLE.
     Lock,
-    /// SET CONSTRAINTS.
-    Constraints,
 }
 
 /// A statement that does nothing here.
@@ -43,7 +40,6 @@ impl Upkeep {
             What::Vacuum => "VACUUM",
             What::Analyze => "ANALYZE",
             What::Lock => "LOCK TABLE",
-            What::Constraints => "SET CONSTRAINTS",
         }
     }
 
@@ -53,9 +49,6 @@ impl Upkeep {
         match self.what {
             What::Vacuum => notice("VACUUM does nothing here: room is made by merges, beside other work"),
             What::Analyze => notice("ANALYZE does nothing here: no statistics are kept"),
-            What::Constraints => {
-                notice("SET CONSTRAINTS does nothing here: COMMIT looks at all of them, whatever is set")
-            }
             What::Lock => {
                 let message = "LOCK TABLE locks nothing here, and protects nothing: others go on writing";
                 Failure::new("01000", message)
@@ -68,12 +61,6 @@ impl Upkeep {
     pub fn check(&self, catalog: &Catalog) -> Result<(), Failure> {
         for name in &self.tables {
             let name = table_name(name)?;
-            if self.what == What::Constraints {
-                if !catalog.all().any(|table| table.schema.constraint_named(&name).is_some()) {
-                    return Err(Failure::new("42704", format!("constraint \"{name}\" does not exist")));
-                }
-                continue;
-            }
             if catalog.table(&name).is_none() {
                 return Err(Failure::new("42P01", format!("relation \"{name}\" does not exist")));
             }
@@ -84,17 +71,6 @@ impl Upkeep {
 
 /// Such a statement, if this is one. Otherwise the parser stays where it was.
 pub fn parse(parser: &mut Parser<'_>) -> Result<Option<Upkeep>, ParserError> {
-    let next = parser.peek_nth_token_ref(1).to_string();
-    if word(parser).as_deref() == Some("SET") && next.eq_ignore_ascii_case("CONSTRAINTS") {
-        parser.advance_token();
-        parser.advance_token();
-        let tables = match parser.parse_keyword(Keyword::ALL) {
-            true => Vec::new(),
-            false => parser.parse_comma_separated(|parser| parser.parse_object_name(false))?,
-        };
-        parser.expect_one_of_keywords(&[Keyword::DEFERRED, Keyword::IMMEDIATE])?;
-        return Ok(Some(Upkeep { what: What::Constraints, tables }));
-    }
     let what = match word(parser).as_deref() {
         Some("VACUUM") => What::Vacuum,
         Some("ANALYZE" | "ANALYSE") => What::Analyze,
@@ -109,7 +85,6 @@ pub fn parse(parser: &mut Parser<'_>) -> Result<Option<Upkeep>, ParserError> {
         What::Vacuum => &["FULL", "FREEZE", "VERBOSE", "ANALYZE", "ANALYSE"],
         What::Analyze => &["VERBOSE"],
         What::Lock => &["TABLE", "ONLY"],
-        What::Constraints => &[],
     };
     while word(parser).is_some_and(|word| words.contains(&word.as_str())) {
         parser.advance_token();

@@ -8,6 +8,7 @@ use crate::constraints::define::Declared;
 use crate::copy::{CopyIn, CopyOut};
 use crate::cursors::Way;
 use crate::ddl;
+use crate::deferring::Setting;
 use crate::explain::Explained;
 use crate::indexes;
 use crate::moving::Move;
@@ -83,6 +84,8 @@ pub enum Work {
     Constrain(Option<Constraining>, &'static str),
     /// Upkeep that PostgreSQL needs, and locks on tables.
     Upkeep(Upkeep),
+    /// Say when the transaction looks at constraints.
+    SetConstraints(Setting),
     /// Make a database.
     CreateDatabase(Box<wire::control::CreateTable>),
     /// Drop a database.

@@ -9,6 +9,7 @@
 //! | ALTER TABLE ... ADD, DROP and VALIDATE CONSTRAINT | [`crate::constraining`] |
 //! | what follows for rows that refer to one that goes | [`crate::follow`] |
 //! | what a transaction is told before its COMMIT | [`crate::early`] |
+//! | SET CONSTRAINTS: from when on it is told so | [`crate::deferring`] |
 //!
 //! That values are unique, and that what is referred to is there, a partition's primary sees to itself, for
 //! every request as a whole. Nothing here has to be right for that.
@@ -57,11 +58,11 @@ pub fn lacking(catalog: &Catalog, gone: &BTreeSet<u32>) -> BTreeMap<TableId, Vec
     catalog.all().filter_map(of).collect()
 }
 
-/// True if something follows from changes of the table's rows.
+/// True if something follows from changes of the table's rows, or RESTRICT looks at them.
 pub fn follows(catalog: &Catalog, table: TableId) -> bool {
-    let changes =
-        |reference: &Reference| reference.on_delete.changes_rows() || reference.on_update.changes_rows();
-    children(catalog, table).iter().any(|(.., reference)| changes(reference))
+    let at_once =
+        |reference: &Reference| reference.on_delete.is_at_once() || reference.on_update.is_at_once();
+    children(catalog, table).iter().any(|(.., reference)| at_once(reference))
 }
 
 /// The error of something that could not be written again.

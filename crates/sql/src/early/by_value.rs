@@ -92,9 +92,9 @@ impl Looking<'_> {
             return violation::of_table(parent.record(), number).map(Some);
         }
         match unique_in(parent, &reference.parent_columns) {
-            Some(by) if self.is_last => Ok(Some(by)),
+            Some(by) if self.is_last() => Ok(Some(by)),
             // Tables are otherwise by now: a foreign key refers to what is unique.
-            None if self.is_last => Err(fault::stale()),
+            None if self.is_last() => Err(fault::stale()),
             _ => Ok(None),
         }
     }
@@ -164,7 +164,7 @@ impl Looking<'_> {
         (constraint, reference): (&Constraint, &Reference),
     ) -> Result<Vec<ParentRow>, Failure> {
         let Some(parent) = self.parent(reference) else { return Ok(Vec::new()) };
-        if !self.is_last || is_by_key(parent.schema(), reference) {
+        if !self.is_last() || is_by_key(parent.schema(), reference) {
             return Ok(Vec::new());
         }
         let mut all = BTreeMap::new();

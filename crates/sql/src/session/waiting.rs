@@ -2,16 +2,17 @@
 //! PostgreSQL does.
 
 use super::SqlSession;
+use crate::deferring::Setting;
 use crate::early;
 use crate::edits::Edits;
 use crate::fault;
 use crate::read::{self, Values};
 use crate::statements::{Statement, canceled};
 use crate::txn::turns::{Leaver, Row, deadline};
-use crate::txn::{Isolation, TurnGuard, View, global};
+use crate::txn::{Isolation, Modes, TurnGuard, View, global};
 use bytes::Bytes;
 use client::Table;
-use pg::Failure;
+use pg::{Failure, Outcome};
 use std::collections::BTreeSet;
 use tokio::time::Instant;
 use types::TableRecord;
@@ -91,10 +92,35 @@ impl SqlSession {
 
     /// Tells a client at once what COMMIT would tell it, where its statements see what others have committed.
     pub(super) async fn keeps_constraints(&self, all: &[Edits], view: &View) -> Result<(), Failure> {
-        match all.first().is_some_and(|edits| self.takes_turns(edits.table.record())) {
-            true => early::look(&self.evaluator.handle, all, view).await,
-            false => Ok(()),
+        let told = all.first().is_some_and(|edits| self.takes_turns(edits.table.record()));
+        match self.open.as_ref().filter(|_| told) {
+            Some(open) => early::look(&self.evaluator.handle, all, (view, open.timing())).await,
+            None => Ok(()),
         }
+    }
+
+    /// SET CONSTRAINTS. What was written until then and was deferred is looked at, if it is not any more.
+    pub(super) async fn set_constraints(&mut self, setting: &Setting) -> Result<Outcome, Failure> {
+        if self.grouped && self.open.is_none() {
+            self.open = Some(self.begun(true, Modes::default()));
+        }
+        let catalog = self.evaluator.handle.catalog().ok_or_else(fault::not_ready)?;
+        let Some(open) = &mut self.open else {
+            self.warn("25P01", "SET CONSTRAINTS can only be used in transaction blocks");
+            return Ok(Outcome::Done("SET CONSTRAINTS".into()));
+        };
+        let turned = open.set_timing(setting, &catalog);
+        if !turned.is_empty() && !open.buffer().is_empty() {
+            let view = self.view().await?;
+            let looked = tokio::select! {
+                looked = early::look_back(&self.evaluator.handle, &view, &turned) => looked,
+                () = self.evaluator.cancel.wait() => return Err(canceled()),
+            };
+            if let Err(failure) = looked {
+                return Err(self.unless_overtaken(failure).await);
+            }
+        }
+        Ok(Outcome::Done("SET CONSTRAINTS".into()))
     }
 
     /// Waits for the rows that a statement changes or locks. True if it had to wait: they are to be

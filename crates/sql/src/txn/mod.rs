@@ -36,8 +36,10 @@ pub use memory::{NodeMemory, Room};
 pub use turns::{TurnGuard, Turns};
 pub use view::{Known, View};
 
+use crate::catalog::Catalog;
 use crate::constraints::violation::{self, Refused};
 use crate::database;
+use crate::deferring::{Setting, Timing};
 use crate::driver::Handle;
 use crate::edits::Edits;
 use crate::fault::{self, Decided};
@@ -98,6 +100,7 @@ struct Savepoint {
     undo: usize,
     settings: Settings,
     definitions: Definitions,
+    timing: Timing,
 }
 
 /// A transaction that is open.
@@ -134,6 +137,8 @@ pub struct Open {
     undo: UndoLog,
     savepoints: Vec<Savepoint>,
     keeper: Option<Keeper>,
+    /// When it looks at constraints.
+    timing: Timing,
 }
 
 impl Open {
@@ -164,6 +169,7 @@ impl Open {
             undo: UndoLog::default(),
             savepoints: Vec::new(),
             keeper: None,
+            timing: Timing::default(),
         }
     }
 
@@ -477,11 +483,22 @@ impl Open {
         Ok(())
     }
 
+    /// When it looks at constraints.
+    pub fn timing(&self) -> &Timing {
+        &self.timing
+    }
+
+    /// SET CONSTRAINTS. The numbers of the constraints of these tables by which is to be looked at what was
+    /// written until now.
+    pub fn set_timing(&mut self, setting: &Setting, catalog: &Catalog) -> BTreeSet<u32> {
+        self.timing.set(setting, catalog.all().flat_map(|table| table.schema.constraints()))
+    }
+
     /// SAVEPOINT.
     pub fn save(&mut self, name: &str, settings: &Settings) {
         let (name, settings) = (name.to_string(), settings.clone());
-        let definitions = self.definitions.clone();
-        self.savepoints.push(Savepoint { name, undo: self.undo.len(), settings, definitions });
+        let (definitions, timing) = (self.definitions.clone(), self.timing.clone());
+        self.savepoints.push(Savepoint { name, undo: self.undo.len(), settings, definitions, timing });
     }
 
     fn savepoint(&self, name: &str) -> Result<usize, Failure> {
@@ -496,8 +513,8 @@ impl Open {
         let buffer = Buffer::writable(&mut self.view.buffer)?;
         buffer.back(&mut self.undo, self.savepoints[at].undo);
         self.savepoints.truncate(at + 1);
-        let Savepoint { settings, definitions, .. } = &self.savepoints[at];
-        self.definitions = definitions.clone();
+        let Savepoint { settings, definitions, timing, .. } = &self.savepoints[at];
+        (self.definitions, self.timing) = (definitions.clone(), timing.clone());
         self.view.making(self.definitions.made());
         self.view.buffer.settle(Some(&self.undo));
         self.failed = false;

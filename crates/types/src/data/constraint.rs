@@ -99,6 +99,11 @@ impl Action {
         *self == Action::None
     }
 
+    /// True if it is seen to with the statement, also where COMMIT alone looks at the constraint.
+    pub fn is_at_once(self) -> bool {
+        self != Action::None
+    }
+
     /// True if it changes the rows that refer.
     pub fn changes_rows(self) -> bool {
         matches!(self, Action::Cascade | Action::SetNull | Action::SetDefault)
