@@ -143,6 +143,45 @@ fn databases_are_listed_and_dropped() {
 }
 
 #[test]
+fn what_changes_nothing_here_is_done_and_said() {
+    let cluster = Cluster::start();
+    drop(cluster.ready());
+    let service = service(&cluster);
+    Talk::new(&service).good("CREATE DATABASE bank");
+    let mut one = within(&service, "bank");
+    for (text, code, says) in [
+        ("CREATE TABLE a (id int PRIMARY KEY) WITH (fillfactor = 90)", "00000", "fillfactor"),
+        ("CREATE TABLE b WITH (fillfactor = 90) AS SELECT 1 AS x", "00000", "fillfactor"),
+        ("CREATE USER app PASSWORD 'secret'", "00000", "CREATE ROLE"),
+        ("GRANT SELECT, UPDATE (id) ON a TO app", "00000", "GRANT"),
+        ("GRANT SELECT ON ALL TABLES IN SCHEMA public TO app", "00000", "GRANT"),
+        // Who counts on it is warned.
+        ("REVOKE SELECT ON a FROM app", "01000", "REVOKE"),
+        ("ALTER TABLE a OWNER TO app", "00000", "OWNER TO"),
+        ("ALTER SCHEMA public OWNER TO app", "00000", "OWNER TO"),
+        ("REASSIGN OWNED BY app TO understudy", "00000", "REASSIGN OWNED"),
+        ("VACUUM (FREEZE) a", "00000", "VACUUM"),
+    ] {
+        one.noted();
+        one.good(text);
+        let noted = one.noted();
+        let [only] = noted.as_slice() else { panic!("{text}: {noted:?}") };
+        assert!(only.starts_with(code) && only.contains(says), "{text}: {only}");
+    }
+    assert_eq!(one.copy("COPY a FROM STDIN (FREEZE)", "1\n2\n"), "COPY 2");
+    let noted = one.noted();
+    assert!(noted.len() == 1 && noted[0].contains("FREEZE"), "{noted:?}");
+    one.good("ALTER TABLE a OWNER TO understudy");
+    assert_eq!(one.noted(), Vec::<String>::new());
+    one.refused(&[
+        ("GRANT SELECT ON nope TO app", "42P01", "nope"),
+        ("ALTER TABLE nope OWNER TO app", "42P01", "nope"),
+        ("ALTER SCHEMA nope OWNER TO app", "3F000", "nope"),
+        ("GRANT SELECT ON a", "42601", "TO"),
+    ]);
+}
+
+#[test]
 fn tables_have_what_pgbench_asks_for() {
     let cluster = Cluster::start();
     drop(cluster.ready());

@@ -33,6 +33,22 @@ pub fn is_apart(create: &CreateTable) -> bool {
     say_how(options)
 }
 
+/// What the client is told of `fillfactor`.
+pub const NO_FILL: &str = "fillfactor changes nothing here: rows lie in no pages that are filled";
+
+/// True if it says how full pages are to be.
+pub fn is_filled(create: &CreateTable) -> bool {
+    let CreateTableOptions::With(options) = &create.table_options else { return false };
+    say_fill(options)
+}
+
+/// True if one of these options says how full pages are to be.
+pub fn say_fill(options: &[SqlOption]) -> bool {
+    options
+        .iter()
+        .any(|option| matches!(option, SqlOption::KeyValue { key, .. } if folded(key) == "fillfactor"))
+}
+
 /// True if one of these options says how a table is kept.
 pub fn say_how(options: &[SqlOption]) -> bool {
     let says = |option: &SqlOption| match option {

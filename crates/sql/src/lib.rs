@@ -17,6 +17,7 @@
 //! | ALTER TABLE ... SET (partitions) and SET (database): a table moves | [`moving`], [`moved`], [`held`] |
 //! | TRUNCATE; what others lose with what is dropped | [`truncate`], [`losses`] |
 //! | VACUUM, ANALYZE, LOCK TABLE | [`upkeep`] |
+//! | roles, owners and privileges | [`roles`] |
 //! | SET CONSTRAINTS | [`deferring`] |
 //! | tables from queries, and like others | [`table_as`], [`table_like`] |
 //! | reads of one row, counts, scans; tables; databases, of several partitions, too | [`read`], [`ddl`], [`database`], [`several`] |
@@ -71,6 +72,7 @@ pub mod range;
 pub mod read;
 pub mod refill;
 pub mod replicated;
+pub mod roles;
 pub mod rows;
 pub mod schemas;
 pub mod search_path;

@@ -491,13 +491,6 @@ fn refused(statement: &Statement) -> Failure {
             "this form of CREATE SCHEMA".to_string(),
             "write CREATE SCHEMA [IF NOT EXISTS] name, and what is to be in it behind that",
         ),
-        Statement::CreateRole(_)
-        | Statement::AlterRole { .. }
-        | Statement::Grant(_)
-        | Statement::Revoke(_) => (
-            words.join(" ").to_uppercase(),
-            "there is one role, understudy, which may do everything; leave it out (pg_dump --no-owner --no-privileges)",
-        ),
         _ => (words.join(" ").to_uppercase(), "docs/sql.md lists what is understood"),
     };
     Failure::unsupported(what, hint)

@@ -44,6 +44,8 @@ pub struct CreateAs {
     pub source: Source,
     /// False: it gets no rows.
     pub with_rows: bool,
+    /// It says how full pages are to be.
+    pub is_filled: bool,
 }
 
 /// What gives the rows of a table that is made with them.
@@ -121,7 +123,8 @@ impl TableAs {
         };
         let schema = self.schema(columns)?;
         let (if_not_exists, with_rows) = (self.if_not_exists, self.with_rows);
-        Ok((CreateAs { name, if_not_exists, schema, source, with_rows }, params))
+        let is_filled = ddl::say_fill(&self.options);
+        Ok((CreateAs { name, if_not_exists, schema, source, with_rows, is_filled }, params))
     }
 
     /// The columns that a query gives, itself, and the types of its parameters.

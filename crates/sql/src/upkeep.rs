@@ -1,8 +1,10 @@
-//! VACUUM, ANALYZE and LOCK TABLE: what PostgreSQL needs, and what tools send because it does. Nothing is to
-//! be done for them here, and the client is told so.
+//! VACUUM, ANALYZE, LOCK TABLE and what is said of roles: what PostgreSQL needs, and what tools send because
+//! it does. Nothing is to be done for them here, and the client is told so.
 
-use crate::bind::table_name;
+use crate::bind::{no_schema, no_table, parts, table_name};
 use crate::catalog::Catalog;
+use crate::roles::{self, About, Kind};
+use crate::system;
 use pg::Failure;
 use sqlparser::ast::ObjectName;
 use sqlparser::parser::{Parser, ParserError};
@@ -17,6 +19,8 @@ pub enum What {
     Analyze,
     /// LOCK TABLE.
     Lock,
+    /// Roles, owners and privileges.
+    Roles(About),
 }
 
 /// A statement that does nothing here.
@@ -31,7 +35,8 @@ pub struct Upkeep {
 impl Upkeep {
     /// The tables that it names, to be named otherwise.
     pub fn tables_mut(&mut self) -> impl Iterator<Item = &mut ObjectName> {
-        self.tables.iter_mut()
+        let is_schema = self.what == What::Roles(About::Owner(Kind::Schema));
+        self.tables.iter_mut().filter(move |_| !is_schema)
     }
 
     /// What the client is told is done.
@@ -40,6 +45,7 @@ impl Upkeep {
             What::Vacuum => "VACUUM",
             What::Analyze => "ANALYZE",
             What::Lock => "LOCK TABLE",
+            What::Roles(about) => about.tag(),
         }
     }
 
@@ -54,15 +60,28 @@ impl Upkeep {
                 Failure::new("01000", message)
                     .hint("COMMIT compares only rows that were written, or locked by SELECT ... FOR UPDATE")
             }
+            What::Roles(about) => about.note(),
         }
     }
 
-    /// The tables must be there.
+    /// The tables must be there; whom a schema is given to, the schema.
     pub fn check(&self, catalog: &Catalog) -> Result<(), Failure> {
         for name in &self.tables {
+            let of_roles = matches!(self.what, What::Roles(_));
+            if self.what == What::Roles(About::Owner(Kind::Schema)) {
+                let schema = parts(name)?.concat();
+                if !catalog.has_schema(&schema) {
+                    return Err(no_schema(&schema));
+                }
+                continue;
+            }
+            if of_roles && system::find(&parts(name)?).is_some() {
+                continue;
+            }
             let name = table_name(name)?;
-            if catalog.table(&name).is_none() {
-                return Err(Failure::new("42P01", format!("relation \"{name}\" does not exist")));
+            let is_other = of_roles && catalog.other(&name).is_some();
+            if !is_other && catalog.table(&name).is_none() {
+                return Err(no_table(&name));
             }
         }
         Ok(())
@@ -71,6 +90,9 @@ impl Upkeep {
 
 /// Such a statement, if this is one. Otherwise the parser stays where it was.
 pub fn parse(parser: &mut Parser<'_>) -> Result<Option<Upkeep>, ParserError> {
+    if let Some((about, tables)) = roles::parse(parser)? {
+        return Ok(Some(Upkeep { what: What::Roles(about), tables }));
+    }
     let what = match word(parser).as_deref() {
         Some("VACUUM") => What::Vacuum,
         Some("ANALYZE" | "ANALYSE") => What::Analyze,
@@ -85,6 +107,7 @@ pub fn parse(parser: &mut Parser<'_>) -> Result<Option<Upkeep>, ParserError> {
         What::Vacuum => &["FULL", "FREEZE", "VERBOSE", "ANALYZE", "ANALYSE"],
         What::Analyze => &["VERBOSE"],
         What::Lock => &["TABLE", "ONLY"],
+        What::Roles(_) => &[],
     };
     while word(parser).is_some_and(|word| words.contains(&word.as_str())) {
         parser.advance_token();

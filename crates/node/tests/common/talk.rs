@@ -103,6 +103,12 @@ impl Talk {
         self.ask(text).unwrap_or_else(|failure| panic!("{text}: {failure:?}"))
     }
 
+    /// What its client was to know since it was last asked: SQLSTATEs and sentences.
+    pub fn noted(&mut self) -> Vec<String> {
+        let notices = self.session.notices();
+        notices.into_iter().map(|notice| format!("{} {}", notice.code, notice.message)).collect()
+    }
+
     /// Each of these is refused with this SQLSTATE and these words; it is rolled back then.
     pub fn refused(&mut self, all: &[(&str, &str, &str)]) {
         for (text, code, says) in all {

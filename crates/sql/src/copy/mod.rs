@@ -32,6 +32,8 @@ pub struct CopyIn {
     pub columns: Vec<usize>,
     /// How rows are written.
     pub format: Format,
+    /// It says FREEZE.
+    pub freezes: bool,
 }
 
 /// A COPY TO STDOUT, planned.
@@ -146,7 +148,7 @@ fn copy_in(
     let columns = chosen(&table, columns)?;
     let names: Vec<&str> = columns.iter().map(|at| table.schema.columns()[*at].name.as_str()).collect();
     let format = options::format(copy, &names)?;
-    Ok(CopyIn { table, columns, format })
+    Ok(CopyIn { table, columns, format, freezes: options::freezes(copy) })
 }
 
 /// The columns that are named; all if none is.
@@ -253,6 +255,7 @@ mod tests {
         assert_eq!(new.csv.map(|csv| csv.force_not_null), Some(Columns::These(vec![1, 2])));
         let matched = copied_in("COPY t FROM STDIN (HEADER MATCH, ENCODING 'utf-8', FREEZE off)");
         assert_eq!(matched.format.header, Header::Match);
+        assert!(!matched.freezes && copied_in("COPY t FROM STDIN (FREEZE)").freezes);
     }
 
     #[test]

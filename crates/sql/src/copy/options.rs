@@ -52,6 +52,12 @@ pub fn format(copy: &CopyStatement, names: &[&str]) -> Result<Format, Failure> {
     Ok(format)
 }
 
+/// True if it says FREEZE, which has rows written in no other way.
+pub fn freezes(copy: &CopyStatement) -> bool {
+    let says = |value: &Argument| matches!(truth("freeze", value), Ok(true));
+    copy.options.iter().any(|option| option.name == "freeze" && says(&option.value))
+}
+
 fn csv_options(
     copy: &CopyStatement,
     given: &Given<'_>,

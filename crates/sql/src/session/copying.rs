@@ -50,6 +50,9 @@ impl SqlSession {
         if let Some(open) = &self.open {
             open.busy()?;
         }
+        if copy.freezes {
+            self.note("FREEZE changes nothing here: rows are written as they are without it".into());
+        }
         let is_replicated = copy.table.schema.is_replicated();
         if is_replicated && self.open.is_some() {
             return Err(fault::replicated_within(&copy.table.name));

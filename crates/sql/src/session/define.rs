@@ -124,7 +124,13 @@ impl SqlSession {
             match self.define(work).await {
                 // The controllers know of a hold of which this node has not heard yet.
                 Err(failure) if may_repeat && fault::is_being_moved(&failure) => self.pause().await?,
-                done => return done,
+                done => {
+                    if done.is_ok() && matches!(work, Work::CreateTable(create, _) if ddl::is_filled(create))
+                    {
+                        self.note(ddl::NO_FILL.into());
+                    }
+                    return done;
+                }
             }
         }
     }

@@ -5,6 +5,7 @@
 use super::SqlSession;
 use crate::bind::{Arbiters, Bound, Conflict, Insertion, Rows as Source};
 use crate::database;
+use crate::ddl;
 use crate::edits::{self, Edits};
 use crate::evaluate::{BEGINNINGS, size};
 use crate::fault;
@@ -34,6 +35,9 @@ impl SqlSession {
     ) -> Result<Outcome, Failure> {
         let handle = self.evaluator.handle.clone();
         database::share(&handle).await?;
+        if create.is_filled {
+            self.note(ddl::NO_FILL.into());
+        }
         if handle.spread().is_some() {
             return self.create_as_at_once(plan, create, values).await;
         }

@@ -27,6 +27,15 @@ const DATABASE: &str = "
     INSERT INTO plain VALUES (1, '{a,NULL,\"b,c\"}'), (NULL, NULL);
     SELECT nextval('tickets');";
 
+/// What a dump says of privileges.
+const PRIVILEGES: &str = "
+    REVOKE USAGE ON SCHEMA public FROM PUBLIC;
+    GRANT SELECT ON TABLE public.town TO reporting;
+    GRANT SELECT(id), UPDATE(id) ON TABLE public.pet TO reporting;
+    GRANT ALL ON SEQUENCE public.tickets TO reporting WITH GRANT OPTION;
+    ALTER DEFAULT PRIVILEGES FOR ROLE postgres IN SCHEMA public GRANT SELECT ON TABLES TO reporting;
+";
+
 /// What pg_dump writes, without the words that are others each time.
 fn dump(url: &str, options: &[&str]) -> String {
     let text = run(Command::new("pg_dump").args(options).arg(url));
@@ -58,6 +67,13 @@ pub fn restored() {
             let query = format!("SELECT * FROM {table} ORDER BY 1");
             assert_eq!(rows(&two, &query), rows(&one, &query), "{table}");
         }
+        // As another database writes it, where others own things and have privileges.
+        rows(url, "CREATE DATABASE four");
+        let four = with_database(url, "four");
+        assert!(written.contains("OWNER TO understudy"), "{written}");
+        let foreign = written.replace("OWNER TO understudy", "OWNER TO postgres");
+        restore(&four, dir.path(), &format!("CREATE ROLE reporting;\n{foreign}\n{PRIVILEGES}"));
+        assert_eq!(dump(&four, &[]), written);
         rows(url, "CREATE DATABASE three");
         let three = with_database(url, "three");
         restore(&three, dir.path(), &dump(&one, &["--inserts"]));
