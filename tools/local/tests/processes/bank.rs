@@ -85,7 +85,7 @@ fn conserved(client: &mut Client, bank: &str) {
 }
 
 /// What pgbench says of itself.
-fn number(said: &str, before: &str) -> u64 {
+pub fn number(said: &str, before: &str) -> u64 {
     let line = said.lines().find_map(|line| line.strip_prefix(before)).unwrap_or_else(|| panic!("{said}"));
     let digits: String = line.trim().chars().take_while(char::is_ascii_digit).collect();
     digits.parse().unwrap_or_else(|_| panic!("{said}"))
