@@ -242,7 +242,7 @@ impl Client {
         self.core.take_losses()
     }
 
-    /// Bytes that went through this client's sockets so far.
+    /// What went through this client's sockets so far, and the system calls that it took.
     pub fn traffic(&self) -> Traffic {
         self.traffic
     }
@@ -327,6 +327,7 @@ impl Client {
         self.go_on();
         let wait = self.wait_until(until);
         let mut events = self.events.take().expect("turns do not nest");
+        self.traffic.polls += 1;
         let polled = self.poll.poll(&mut events, Some(wait));
         if let Err(error) = polled
             && error.kind() != std::io::ErrorKind::Interrupted

@@ -17,13 +17,19 @@ use wire::{Inbox, Message};
 /// A buffer that grew beyond this for one large frame is given back once empty.
 const KEEP_BYTES: usize = 1024 * 1024;
 
-/// Bytes that went through sockets.
+/// What went through sockets, and the system calls that it took.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Traffic {
-    /// Written to sockets.
+    /// Bytes written to sockets.
     pub sent: u64,
-    /// Read from sockets.
+    /// Bytes read from sockets.
     pub received: u64,
+    /// Writes to sockets.
+    pub writes: u64,
+    /// Reads of sockets.
+    pub reads: u64,
+    /// Waits for what comes, and looks for it without waiting.
+    pub polls: u64,
 }
 
 /// Who connects, and to which cluster.
@@ -185,6 +191,7 @@ impl Conn {
     /// Writes what is queued, as far as the socket takes it.
     pub fn flush(&mut self, traffic: &mut Traffic) -> Result<(), Broken> {
         while !self.blocked && self.out_from < self.out.len() {
+            traffic.writes += self.counted(1);
             match self.stream.write(&self.out[self.out_from..]) {
                 Ok(0) => return Err(self.closed()),
                 Ok(written) => {
@@ -209,6 +216,7 @@ impl Conn {
     /// Reads once.
     pub fn read(&mut self, traffic: &mut Traffic) -> Result<Amount, Broken> {
         loop {
+            traffic.reads += self.counted(1);
             match self.stream.read(self.inbox.room()) {
                 Ok(0) => return Err(self.closed()),
                 Ok(read) => {
@@ -241,9 +249,9 @@ impl Conn {
         }
     }
 
-    /// So many bytes, if they go through a socket.
-    fn counted(&self, bytes: usize) -> u64 {
-        if self.stream.is_local() { 0 } else { bytes as u64 }
+    /// So many bytes or calls, if this is a socket.
+    fn counted(&self, count: usize) -> u64 {
+        if self.stream.is_local() { 0 } else { count as u64 }
     }
 
     /// Takes the socket out of the poll.

@@ -42,6 +42,10 @@ fn rows_are_written_and_read_back() {
     assert!(matches!(client.table("nothing"), Err(ClientError::NoTable(_))));
     let traffic = client.traffic();
     assert!(traffic.sent > 100 && traffic.received > 100, "{traffic:?}");
+    let polls = traffic.polls;
+    assert!(traffic.writes > 5 && traffic.reads > 5 && polls > 5, "{traffic:?}");
+    client.poll(Duration::ZERO).expect("polls");
+    assert!(client.traffic().polls > polls, "a look at what has come is a system call");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! they submitted meanwhile, and each is told what became of its own (PR-396).
 
 use crate::failure::Failure;
+use crate::metrics::Metrics;
 use crate::stop::{Stopper, Watched};
 use driver::LogQueue;
 use mio::Waker;
@@ -24,12 +25,14 @@ struct Done {
     /// The executor has been woken and has not looked yet.
     signalled: AtomicBool,
     waker: Arc<Waker>,
+    /// Wake-ups are counted here.
+    metrics: Arc<Metrics>,
 }
 
 impl Done {
-    fn new(waker: Arc<Waker>) -> Done {
+    fn new(waker: Arc<Waker>, metrics: Arc<Metrics>) -> Done {
         let (left, signalled) = (AtomicBool::new(false), AtomicBool::new(false));
-        Done { batches: Mutex::default(), left, signalled, waker }
+        Done { batches: Mutex::default(), left, signalled, waker, metrics }
     }
 
     /// Leaves a batch, in the order of batches. One that brings the executor nothing but the news that time
@@ -44,6 +47,7 @@ impl Done {
         drop(batches);
         self.left.store(true, Ordering::Release);
         if wakes && !self.signalled.swap(true, Ordering::AcqRel) {
+            self.metrics.system_calls.count_wake();
             // Fails only when the executor is gone.
             let _ = self.waker.wake();
         }
@@ -129,9 +133,16 @@ impl Journal {
     /// Puts a log on a thread of its own. Gives a journal for each executor, in the order of their numbers,
     /// as are the wakers: the thread wakes an executor when something of its partitions became durable. It
     /// may not end before the node.
-    pub fn start(log: Log, stopper: &Stopper, executors: Executors, wakers: &[Arc<Waker>]) -> Vec<Journal> {
+    pub fn start(
+        log: Log,
+        stopper: &Stopper,
+        executors: Executors,
+        wakers: &[Arc<Waker>],
+        metrics: &Arc<Metrics>,
+    ) -> Vec<Journal> {
         assert_eq!(executors.threads(), wakers.len(), "each executor is woken by itself");
-        let all: Vec<Arc<Done>> = wakers.iter().map(|waker| Arc::new(Done::new(waker.clone()))).collect();
+        let done = |waker: &Arc<Waker>| Arc::new(Done::new(waker.clone(), metrics.clone()));
+        let all: Vec<Arc<Done>> = wakers.iter().map(done).collect();
         let (told, watched) = (all.clone(), Watched::new(stopper, "log"));
         let reader = log.reader();
         let on_synced = Box::new(move |batch: SyncedBatch| {

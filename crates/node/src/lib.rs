@@ -32,6 +32,7 @@ pub mod shared_status;
 mod sql;
 pub mod stop;
 mod stores;
+pub mod system_calls;
 pub mod tails;
 mod timed_files;
 mod watch;

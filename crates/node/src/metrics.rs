@@ -1,6 +1,7 @@
 //! Counters of a node, and their text for Prometheus (conventions). Labels are bounded; keys and queries are
 //! never among them.
 
+use crate::system_calls::SystemCalls;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -71,6 +72,8 @@ pub struct Metrics {
     pub fsync: Histogram,
     /// Fsyncs of the log.
     pub fsyncs: AtomicU64,
+    /// System calls of executors and of the log.
+    pub system_calls: SystemCalls,
     /// Bytes written to the log.
     pub log_bytes: AtomicU64,
     /// Entries written to the log.
@@ -160,6 +163,7 @@ impl Metrics {
             head(out, &name, "counter", help);
             line(out, &name, load(counter));
         }
+        self.print_system_calls(out);
         head(out, "understudy_commits_total", "counter", "Writes by how they were answered.");
         for (outcome, label) in Outcome::ALL {
             line(out, &format!("understudy_commits_total{{outcome=\"{label}\"}}"), self.answers(outcome));
@@ -182,6 +186,15 @@ impl Metrics {
         line(out, "understudy_checkpoint_max_seconds", seconds(&self.checkpoint_max_us));
         head(out, "understudy_turn_max_seconds", "gauge", "The longest turn of the event loop.");
         line(out, "understudy_turn_max_seconds", seconds(&self.turn_max_us));
+    }
+
+    fn print_system_calls(&self, out: &mut String) {
+        let name = "understudy_system_calls_total";
+        head(out, name, "counter", "System calls of executors and of the log, by what they do.");
+        let fsyncs = ("fsync", self.fsync.count.load(Ordering::Relaxed));
+        for (call, count) in self.system_calls.each().into_iter().chain([fsyncs]) {
+            line(out, &format!("{name}{{call=\"{call}\"}}"), count);
+        }
     }
 }
 
@@ -206,6 +219,7 @@ mod tests {
             metrics.fsync.record(Duration::from_micros(us));
         }
         metrics.answered(Outcome::Unknown);
+        metrics.system_calls.count_file_write();
         let mut out = String::new();
         metrics.print(&mut out);
         for expected in [
@@ -214,6 +228,8 @@ mod tests {
             "understudy_log_fsync_duration_seconds_bucket{le=\"+Inf\"} 4\n",
             "understudy_log_fsync_duration_seconds_count 4\n",
             "understudy_commits_total{outcome=\"unknown\"} 1\n",
+            "understudy_system_calls_total{call=\"file_write\"} 1\n",
+            "understudy_system_calls_total{call=\"fsync\"} 4\n",
         ] {
             assert!(out.contains(expected), "{expected} is missing in\n{out}");
         }

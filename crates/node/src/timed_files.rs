@@ -1,4 +1,4 @@
-//! The log's files with a watch on how long their fsyncs take.
+//! The log's files with a watch on how long their fsyncs take, and a count of what is written to them.
 
 use crate::metrics::Metrics;
 use std::io;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use wal::{File, Files};
 
-/// Files whose syncs are measured.
+/// Files whose syncs are measured and whose writes are counted.
 pub struct TimedFiles<F> {
     inner: F,
     metrics: Arc<Metrics>,
@@ -56,6 +56,7 @@ struct TimedFile {
 
 impl File for TimedFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.metrics.system_calls.count_file_write();
         self.inner.write_at(offset, bytes)
     }
 

@@ -359,6 +359,11 @@ fn health_and_metrics_answer_over_http() {
     ] {
         assert!(metrics.contains(name), "{name} is missing in\n{metrics}");
     }
+    for call in ["poll", "read", "write", "wake", "file_write", "fsync"] {
+        let sample = format!("understudy_system_calls_total{{call=\"{call}\"}} ");
+        let counted = metrics.lines().find_map(|line| line.strip_prefix(&sample));
+        assert!(counted.is_some_and(|count| count != "0"), "no {call} was counted:\n{metrics}");
+    }
     let status: wire::control::NodeStatus =
         serde_json::from_str(&get(&http, "GET /status.json").1).expect("a status");
     assert_eq!(status.member.node, NodeId(1));

@@ -49,7 +49,7 @@ fn journals(
     let waker = |poll: &Poll| Arc::new(Waker::new(poll.registry(), Token(0)).expect("a waker"));
     let wakers: Vec<Arc<Waker>> = polls.iter().map(waker).collect();
     let stopper = Stopper::new(wakers[0].clone());
-    (Journal::start(log, &stopper, executors, &wakers), polls, stopper)
+    (Journal::start(log, &stopper, executors, &wakers, &Arc::default()), polls, stopper)
 }
 
 fn is_durable(journal: &Journal, partition: PartitionId, lsn: Lsn) -> bool {

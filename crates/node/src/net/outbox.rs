@@ -52,6 +52,8 @@ pub struct Outbox {
     timed: VecDeque<Timed>,
     /// The socket took no more; it will say when it does.
     blocked: bool,
+    /// How often it was written to the socket, since it was last asked.
+    writes: u64,
 }
 
 impl Outbox {
@@ -109,6 +111,7 @@ impl Outbox {
             if !self.timed.is_empty() {
                 self.expire(clock());
             }
+            self.writes += 1;
             match self.write(socket) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(written) => {
@@ -126,6 +129,11 @@ impl Outbox {
         }
         self.tidy();
         Ok(sent)
+    }
+
+    /// How often it was written to the socket since the last call, also where the socket took nothing.
+    pub fn take_writes(&mut self) -> u64 {
+        std::mem::take(&mut self.writes)
     }
 
     /// Writes once, as much as goes into one call.
@@ -358,6 +366,8 @@ mod tests {
             let mut socket = Socket { taken: Vec::new(), room };
             outbox.flush(&mut socket, || Micros(99)).expect("writes");
             assert_eq!(outbox.is_blocked(), !outbox.is_empty());
+            let expected = if room > 0 && outbox.is_blocked() { 2 } else { 1 };
+            assert_eq!((outbox.take_writes(), outbox.take_writes()), (expected, 0));
             socket.room = usize::MAX;
             outbox.unblock();
             outbox.flush(&mut socket, || Micros(101)).expect("writes");

@@ -6,6 +6,7 @@ use crate::net::conn::Got;
 use crate::net::listen::{self, Accepted};
 use crate::net::outbox::MAX_BYTES;
 use crate::net::{Conn, Cut, Slab, note_dirty};
+use crate::system_calls::TurnCalls;
 use client::LocalListener;
 use mio::event::Event;
 use mio::net::TcpListener;
@@ -148,6 +149,8 @@ pub struct Links {
     cut: Option<Cut>,
     /// When it was last said why a connection was closed.
     told_bad: Micros,
+    /// System calls that the metrics do not have yet.
+    calls: TurnCalls,
     metrics: Arc<Metrics>,
 }
 
@@ -177,6 +180,7 @@ impl Links {
             closed: Vec::new(),
             cut: None,
             told_bad: Micros::ZERO,
+            calls: TurnCalls::default(),
             metrics,
         })
     }
@@ -184,6 +188,7 @@ impl Links {
     /// Waits for events, for so long at most; not at all while a connection was not read to the end.
     pub fn wait(&mut self, events: &mut Events, most: Duration) -> std::io::Result<()> {
         let wait = if self.unread.is_empty() { most } else { Duration::ZERO };
+        self.calls.polls += 1;
         self.poll.poll(events, Some(wait))
     }
 
@@ -334,6 +339,7 @@ impl Links {
     /// Reads once. `None`: the connection is gone.
     pub fn read(&mut self, key: u64, to_the_end: bool) -> Option<Got> {
         let link = self.slab.get_mut(key)?;
+        self.calls.reads += u64::from(!link.conn.is_local());
         Some(link.conn.read(to_the_end))
     }
 
@@ -486,7 +492,7 @@ impl Links {
         std::mem::take(&mut self.closed)
     }
 
-    /// Writes every connection's buffer, once.
+    /// Writes every connection's buffer, once. What the turn took of system calls is counted with that.
     pub fn flush(&mut self) {
         let mut sent = 0;
         let mut dirty = std::mem::take(&mut self.dirty);
@@ -494,13 +500,17 @@ impl Links {
             let Some(link) = self.slab.get_mut(key) else { continue };
             link.dirty = false;
             let over_network = !link.conn.is_local();
-            match link.conn.flush() {
+            let flushed = link.conn.flush();
+            let writes = link.conn.out.take_writes();
+            self.calls.writes += if over_network { writes } else { 0 };
+            match flushed {
                 Ok(written) => sent += if over_network { written } else { 0 },
                 Err(_) => self.close(key),
             }
         }
         self.dirty = dirty;
         self.metrics.sent.fetch_add(sent, Ordering::Relaxed);
+        self.metrics.system_calls.add(std::mem::take(&mut self.calls));
     }
 
     /// Closes connections whose handshake takes too long, and refused ones that have been told. Lets in who

@@ -3,6 +3,7 @@
 
 use super::links::Guest;
 use crate::failure::Failure;
+use crate::metrics::Metrics;
 use mio::Waker;
 use replica::ClientRef;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -93,6 +94,8 @@ struct Mailbox {
     /// Its executor has been woken and has not looked yet.
     signalled: AtomicBool,
     waker: Arc<Waker>,
+    /// Wake-ups are counted here.
+    metrics: Arc<Metrics>,
 }
 
 impl Mailbox {
@@ -102,6 +105,7 @@ impl Mailbox {
 
     fn wake(&self) {
         if !self.signalled.swap(true, Ordering::AcqRel) {
+            self.metrics.system_calls.count_wake();
             // Fails only when the executor is gone.
             let _ = self.waker.wake();
         }
@@ -125,12 +129,13 @@ pub struct Others {
 impl Others {
     /// For each executor what it sees, in the order of their numbers, as are the wakers. The coordinator of
     /// several is the last one.
-    pub fn of_all(executors: Executors, wakers: &[Arc<Waker>]) -> Vec<Others> {
+    pub fn of_all(executors: Executors, wakers: &[Arc<Waker>], metrics: &Arc<Metrics>) -> Vec<Others> {
         assert_eq!(executors.threads(), wakers.len(), "each executor is woken by itself");
         let mailbox = |waker: &Arc<Waker>| Mailbox {
             handed: Mutex::default(),
             signalled: AtomicBool::new(false),
             waker: waker.clone(),
+            metrics: metrics.clone(),
         };
         let mailboxes = wakers.iter().map(mailbox).collect();
         let common = Arc::new(Common { mailboxes, has_controller: AtomicBool::new(false) });
@@ -258,7 +263,8 @@ mod tests {
         let mut polls = [(); 3].map(|()| Poll::new().expect("a poll"));
         let waker = |poll: &Poll| Arc::new(Waker::new(poll.registry(), Token(0)).expect("a waker"));
         let wakers: Vec<Arc<Waker>> = polls.iter().map(waker).collect();
-        let all = Others::of_all(executors, &wakers);
+        let metrics = Arc::<Metrics>::default();
+        let all = Others::of_all(executors, &wakers, &metrics);
         let (first, second, coordinator) = (&all[0], &all[1], &all[2]);
         let seen = |id| Handed::Seen { key: 0, id, seen: Vec::new() };
         (0..3).for_each(|id| first.give(1, seen(id)));
@@ -266,6 +272,7 @@ mod tests {
         polls[1].poll(&mut events, Some(Duration::from_secs(10))).expect("polls");
         assert!(!events.is_empty(), "it is woken");
         assert_eq!((ids(second.take()), ids(second.take())), (vec![0, 1, 2], Vec::new()));
+        assert!(metrics.system_calls.each().contains(&("wake", 1)), "once for all that waits");
         polls[0].poll(&mut events, Some(Duration::ZERO)).expect("polls");
         assert!(events.is_empty(), "and the other one is not");
         let refused = (0..=MAX_WAITING as u64).filter(|id| first.offer(1, seen(*id)).is_err()).count();
@@ -288,7 +295,7 @@ mod tests {
         let executors = Executors::new(2).expect("so many can be");
         let poll = Poll::new().expect("a poll");
         let waker = Arc::new(Waker::new(poll.registry(), Token(0)).expect("a waker"));
-        let all = Others::of_all(executors, &[waker.clone(), waker.clone(), waker]);
+        let all = Others::of_all(executors, &[waker.clone(), waker.clone(), waker], &Arc::default());
         let status = |commits| NodeStatus { commits, ..NodeStatus::default() };
         all[0].tell_status(status(1), true);
         all[1].tell_status(status(7), false);

@@ -168,12 +168,12 @@ fn event_loops(
     let waker = |poll: &Poll| Waker::new(poll.registry(), WAKER).map(Arc::new);
     let wakers = polls.iter().map(waker).collect::<std::io::Result<Vec<Arc<Waker>>>>()?;
     let coordinator = executors.coordinator();
-    let (listener, local) = client::local::listen(me, wake_by(wakers[coordinator].clone()));
+    let (listener, local) = client::local::listen(me, wake_by(wakers[coordinator].clone(), metrics));
     let mut listeners = Some(Listeners::new(clients, peers, listener));
     let mut links = Vec::new();
     for (number, (poll, waker)) in polls.into_iter().zip(&wakers).enumerate() {
         let listeners = if number == coordinator { listeners.take() } else { None };
-        let event_loop = (poll, wake_by(waker.clone()));
+        let event_loop = (poll, wake_by(waker.clone(), metrics));
         links.push(Links::new(event_loop, number as u8, listeners, connections, metrics.clone())?);
     }
     Ok((links, wakers, local))
@@ -308,7 +308,7 @@ fn recover(
     let records = records.map_err(|error| Failure::io(&dir.root().join("records"), &error))?;
     let room = Room::new(config.log.reserve_bytes, config.log.place(dir.root()));
     let executors = config.node.executors;
-    let journals = Journal::start(log, &stopper, executors, &wakers);
+    let journals = Journal::start(log, &stopper, executors, &wakers, &metrics);
     let parts = NodeParts {
         now: clock::now(),
         this: ThisNode {
@@ -347,7 +347,8 @@ impl NodeParts {
     ) -> Vec<Node> {
         let (leases, budgets) = (lease_manager.leases(), Budgets::default());
         let (mut heartbeats, mut records) = (Some(lease_manager), Some(records));
-        let others = Others::of_all(self.config.node.executors, &wakers);
+        let metrics = &self.shared_status.metrics;
+        let others = Others::of_all(self.config.node.executors, &wakers, metrics);
         let mut nodes = Vec::new();
         for (((links, waker), journal), others) in links.into_iter().zip(wakers).zip(journals).zip(others) {
             let is_own = |id: PartitionId| others.me().has(id);
@@ -378,7 +379,7 @@ impl NodeParts {
         records: Records,
     ) -> Node {
         let (config, metrics) = (&self.config, self.shared_status.metrics.clone());
-        let (wake, me) = (wake_by(waker), others.me());
+        let (wake, me) = (wake_by(waker, &metrics), others.me());
         let who =
             Who { me: self.shared_status.me, secret: config.secret.clone(), suspect: config.timing.suspect };
         let known = if me.is_coordinator() { config.node.controllers.as_slice() } else { &[] };
@@ -403,8 +404,11 @@ impl NodeParts {
 /// How an executor is reached, and reaches others.
 type Reached = (Links, Arc<Waker>, Others, (Option<HeartbeatThread>, SharedLeases));
 
-fn wake_by(waker: Arc<Waker>) -> Wake {
+/// What wakes an executor, and counts that.
+fn wake_by(waker: Arc<Waker>, metrics: &Arc<Metrics>) -> Wake {
+    let metrics = metrics.clone();
     Arc::new(move || {
+        metrics.system_calls.count_wake();
         // Fails only when the executor is gone.
         let _ = waker.wake();
     })
