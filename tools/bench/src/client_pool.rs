@@ -3,6 +3,7 @@
 
 use crate::closed::Asking;
 use crate::cluster::{TableUnderLoad, WAIT_LIMIT};
+use crate::costs::CallCounts;
 use crate::error::{BenchError, During};
 use crate::subject::{Counters, Load, Sources, Subject, Way, note};
 use client::{Client, LaneId};
@@ -23,6 +24,8 @@ pub struct ClientPool<'a> {
     // In front of the clients: it lets go of them before they are gone.
     poll: Poll,
     clients: Vec<Client>,
+    /// How often it has waited for all of them.
+    polls: u64,
 }
 
 impl<'a> ClientPool<'a> {
@@ -38,7 +41,7 @@ impl<'a> ClientPool<'a> {
             registered.during("the load generator cannot be set up")?;
             clients.push(client);
         }
-        Ok(ClientPool { table, poll, clients })
+        Ok(ClientPool { table, poll, clients, polls: 0 })
     }
 
     /// Takes in what this client was told, and sends its next call unless the time is over. Says how many
@@ -95,6 +98,9 @@ impl Subject for ClientPool<'_> {
         let mut counters = self.table.counters()?;
         let sent: u64 = self.clients.iter().map(|client| client.traffic().sent).sum();
         counters.wire_bytes = counters.wire_bytes.map(|others| others + sent);
+        let calls = self.clients.iter().map(|client| CallCounts::of_client(client.traffic()));
+        let own = CallCounts { polls: self.polls, ..CallCounts::default() };
+        counters.generator_calls = Some(calls.fold(own, CallCounts::plus));
         Ok(counters)
     }
 
@@ -112,6 +118,7 @@ impl Subject for ClientPool<'_> {
         let mut heard = Instant::now();
         let mut timers = Instant::now();
         while open > 0 {
+            self.polls += 1;
             match self.poll.poll(&mut events, Some(TIMERS)) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 other => other.during("the load generator cannot wait")?,

@@ -2,6 +2,7 @@
 //! client.
 
 use crate::closed::{self, Asking};
+use crate::costs::{self, CallCounts};
 use crate::error::BenchError;
 use crate::generate::{Step, Steps, Values, Workload, key};
 use crate::options::Common;
@@ -22,6 +23,9 @@ use wire::{Body, Op, ReadLevel};
 
 /// How long the cluster may take for anything that is not under load.
 pub(crate) const WAIT_LIMIT: Duration = Duration::from_secs(30);
+
+/// How long a node may take to tell its counters.
+const ASK_LIMIT: Duration = Duration::from_secs(2);
 
 /// Which cluster is used.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -260,7 +264,27 @@ impl Ours {
         let sent: u64 = sum(|node| node.sent_bytes);
         let sent = self.counts_bytes.then_some(sent + self.client.traffic().sent);
         let remote_cpu_us = if self.cluster.is_none() { sum(|node| node.cpu_us) } else { 0 };
-        Ok(Counters { wire_bytes: sent, fsyncs: Some(sum(|node| node.fsyncs)), remote_cpu_us })
+        let calls = self.server_calls();
+        Ok(Counters {
+            wire_bytes: sent,
+            fsyncs: Some(sum(|node| node.fsyncs)),
+            remote_cpu_us,
+            fsync_us: calls.map(|(_, fsync_us)| fsync_us),
+            server_calls: calls.map(|(calls, _)| calls),
+            generator_calls: Some(CallCounts::of_client(self.client.traffic())),
+        })
+    }
+
+    /// The system calls that all nodes have counted, and the microseconds that their fsyncs took. `None` if
+    /// one of them does not tell.
+    fn server_calls(&self) -> Option<(CallCounts, u64)> {
+        let mut all = (CallCounts::default(), 0);
+        for node in self.client.cluster_map().nodes() {
+            let asked = local::http::request("GET", &node.addresses.http, "/metrics", ASK_LIMIT);
+            let (calls, fsync_us) = costs::parse_metrics(&asked.ok()?.1)?;
+            all = (all.0.plus(calls), all.1 + fsync_us);
+        }
+        Some(all)
     }
 
     /// Who counts what [`Ours::counters`] says.

@@ -158,6 +158,8 @@ mod tests {
             fsyncs_s: Some(ops_s / 2.0),
             cpu_share,
             other_cpu_share: other,
+            fsync_us: None,
+            p99_us: 70.0,
         };
         let sources = Sources { wire: "", fsyncs: "" };
         let (label, settings) = (String::new(), String::new());

@@ -15,6 +15,7 @@ mod client_pool;
 mod closed;
 pub mod cluster;
 mod compare;
+pub mod costs;
 mod databases;
 pub mod error;
 mod explain;

@@ -1,6 +1,7 @@
 //! The load generator for peers: closed-loop clients, each on a connection of its own, all served by one
 //! thread with one poll, as our own client serves its lanes.
 
+use crate::costs::CallCounts;
 use crate::error::{BenchError, During};
 use crate::generate::{Step, Steps};
 use crate::subject::{Load, note};
@@ -51,12 +52,21 @@ struct Client<S> {
     asked: Option<Instant>,
 }
 
+/// What a generator has done since it began. It only grows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Done {
+    /// Bytes written to all sockets.
+    pub sent: u64,
+    /// System calls.
+    pub calls: CallCounts,
+}
+
 /// Clients of a peer.
 pub struct Generator<S> {
     poll: Poll,
     clients: Vec<Client<S>>,
-    /// Bytes written to all sockets.
-    pub sent: u64,
+    /// What it has done.
+    pub done: Done,
 }
 
 impl<S: Speak> Generator<S> {
@@ -74,7 +84,7 @@ impl<S: Speak> Generator<S> {
             let (out, input) = (Vec::new(), vec![0; 16 * 1024]);
             clients.push(Client { stream, speaks, out, sent: 0, input, filled: 0, asked: None });
         }
-        Ok(Generator { poll, clients, sent: 0 })
+        Ok(Generator { poll, clients, done: Done::default() })
     }
 
     /// Lets every client ask, wait and ask again until the time is over and the last answer is there.
@@ -83,9 +93,10 @@ impl<S: Speak> Generator<S> {
         let mut events = Events::with_capacity(64);
         let begun = Instant::now();
         for client in &mut self.clients {
-            client.ask(steps, &mut self.sent)?;
+            client.ask(steps, &mut self.done)?;
         }
         while self.clients.iter().any(|client| client.asked.is_some()) {
+            self.done.calls.polls += 1;
             let polled = self.poll.poll(&mut events, Some(Duration::from_secs(10)));
             match polled {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -97,18 +108,18 @@ impl<S: Speak> Generator<S> {
             for event in &events {
                 let client = &mut self.clients[event.token().0];
                 if event.is_writable() {
-                    client.flush(&mut self.sent)?;
+                    client.flush(&mut self.done)?;
                 }
                 if !event.is_readable() && !event.is_read_closed() {
                     continue;
                 }
-                while let Some(asked) = client.receive()? {
+                while let Some(asked) = client.receive(&mut self.done)? {
                     note(&mut load.latencies, asked.elapsed());
                     load.ops += 1;
                     if begun.elapsed() >= time {
                         break;
                     }
-                    client.ask(steps, &mut self.sent)?;
+                    client.ask(steps, &mut self.done)?;
                 }
             }
         }
@@ -118,21 +129,22 @@ impl<S: Speak> Generator<S> {
 }
 
 impl<S: Speak> Client<S> {
-    fn ask(&mut self, steps: &mut Steps, sent: &mut u64) -> Result<(), BenchError> {
+    fn ask(&mut self, steps: &mut Steps, done: &mut Done) -> Result<(), BenchError> {
         let asked = Instant::now();
         self.out.clear();
         self.sent = 0;
         self.speaks.ask(&steps.step(), &mut self.out);
         self.asked = Some(asked);
-        self.flush(sent)
+        self.flush(done)
     }
 
-    fn flush(&mut self, sent: &mut u64) -> Result<(), BenchError> {
+    fn flush(&mut self, done: &mut Done) -> Result<(), BenchError> {
         while self.sent < self.out.len() {
+            done.calls.writes += 1;
             match self.stream.write(&self.out[self.sent..]) {
                 Ok(count) => {
                     self.sent += count;
-                    *sent += count as u64;
+                    done.sent += count as u64;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -143,7 +155,7 @@ impl<S: Speak> Client<S> {
     }
 
     /// Reads what is there. Gives the time of the request if its answer is complete.
-    fn receive(&mut self) -> Result<Option<Instant>, BenchError> {
+    fn receive(&mut self, done: &mut Done) -> Result<Option<Instant>, BenchError> {
         loop {
             if self.filled > 0
                 && let Some(length) =
@@ -158,6 +170,7 @@ impl<S: Speak> Client<S> {
             if self.filled == self.input.len() {
                 self.input.resize(self.input.len() * 2, 0);
             }
+            done.calls.reads += 1;
             match self.stream.read(&mut self.input[self.filled..]) {
                 Ok(0) => return Err(BenchError::Wrong("the server closed a connection under load".into())),
                 Ok(count) => self.filled += count,

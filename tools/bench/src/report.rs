@@ -1,9 +1,10 @@
 //! Lines: one comparison each, as one JSON object.
 
+use crate::costs::{self, Cost, Spreads};
 use crate::explain::explain;
 use crate::procfs;
 use crate::stats::{Spread, tidy};
-use crate::subject::{Cost, Latencies, Round, Series};
+use crate::subject::{Latencies, Round, Series};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -24,6 +25,8 @@ pub struct Side {
     pub kernel_cpu_us_per_op: Option<f64>,
     /// Who used what, and how often the kernel was asked; medians of the rounds. `None` if it cannot be told.
     pub cost_per_op: Option<Cost>,
+    /// What the rounds had at least and at most. `None` where nothing was measured.
+    pub spread: Option<Spreads>,
     /// Messages that follow one another between an operation's question and its answer: from what it does,
     /// not measured.
     pub messages_in_a_row: Option<f64>,
@@ -96,6 +99,7 @@ impl Side {
             cpu_us_per_op: all(|round| Some(round.cpu_us_per_op)),
             kernel_cpu_us_per_op: all(|round| round.kernel_cpu_us_per_op),
             cost_per_op: Cost::median_of(&series.rounds.iter().map(|round| round.cost).collect::<Vec<_>>()),
+            spread: Spreads::of(series),
             messages_in_a_row: Some(way.messages),
             wire_bytes_per_op: all(|round| round.wire_bytes_per_op),
             wire_source: if wire.is_empty() {
@@ -128,6 +132,7 @@ impl Side {
             cpu_us_per_op: None,
             kernel_cpu_us_per_op: None,
             cost_per_op: None,
+            spread: None,
             messages_in_a_row: None,
             wire_bytes_per_op: None,
             wire_source: "not measured".into(),
@@ -284,6 +289,16 @@ impl Line {
         self.met = goal.zip(ratio).map(|(goal, ratio)| ratio >= goal);
     }
 
+    /// The same with what an operation costs on either side.
+    pub fn in_full(&self) -> String {
+        let mut lines = vec![self.in_words()];
+        for (name, side) in [("ours", &self.ours), ("base", &self.base)] {
+            let words = side.as_ref().map(|side| costs::in_words(name, side)).unwrap_or_default();
+            lines.extend(words.into_iter().map(|words| format!("  {words}")));
+        }
+        lines.join("\n")
+    }
+
     /// The line in words, for people who watch.
     pub fn in_words(&self) -> String {
         let name = format!("{} {}", self.bench, self.name);
@@ -328,6 +343,8 @@ mod tests {
             fsyncs_s: None,
             cpu_share: 0.5,
             other_cpu_share: 0.1,
+            fsync_us: None,
+            p99_us: 250.0,
         };
         let mut latencies = latencies();
         note(&mut latencies, Duration::from_micros(100));
@@ -378,6 +395,7 @@ mod tests {
         }
         assert_eq!(value["ours"]["ops_s"]["median"], json!(90.0));
         assert_eq!(value["ours"]["p50_us"], json!(100.0));
+        assert_eq!(value["ours"]["spread"]["p99_us"]["max"], json!(250.0));
     }
 
     #[test]

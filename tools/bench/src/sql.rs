@@ -202,7 +202,8 @@ impl Subject for Listener {
     }
 
     fn counters(&mut self) -> Result<Counters, BenchError> {
-        Ok(Counters { wire_bytes: None, ..self.table.counters()? })
+        let generator_calls = Some(self.generator.done.calls);
+        Ok(Counters { wire_bytes: None, generator_calls, ..self.table.counters()? })
     }
 
     fn run(&mut self, time: Duration) -> Result<Load, BenchError> {
@@ -264,7 +265,7 @@ impl Subject for Repeated {
     }
 
     fn counters(&mut self) -> Result<Counters, BenchError> {
-        Ok(Counters { wire_bytes: None, ..self.table.counters()? })
+        Ok(Counters { wire_bytes: None, generator_calls: None, ..self.table.counters()? })
     }
 
     fn run(&mut self, time: Duration) -> Result<Load, BenchError> {

@@ -3,10 +3,10 @@
 //! A [`Subject`] only makes the load. [`interleave`] goes round its subjects, A B A B, so that whatever else
 //! the machine does hits all of them alike, and reads clocks, processors and counters before and after.
 
+use crate::costs::{CallCounts, Cost};
 use crate::error::BenchError;
 use crate::procfs::{self, CpuTime, MachineStat, Switches};
 use hdrhistogram::Histogram;
-use serde::Serialize;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,6 +74,12 @@ pub struct Counters {
     pub fsyncs: Option<u64>,
     /// Processor microseconds of processes that cannot be seen from here, because they run elsewhere.
     pub remote_cpu_us: u64,
+    /// Microseconds that these fsyncs took together.
+    pub fsync_us: Option<u64>,
+    /// System calls of the servers.
+    pub server_calls: Option<CallCounts>,
+    /// System calls of the load generator.
+    pub generator_calls: Option<CallCounts>,
 }
 
 /// Who counts, for the readers of a line.
@@ -148,47 +154,6 @@ pub trait Subject {
     fn run(&mut self, time: Duration) -> Result<Load, BenchError>;
 }
 
-/// What one operation costs, on the average. Microseconds of processor time, and counts.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct Cost {
-    /// Of the processes that serve.
-    pub servers_user_us: f64,
-    /// Of these, in the kernel.
-    pub servers_kernel_us: f64,
-    /// Of this process, which makes the load.
-    pub generator_user_us: f64,
-    /// Of it, in the kernel.
-    pub generator_kernel_us: f64,
-    /// Times that a thread of the servers waited and was woken up.
-    pub wakeups: f64,
-    /// Times that the kernel took the processor away from a thread of the servers.
-    pub preempted: f64,
-    /// System calls of the servers that read or write files.
-    pub file_calls: f64,
-    /// Packets on the loopback interface, those of others among them.
-    pub packets: f64,
-}
-
-impl Cost {
-    /// Figure by figure, the median of several rounds. None: there are no rounds, or it is not known of one.
-    pub fn median_of(rounds: &[Option<Cost>]) -> Option<Cost> {
-        let rounds: Vec<Cost> = rounds.iter().copied().collect::<Option<_>>()?;
-        let of = |figure: fn(&Cost) -> f64| {
-            crate::stats::median(&rounds.iter().map(figure).collect::<Vec<f64>>()).map(crate::stats::tidy)
-        };
-        Some(Cost {
-            servers_user_us: of(|cost| cost.servers_user_us)?,
-            servers_kernel_us: of(|cost| cost.servers_kernel_us)?,
-            generator_user_us: of(|cost| cost.generator_user_us)?,
-            generator_kernel_us: of(|cost| cost.generator_kernel_us)?,
-            wakeups: of(|cost| cost.wakeups)?,
-            preempted: of(|cost| cost.preempted)?,
-            file_calls: of(|cost| cost.file_calls)?,
-            packets: of(|cost| cost.packets)?,
-        })
-    }
-}
-
 /// One round's figures.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Round {
@@ -212,6 +177,10 @@ pub struct Round {
     pub cpu_share: f64,
     /// The share that everything else on this machine and its host used.
     pub other_cpu_share: f64,
+    /// How long an fsync took, on the average.
+    pub fsync_us: Option<f64>,
+    /// 99 of 100 operations were at least so fast, microseconds.
+    pub p99_us: f64,
 }
 
 /// All rounds of one subject.
@@ -309,6 +278,7 @@ struct Clocks {
     theirs_us: CpuTime,
     machine: MachineStat,
     loopback: Option<u64>,
+    own: Switches,
     theirs: Switches,
     packets: u64,
 }
@@ -321,15 +291,19 @@ impl Clocks {
             theirs_us: procfs::trees_cpu_us(processes),
             machine: MachineStat::now(),
             loopback: if loopback { procfs::loopback_bytes() } else { None },
+            own: Switches::own(),
             theirs: Switches::of_trees(processes),
             packets: procfs::loopback_packets().unwrap_or(0),
         }
     }
 
-    fn cost(&self, after: &Clocks, ops: f64) -> Cost {
+    fn cost(&self, after: &Clocks, ops: f64, (from, to): (Counters, Counters)) -> Cost {
         let (own, theirs) = (after.own_us.since(self.own_us), after.theirs_us.since(self.theirs_us));
         let per_op = |count: u64| count as f64 / ops;
         let grown = |figure: fn(&Clocks) -> u64| per_op(figure(after).saturating_sub(figure(self)));
+        let calls = |figure: fn(&Counters) -> Option<CallCounts>| {
+            figure(&from).zip(figure(&to)).map(|(from, to)| to.per_op(from, ops))
+        };
         Cost {
             servers_user_us: per_op(theirs.all - theirs.kernel),
             servers_kernel_us: per_op(theirs.kernel),
@@ -339,6 +313,9 @@ impl Clocks {
             preempted: grown(|clocks| clocks.theirs.preempted),
             file_calls: grown(|clocks| clocks.theirs.file_calls),
             packets: grown(|clocks| clocks.packets),
+            generator_wakeups: grown(|clocks| clocks.own.waits),
+            server_calls: calls(|counters| counters.server_calls),
+            generator_calls: calls(|counters| counters.generator_calls),
         }
     }
 
@@ -355,18 +332,21 @@ impl Clocks {
         let idle = after.machine.idle.saturating_sub(self.machine.idle) as f64;
         let wire = grown(from.wire_bytes, to.wire_bytes).or(grown(self.loopback, after.loopback));
         let fsyncs = grown(from.fsyncs, to.fsyncs);
+        let fsync_us = grown(from.fsync_us, to.fsync_us).zip(fsyncs.filter(|fsyncs| *fsyncs > 0.0));
         let seconds = load.elapsed.as_secs_f64();
         Round {
             ops_s: ops / seconds,
             ops: load.ops,
             cpu_us_per_op: cpu_us as f64 / ops,
             kernel_cpu_us_per_op: (unseen == 0).then_some(seen.kernel as f64 / ops),
-            cost: (unseen == 0).then(|| self.cost(after, ops)),
+            cost: (unseen == 0).then(|| self.cost(after, ops, (from, to))),
             wire_bytes_per_op: wire.map(|bytes| bytes / ops),
             ops_per_fsync: fsyncs.filter(|fsyncs| *fsyncs > 0.0).map(|fsyncs| ops / fsyncs),
             fsyncs_s: fsyncs.map(|fsyncs| fsyncs / seconds),
             cpu_share,
             other_cpu_share: ((ticks - idle) / ticks - cpu_share).max(0.0),
+            fsync_us: fsync_us.map(|(us, fsyncs)| us / fsyncs),
+            p99_us: load.latencies.value_at_quantile(0.99) as f64 / 1_000.0,
         }
     }
 }
@@ -395,7 +375,14 @@ mod tests {
         }
 
         fn counters(&mut self) -> Result<Counters, BenchError> {
-            Ok(Counters { wire_bytes: Some(self.bytes), fsyncs: Some(self.bytes / 100), remote_cpu_us: 0 })
+            let calls = CallCounts { polls: self.bytes / 500, ..CallCounts::default() };
+            Ok(Counters {
+                wire_bytes: Some(self.bytes),
+                fsyncs: Some(self.bytes / 100),
+                fsync_us: Some(self.bytes * 3),
+                server_calls: Some(calls),
+                ..Counters::default()
+            })
         }
 
         fn run(&mut self, time: Duration) -> Result<Load, BenchError> {
@@ -423,6 +410,9 @@ mod tests {
         assert_eq!((round.ops, round.ops_s), (200, 400.0));
         assert_eq!(round.wire_bytes_per_op, Some(1_000.0));
         assert_eq!(round.ops_per_fsync, Some(0.1));
+        assert_eq!((round.fsync_us, round.p99_us.round()), (Some(300.0), 70.0));
+        let cost = round.cost.expect("nothing is unseen");
+        assert_eq!((cost.server_calls.map(|calls| calls.polls), cost.generator_calls), (Some(2.0), None));
         assert_eq!(series[1].rounds.len(), 3);
         assert_eq!(series[1].latencies.len(), 3);
         assert_eq!(a.calls, [1, 2, 2, 2].map(Duration::from_secs));

@@ -28,7 +28,7 @@ pub fn run(command: BenchCommand, context: &mut Context) -> Result<(), Failure> 
 /// Benches that have lines.
 fn lines(command: BenchCommand, context: &mut Context) -> Result<(), Failure> {
     let mut emit = |line: &Line| {
-        context.out.either(line, || line.in_words());
+        context.out.either(line, || line.in_full());
         // A bench takes minutes: each line is to be read at once.
         context.out.flush();
     };

@@ -54,7 +54,7 @@ impl Subject for Program {
     }
 
     fn counters(&mut self) -> Result<Counters, BenchError> {
-        Ok(Counters { wire_bytes: Some(0), fsyncs: self.fsyncs, remote_cpu_us: 0 })
+        Ok(Counters { wire_bytes: Some(0), fsyncs: self.fsyncs, ..Counters::default() })
     }
 
     fn run(&mut self, time: Duration) -> Result<Load, BenchError> {

@@ -220,7 +220,7 @@ impl Subject for LogUnderLoad {
 
     fn counters(&mut self) -> Result<Counters, BenchError> {
         let fsyncs = self.durability.fsyncs.load(Ordering::Relaxed);
-        Ok(Counters { wire_bytes: Some(0), fsyncs: Some(fsyncs), remote_cpu_us: 0 })
+        Ok(Counters { wire_bytes: Some(0), fsyncs: Some(fsyncs), ..Counters::default() })
     }
 
     fn run(&mut self, time: Duration) -> Result<Load, BenchError> {

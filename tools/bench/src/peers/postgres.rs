@@ -101,16 +101,26 @@ impl Servers {
         self.servers.iter().map(Server::pid).collect()
     }
 
-    /// Their fsyncs. What processes counted reaches the view up to a second late: in the reading before a
-    /// round and in the one after.
+    /// Their fsyncs and how long these took. What processes counted reaches the view up to a second late: in
+    /// the reading before a round and in the one after.
     pub fn counters(&mut self) -> Result<Counters, BenchError> {
-        let mut fsyncs = 0;
+        let (mut fsyncs, mut fsync_ms) = (0, 0.0);
         for control in &mut self.controls {
-            let rows = pg::query(control, "SELECT wal_sync FROM pg_stat_wal").map_err(peer)?;
-            fsyncs += rows.first().and_then(|row| row.parse::<u64>().ok()).unwrap_or(0);
+            let sql = "SELECT wal_sync || ' ' || wal_sync_time FROM pg_stat_wal";
+            let rows = pg::query(control, sql).map_err(peer)?;
+            if let Some((count, ms)) = rows.first().and_then(|row| parse_syncs(row)) {
+                (fsyncs, fsync_ms) = (fsyncs + count, fsync_ms + ms);
+            }
         }
-        Ok(Counters { wire_bytes: None, fsyncs: Some(fsyncs), remote_cpu_us: 0 })
+        let fsync_us = Some((fsync_ms * 1_000.0) as u64);
+        Ok(Counters { fsyncs: Some(fsyncs), fsync_us, ..Counters::default() })
     }
+}
+
+/// How many fsyncs there were, and how many milliseconds they took together.
+fn parse_syncs(row: &str) -> Option<(u64, f64)> {
+    let (count, ms) = row.split_once(' ')?;
+    Some((count.parse().ok()?, ms.parse().ok()?))
 }
 
 /// Who counts what [`Servers::counters`] says.
@@ -208,6 +218,8 @@ impl Place {
             ("listen_addresses", "127.0.0.1"),
             ("port", port.as_str()),
             ("unix_socket_directories", sockets.as_str()),
+            // Two looks at the clock for each fsync, as ours have.
+            ("track_wal_io_timing", "on"),
         ];
         for (name, value) in own.iter().chain(settings) {
             command.arg("-c").arg(format!("{name}={value}"));
@@ -280,7 +292,7 @@ impl Subject for Postgres {
     fn settings(&self) -> String {
         format!(
             "version {}; primary and {STANDBYS} streaming standbys, synchronous_standby_names = 'FIRST 2 (standby1, standby2)', fsync \
-             on, all else as installed; prepared statements, one transaction per statement; each client has one \
+             on, track_wal_io_timing on, all else as installed; prepared statements, one transaction per statement; each client has one \
              connection, all are on one thread",
             self.servers.version
         )
@@ -299,7 +311,8 @@ impl Subject for Postgres {
     }
 
     fn counters(&mut self) -> Result<Counters, BenchError> {
-        self.servers.counters()
+        let generator_calls = Some(self.generator.done.calls);
+        Ok(Counters { generator_calls, ..self.servers.counters()? })
     }
 
     fn run(&mut self, time: Duration) -> Result<Load, BenchError> {
@@ -310,6 +323,12 @@ impl Subject for Postgres {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fsyncs_are_read_with_their_time() {
+        assert_eq!(parse_syncs("12 3.75"), Some((12, 3.75)));
+        assert_eq!(parse_syncs("12"), None);
+    }
 
     #[test]
     fn an_unprivileged_user_is_found() {

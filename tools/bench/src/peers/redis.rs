@@ -200,13 +200,14 @@ impl Subject for Redis {
 
     fn counters(&mut self) -> Result<Counters, BenchError> {
         // Each byte is counted where it is sent. A server's total has replication in it.
-        let mut bytes = self.generator.sent;
+        let mut bytes = self.generator.done.sent;
         for control in &mut self.controls {
             let text = info(control, "stats").map_err(peer)?;
             let total = field(&text, "total_net_output_bytes").and_then(|total| total.parse::<u64>().ok());
             bytes += total.ok_or_else(|| peer("it does not count what it sends"))?;
         }
-        Ok(Counters { wire_bytes: Some(bytes), fsyncs: None, remote_cpu_us: 0 })
+        let generator_calls = Some(self.generator.done.calls);
+        Ok(Counters { wire_bytes: Some(bytes), generator_calls, ..Counters::default() })
     }
 
     fn run(&mut self, time: Duration) -> Result<Load, BenchError> {
