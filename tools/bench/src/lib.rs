@@ -10,6 +10,7 @@
 //! a goal was missed in `explain.rs`.
 
 pub mod appends;
+pub mod arithmetic;
 mod calls;
 mod client_pool;
 mod closed;
@@ -33,6 +34,7 @@ pub mod stats;
 pub mod subject;
 mod tpcc;
 mod txn;
+pub mod unit_costs;
 mod ycsb;
 
 pub use appends::{LOG_LINES, LogOptions, log};

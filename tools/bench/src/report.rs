@@ -1,10 +1,12 @@
 //! Lines: one comparison each, as one JSON object.
 
+use crate::arithmetic::CostSum;
 use crate::costs::{self, Cost, Spreads};
 use crate::explain::explain;
 use crate::procfs;
 use crate::stats::{Spread, tidy};
 use crate::subject::{Latencies, Round, Series};
+use crate::unit_costs::UnitCosts;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -27,6 +29,8 @@ pub struct Side {
     pub cost_per_op: Option<Cost>,
     /// What the rounds had at least and at most. `None` where nothing was measured.
     pub spread: Option<Spreads>,
+    /// What it should cost by counted calls. `None` where nobody counts them.
+    pub arithmetic: Option<CostSum>,
     /// Messages that follow one another between an operation's question and its answer: from what it does,
     /// not measured.
     pub messages_in_a_row: Option<f64>,
@@ -100,6 +104,7 @@ impl Side {
             kernel_cpu_us_per_op: all(|round| round.kernel_cpu_us_per_op),
             cost_per_op: Cost::median_of(&series.rounds.iter().map(|round| round.cost).collect::<Vec<_>>()),
             spread: Spreads::of(series),
+            arithmetic: None,
             messages_in_a_row: Some(way.messages),
             wire_bytes_per_op: all(|round| round.wire_bytes_per_op),
             wire_source: if wire.is_empty() {
@@ -133,6 +138,7 @@ impl Side {
             kernel_cpu_us_per_op: None,
             cost_per_op: None,
             spread: None,
+            arithmetic: None,
             messages_in_a_row: None,
             wire_bytes_per_op: None,
             wire_source: "not measured".into(),
@@ -199,6 +205,8 @@ pub struct Line {
     pub met: Option<bool>,
     /// If it does not: why, as far as the measurement says.
     pub reason: Option<String>,
+    /// What single system calls cost here, in this run. `None` where they were not measured.
+    pub unit_costs: Option<UnitCosts>,
     /// Why nothing was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
@@ -221,6 +229,7 @@ impl Line {
             latency_ratio: None,
             met: None,
             reason: None,
+            unit_costs: None,
             skipped: None,
         }
     }
@@ -249,6 +258,20 @@ impl Line {
         let mean = |side: &Side| side.service.map(|service| service.mean_us).or(side.mean_us);
         let both = self.ours.as_ref().and_then(mean).zip(self.base.as_ref().and_then(mean));
         self.latency_ratio = both.filter(|(_, base)| *base > 0.0).map(|(ours, base)| tidy(ours / base));
+        self
+    }
+
+    /// With what system calls cost here, and what an operation should cost by that. Where a goal was missed
+    /// it is part of the reason.
+    pub fn with_unit_costs(mut self, units: &UnitCosts) -> Line {
+        self.unit_costs = Some(*units);
+        for side in [&mut self.ours, &mut self.base].into_iter().flatten() {
+            side.arithmetic = side.cost_per_op.as_ref().and_then(|cost| CostSum::of(cost, units));
+        }
+        let sum = self.ours.as_ref().and_then(|ours| ours.arithmetic.as_ref()).map(CostSum::in_words);
+        if let (Some(reason), Some(sum)) = (&mut self.reason, sum) {
+            *reason = format!("{reason}; {sum}");
+        }
         self
     }
 
@@ -296,6 +319,9 @@ impl Line {
             let words = side.as_ref().map(|side| costs::in_words(name, side)).unwrap_or_default();
             lines.extend(words.into_iter().map(|words| format!("  {words}")));
         }
+        if let Some(sum) = self.ours.as_ref().and_then(|ours| ours.arithmetic.as_ref()) {
+            lines.extend(sum.table().into_iter().map(|line| format!("  {line}")));
+        }
         lines.join("\n")
     }
 
@@ -327,6 +353,7 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::costs::Calls;
     use crate::subject::{Sources, Way, latencies, note};
     use serde_json::json;
     use std::time::Duration;
@@ -396,6 +423,24 @@ mod tests {
         assert_eq!(value["ours"]["ops_s"]["median"], json!(90.0));
         assert_eq!(value["ours"]["p50_us"], json!(100.0));
         assert_eq!(value["ours"]["spread"]["p99_us"]["max"], json!(250.0));
+    }
+
+    #[test]
+    fn what_calls_cost_is_in_the_reason_of_a_goal_that_is_missed() {
+        let mut ours = series("ours", &[50.0; 3]);
+        let calls = Calls { writes: 2.0, ..Calls::default() };
+        let cost = Cost { servers_user_us: 7.0, server_calls: Some(calls), ..Cost::default() };
+        ours.rounds.iter_mut().for_each(|round| round.cost = Some(cost));
+        let units = UnitCosts { write_us: 5.0, ..UnitCosts::default() };
+        let line = line().compared(&ours, &series("base", &[100.0; 3]), Some(0.8)).with_unit_costs(&units);
+        let sum = line.ours.as_ref().and_then(|ours| ours.arithmetic.as_ref()).expect("counted");
+        assert_eq!((sum.sum_us, sum.measured_us), (17.0, 7.0));
+        assert!(line.base.as_ref().is_some_and(|base| base.arithmetic.is_none()), "it counts nothing");
+        let reason = line.reason.as_deref().expect("missed");
+        assert!(reason.contains("; by counts an operation costs 10.0 us writes to sockets"), "{reason}");
+        let full = line.in_full();
+        assert!(full.contains("\n  ours: counted by the servers: 2.00 writes\n"), "{full}");
+        assert!(full.contains("\n  measured  "), "{full}");
     }
 
     #[test]

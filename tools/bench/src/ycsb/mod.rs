@@ -20,6 +20,7 @@ use crate::options::{Common, LoadSize};
 use crate::plot;
 use crate::report::{Line, Machine};
 use crate::subject::{Subject, interleave};
+use crate::unit_costs::UnitCosts;
 use serde_json::{Value, json};
 use std::io::Write;
 use types::{EngineKind, LogKind, Policy, Ship};
@@ -200,6 +201,7 @@ struct Run<'a> {
     options: &'a YcsbOptions,
     shared: Shared,
     machine: Machine,
+    units: UnitCosts,
     progress: &'a mut dyn Write,
     emit: &'a mut dyn FnMut(&Line),
     lines: Vec<Line>,
@@ -207,6 +209,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn done(&mut self, line: Line) {
+        let line = line.with_unit_costs(&self.units);
         let _ = writeln!(self.progress, "{}", line.in_words());
         (self.emit)(&line);
         self.lines.push(line);
@@ -363,10 +366,11 @@ pub fn ycsb(
 ) -> Result<Vec<Line>, BenchError> {
     options.check()?;
     let custom = options.custom()?;
-    let _ = writeln!(progress, "ycsb: starting");
+    let units = UnitCosts::measure(&options.common, options.load.value_bytes)?;
+    let _ = writeln!(progress, "ycsb: {}; starting", units.in_words());
     let shared = Ours::start(&options.common, &options.target)?;
     let machine = Machine::here(shared.borrow().folder().unwrap_or(&options.common.base_dir()));
-    let mut run = Run { options, shared, machine, progress, emit, lines: Vec::new() };
+    let mut run = Run { options, shared, machine, units, progress, emit, lines: Vec::new() };
     let limited = run.limit();
     match custom {
         _ if options.sweep.is_some() => run.sweep(limited)?,
