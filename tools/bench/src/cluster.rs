@@ -426,6 +426,12 @@ impl TableUnderLoad {
         }
     }
 
+    /// The same table once more, for clients that are connected in another way.
+    pub(crate) fn again(&self, workload: &Workload) -> TableUnderLoad {
+        let table = (self.table.clone(), self.place);
+        TableUnderLoad::of(&self.shared, table, &self.kind, workload, self.clients)
+    }
+
     /// The table's name.
     pub(crate) fn name(&self) -> &str {
         self.table.name()

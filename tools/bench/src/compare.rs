@@ -4,11 +4,13 @@ use crate::client_pool::ClientPool;
 use crate::cluster::{Ours, Shared, TableKind, TableUnderLoad, Target};
 use crate::error::BenchError;
 use crate::generate::Workload;
+use crate::goals::{self, Sides};
 use crate::options::{Common, LoadSize};
 use crate::peers::{Postgres, Redis, postgres, redis};
 use crate::plot;
 use crate::report::{Line, Machine};
-use crate::subject::{Subject, interleave};
+use crate::subject::{Series, Subject, interleave};
+use crate::unit_costs::UnitCosts;
 use serde_json::json;
 use std::fmt;
 use std::io::Write;
@@ -59,92 +61,69 @@ enum Theirs {
     Postgres { commit: &'static str },
 }
 
-/// How our closed-loop clients are connected. A peer's have a connection each.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Connections {
-    /// Lanes of one client share one connection to each node, as the threads of an application would.
-    Shared,
-    /// Each has its own to every node, as so many applications would.
-    Own,
-}
-
-/// One line of the comparison.
+/// One line of the comparison, and perhaps another one with a connection for each of our clients, as a peer's
+/// have. Lanes of one client share one connection to each node, as the threads of an application would.
 struct Duel {
     name: &'static str,
+    /// The other line's name.
+    own: Option<&'static str>,
     ours: OurTable,
-    connections: Connections,
     theirs: Theirs,
     update_percent: u8,
-    goal: Option<f64>,
 }
 
-const REDIS_DUELS: [Duel; 5] = [
+impl Duel {
+    /// Names of its lines.
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        std::iter::once(self.name).chain(self.own)
+    }
+}
+
+const REDIS_DUELS: [Duel; 4] = [
     Duel {
         name: "durable-vs-redis-always-wait2",
+        own: Some("durable-vs-redis-always-wait2-own-connections"),
         ours: OurTable::DurableLsm,
-        connections: Connections::Shared,
         theirs: Theirs::Redis { append_only: true },
         update_percent: 100,
-        goal: Some(1.5),
-    },
-    Duel {
-        name: "durable-vs-redis-always-wait2-own-connections",
-        ours: OurTable::DurableLsm,
-        connections: Connections::Own,
-        theirs: Theirs::Redis { append_only: true },
-        update_percent: 100,
-        goal: None,
     },
     Duel {
         name: "semi-vs-redis-nofile-wait2",
+        own: None,
         ours: OurTable::MainMemorySemi,
-        connections: Connections::Shared,
         theirs: Theirs::Redis { append_only: false },
         update_percent: 100,
-        goal: Some(1.3),
     },
     Duel {
         name: "get-semi-vs-redis-get",
+        own: None,
         ours: OurTable::MainMemorySemi,
-        connections: Connections::Shared,
         theirs: Theirs::Redis { append_only: false },
         update_percent: 0,
-        goal: Some(0.8),
     },
     Duel {
         name: "get-durable-vs-redis-get",
+        own: None,
         ours: OurTable::DurableLsm,
-        connections: Connections::Shared,
         theirs: Theirs::Redis { append_only: false },
         update_percent: 0,
-        goal: Some(0.8),
     },
 ];
 
-const POSTGRES_DUELS: [Duel; 3] = [
+const POSTGRES_DUELS: [Duel; 2] = [
     Duel {
         name: "durable-vs-postgres-on",
+        own: Some("durable-vs-postgres-on-own-connections"),
         ours: OurTable::DurableLsm,
-        connections: Connections::Shared,
         theirs: Theirs::Postgres { commit: "on" },
         update_percent: 100,
-        goal: Some(2.5),
-    },
-    Duel {
-        name: "durable-vs-postgres-on-own-connections",
-        ours: OurTable::DurableLsm,
-        connections: Connections::Own,
-        theirs: Theirs::Postgres { commit: "on" },
-        update_percent: 100,
-        goal: None,
     },
     Duel {
         name: "durable-vs-postgres-remote_write",
+        own: None,
         ours: OurTable::DurableLsm,
-        connections: Connections::Shared,
         theirs: Theirs::Postgres { commit: "remote_write" },
         update_percent: 100,
-        goal: None,
     },
 ];
 
@@ -158,7 +137,7 @@ impl Peer {
 
     /// Names of its lines.
     pub fn lines(self) -> Vec<&'static str> {
-        self.duels().iter().map(|duel| duel.name).collect()
+        self.duels().iter().flat_map(Duel::names).collect()
     }
 
     /// Why it cannot take part here, if it cannot.
@@ -214,8 +193,8 @@ pub fn compare(
     emit: &mut dyn FnMut(&Line),
 ) -> Result<Vec<Line>, BenchError> {
     options.check()?;
-    let wanted: Vec<&Duel> =
-        options.peer.duels().iter().filter(|duel| options.common.wants(duel.name)).collect();
+    let is_wanted = |duel: &&Duel| duel.names().any(|name| options.common.wants(name));
+    let wanted: Vec<&Duel> = options.peer.duels().iter().filter(is_wanted).collect();
     let mut lines = Vec::new();
     let mut done = |line: Line, progress: &mut dyn Write| {
         let _ = writeln!(progress, "{}", line.in_words());
@@ -224,41 +203,67 @@ pub fn compare(
     };
     if let Some(reason) = options.peer.missing() {
         let machine = Machine::here(&options.common.base_dir());
-        for duel in wanted {
-            done(line(options, duel, &machine).skipped(reason), progress);
+        for (duel, name) in wanted.iter().flat_map(|duel| duel.names().map(move |name| (duel, name))) {
+            if options.common.wants(name) {
+                done(line(options, name, duel, &machine).skipped(reason), progress);
+            }
         }
         return Ok(lines);
     }
-    let _ = writeln!(progress, "compare: starting");
+    let units = UnitCosts::measure(&options.common, options.load.value_bytes)?;
+    let _ = writeln!(progress, "compare: {}; starting", units.in_words());
     let shared = Ours::start(&options.common, &options.target)?;
     let machine = Machine::here(shared.borrow().folder().unwrap_or(&options.common.base_dir()));
     let mut tables = Tables { durable: None, semi: None };
     for duel in wanted {
         let _ = writeln!(progress, "compare {}", duel.name);
-        let workload = options.workload(duel.update_percent);
-        let ours = tables.get(&shared, options, duel.ours)?;
-        ours.set_workload(&workload);
-        let mut theirs = start(options, duel, &workload)?;
-        let plan = options.common.plan();
-        let series = match duel.connections {
-            Connections::Shared => interleave(&mut [ours, &mut *theirs], plan, progress)?,
-            Connections::Own => {
-                interleave(&mut [&mut ClientPool::connect(ours)?, &mut *theirs], plan, progress)?
+        let series = rounds(options, duel, tables.get(&shared, options, duel.ours)?, progress)?;
+        let [shared_ones, theirs] = [&series[0], &series[1]];
+        let own = series.get(2).map(|own| Sides { ours: own, base: theirs, shared: Some(shared_ones) });
+        let main = Sides { ours: shared_ones, base: theirs, shared: None };
+        for (name, sides) in duel.names().zip([Some(main), own].into_iter().flatten()) {
+            if options.common.wants(name) {
+                let clients = options.load.clients;
+                let line = line(options, name, duel, &machine);
+                let line = line.compared(sides.ours, sides.base, goals::ratio(name, clients));
+                done(line.with_goals(clients, &sides).with_unit_costs(&units), progress);
             }
-        };
-        done(line(options, duel, &machine).compared(&series[0], &series[1], duel.goal), progress);
+        }
     }
     plot::write(&options.common, &format!("compare-{}", options.peer), &lines)?;
     Ok(lines)
 }
 
-fn line(options: &CompareOptions, duel: &Duel, machine: &Machine) -> Line {
+/// Ours, the peer's, and ours with connections of their own where that is a line, too: all in the same
+/// rounds.
+fn rounds(
+    options: &CompareOptions,
+    duel: &Duel,
+    ours: &mut TableUnderLoad,
+    progress: &mut dyn Write,
+) -> Result<Vec<Series>, BenchError> {
+    let workload = options.workload(duel.update_percent);
+    ours.set_workload(&workload);
+    let mut theirs = start(options, duel, &workload)?;
+    let mut again = ours.again(&workload);
+    let mut own = match duel.own {
+        Some(_) => Some(ClientPool::connect(&mut again)?),
+        None => None,
+    };
+    let mut subjects: Vec<&mut dyn Subject> = vec![ours, &mut *theirs];
+    if let Some(own) = &mut own {
+        subjects.push(own);
+    }
+    interleave(&mut subjects, options.common.plan(), progress)
+}
+
+fn line(options: &CompareOptions, name: &str, duel: &Duel, machine: &Machine) -> Line {
     let workload = json!({
         "peer": options.peer.to_string(), "records": options.load.records, "value_bytes": options.load.value_bytes,
         "update_percent": duel.update_percent, "distribution": "uniform", "clients": options.load.clients,
         "partitions": options.load.partitions,
     });
-    Line::new("compare", duel.name, workload, machine.clone())
+    Line::new("compare", name, workload, machine.clone())
 }
 
 fn start(options: &CompareOptions, duel: &Duel, workload: &Workload) -> Result<Box<dyn Subject>, BenchError> {
@@ -312,11 +317,17 @@ mod tests {
     #[test]
     fn the_main_comparison_of_each_peer_is_also_made_with_a_connection_per_client() {
         for peer in [Peer::Redis, Peer::Postgres] {
-            let [main, own] = [&peer.duels()[0], &peer.duels()[1]];
-            assert_eq!(own.name, format!("{}-own-connections", main.name));
-            assert_eq!((main.connections, own.connections), (Connections::Shared, Connections::Own));
-            assert_eq!((main.ours, main.theirs), (own.ours, own.theirs));
+            let main = &peer.duels()[0];
+            assert_eq!(main.own, Some(format!("{}-own-connections", main.name)).as_deref());
+            assert_eq!(peer.lines()[..2], [Some(main.name), main.own].map(Option::unwrap_or_default));
         }
+    }
+
+    #[test]
+    fn every_goal_of_a_comparison_is_for_a_line_that_there_is() {
+        let all = [Peer::Redis, Peer::Postgres].map(Peer::lines).concat();
+        let is_there = |goal: &goals::Goal| all.contains(&goal.line);
+        assert_eq!(goals::ALL.iter().filter(|goal| is_there(goal)).count(), 15);
     }
 
     #[test]

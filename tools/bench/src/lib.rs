@@ -22,6 +22,7 @@ pub mod error;
 mod explain;
 pub mod generate;
 pub mod gleambook;
+pub mod goals;
 pub mod load;
 pub mod options;
 pub mod peers;

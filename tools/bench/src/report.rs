@@ -3,6 +3,7 @@
 use crate::arithmetic::CostSum;
 use crate::costs::{self, Cost, Spreads};
 use crate::explain::explain;
+use crate::goals::{self, CheckedGoal, Figure, Sides};
 use crate::procfs;
 use crate::stats::{Spread, tidy};
 use crate::subject::{Latencies, Round, Series};
@@ -205,6 +206,8 @@ pub struct Line {
     pub met: Option<bool>,
     /// If it does not: why, as far as the measurement says.
     pub reason: Option<String>,
+    /// All goals of the line with what was measured, that of the ratio among them.
+    pub goals: Vec<CheckedGoal>,
     /// What single system calls cost here, in this run. `None` where they were not measured.
     pub unit_costs: Option<UnitCosts>,
     /// Why nothing was measured.
@@ -229,6 +232,7 @@ impl Line {
             latency_ratio: None,
             met: None,
             reason: None,
+            goals: Vec::new(),
             unit_costs: None,
             skipped: None,
         }
@@ -259,6 +263,20 @@ impl Line {
         let both = self.ours.as_ref().and_then(mean).zip(self.base.as_ref().and_then(mean));
         self.latency_ratio = both.filter(|(_, base)| *base > 0.0).map(|(ours, base)| tidy(ours / base));
         self
+    }
+
+    /// With all its goals, of which the ratio's is known already.
+    pub fn with_goals(mut self, clients: u32, sides: &Sides<'_>) -> Line {
+        self.goals = goals::check(&self, clients, sides);
+        let missed = self.other_goals().filter(|goal| !goal.met).map(CheckedGoal::in_words);
+        let reasons: Vec<String> = self.reason.iter().cloned().chain(missed).collect();
+        self.reason = (!reasons.is_empty()).then(|| reasons.join("; "));
+        self
+    }
+
+    /// Those that are about something else than the ratio.
+    fn other_goals(&self) -> impl Iterator<Item = &CheckedGoal> {
+        self.goals.iter().filter(|goal| goal.what != Figure::Ratio.what())
     }
 
     /// With what system calls cost here, and what an operation should cost by that. Where a goal was missed
@@ -343,10 +361,12 @@ impl Line {
             );
         }
         match (self.goal, self.met, &self.reason) {
-            (Some(goal), Some(true), _) => words + &format!("; goal {goal}: met"),
-            (Some(goal), _, Some(reason)) => words + &format!("; goal {goal}: missed: {reason}"),
-            _ => words,
+            (Some(goal), Some(true), _) => words += &format!("; goal {goal}: met"),
+            (Some(goal), _, Some(reason)) => words += &format!("; goal {goal}: missed: {reason}"),
+            _ => {}
         }
+        self.other_goals().for_each(|goal| words += &format!("; {}", goal.in_words()));
+        words
     }
 }
 

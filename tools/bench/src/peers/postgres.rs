@@ -20,6 +20,8 @@ use tempfile::TempDir;
 use types::random::Random;
 
 const STANDBYS: u32 = 2;
+/// The table of records.
+pub const TABLE: &str = "bench";
 /// The database's own superuser; our servers trust this machine, and no other can reach them.
 pub const USER: &str = "postgres";
 
@@ -154,12 +156,17 @@ impl Postgres {
         let mut connections = Vec::new();
         for _ in 0..clients {
             let mut stream = servers.client(commit)?;
-            pg::prepare(&mut stream, "bench").map_err(peer)?;
+            pg::prepare(&mut stream, TABLE).map_err(peer)?;
             connections.push((stream, PgClient::new(workload.value_bytes)));
         }
         let generator = Generator::new(connections)?;
         let (steps, commit) = (Steps::new(workload), commit.to_string());
         Ok(Postgres { servers, generator, steps, commit })
+    }
+
+    /// Where the primary listens.
+    pub fn address(&self) -> SocketAddr {
+        self.servers.primary()
     }
 }
 
@@ -265,12 +272,12 @@ fn wait_for_standbys(control: &mut TcpStream) -> Result<(), String> {
 
 /// Makes the table with every record.
 fn load(control: &mut TcpStream, workload: &Workload) -> Result<(), String> {
-    pg::query(control, "CREATE TABLE bench (k text PRIMARY KEY, v bytea NOT NULL)")?;
+    pg::query(control, &format!("CREATE TABLE {TABLE} (k text PRIMARY KEY, v bytea NOT NULL)"))?;
     let values = Values::new(workload.seed, workload.value_bytes);
     let mut random = Random::new(workload.seed);
     let records: Vec<u64> = (0..workload.records).collect();
     for chunk in records.chunks(500) {
-        let mut sql = "INSERT INTO bench VALUES ".to_string();
+        let mut sql = format!("INSERT INTO {TABLE} VALUES ");
         for (at, record) in chunk.iter().enumerate() {
             let comma = if at == 0 { "" } else { "," };
             let hex: String = values.draw(&mut random).iter().fold(String::new(), |mut hex, byte| {
@@ -281,7 +288,7 @@ fn load(control: &mut TcpStream, workload: &Workload) -> Result<(), String> {
         }
         pg::query(control, &sql)?;
     }
-    pg::query(control, "VACUUM ANALYZE bench").map(|_| ())
+    pg::query(control, &format!("VACUUM ANALYZE {TABLE}")).map(|_| ())
 }
 
 impl Subject for Postgres {

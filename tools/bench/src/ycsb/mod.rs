@@ -16,6 +16,7 @@ use crate::appends::{LogUnderLoad, Manner};
 use crate::cluster::{Ours, Shared, TableKind, TableUnderLoad, Target};
 use crate::error::BenchError;
 use crate::generate::{Distribution, Workload};
+use crate::goals::Sides;
 use crate::options::{Common, LoadSize};
 use crate::plot;
 use crate::report::{Line, Machine};
@@ -260,7 +261,9 @@ impl Run<'_> {
             for ((policy, goal), ours) in wanted.iter().zip(&series[1..]) {
                 if self.options.common.wants(&name(policy, percent)) {
                     let line = self.line(&name(policy, percent), percent);
-                    self.done(line.compared(ours, &series[0], Some(*goal)));
+                    let sides = Sides { ours, base: &series[0], shared: None };
+                    let line = line.compared(ours, &series[0], Some(*goal));
+                    self.done(line.with_goals(self.options.load.clients, &sides));
                 }
             }
         }
