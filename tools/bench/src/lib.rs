@@ -1,14 +1,15 @@
 //! Layer 6: workloads, comparisons, figures.
 //!
-//! Nine benches, each a function that takes its options, a writer for progress and a receiver for lines:
+//! Ten benches, each a function that takes its options, a writer for progress and a receiver for lines:
 //! [`log()`] (the write-ahead log against a bare thread), [`ycsb()`] (policies against each other),
-//! [`compare()`] (against Redis and PostgreSQL), [`sql()`] (the SQL gateway beside PostgreSQL),
+//! [`compare()`] (against Redis and PostgreSQL), [`executors()`] (a node on two cores), [`sql()`] (the SQL gateway beside PostgreSQL),
 //! [`databases()`] (tables in a database, and pgbench beside PostgreSQL),
 //! [`tpcc()`] (TPC-C's tables and transactions on both), [`calls()`] (procedures), [`txn()`] (transactions
 //! over partitions) and [`gleambook()`] (the experiments of the AsterixDB replication document). A [`Line`]
 //! is one comparison and one JSON object. How rounds are made and counted is in [`subject`], who decides why
 //! a goal was missed in `explain.rs`.
 
+mod affinity;
 pub mod appends;
 pub mod arithmetic;
 mod calls;
@@ -19,6 +20,7 @@ mod compare;
 pub mod costs;
 mod databases;
 pub mod error;
+mod executors;
 mod explain;
 pub mod generate;
 pub mod gleambook;
@@ -44,6 +46,7 @@ pub use cluster::Target;
 pub use compare::{CompareOptions, Peer, compare};
 pub use databases::{DATABASE_LINES, DatabasesOptions, databases};
 pub use error::BenchError;
+pub use executors::{EXECUTOR_LINES, ExecutorsOptions, executors};
 pub use generate::{Distribution, Workload};
 pub use gleambook::{GleambookOptions, gleambook};
 pub use options::{Common, LoadSize};

@@ -246,12 +246,22 @@ impl Line {
     }
 
     /// With the comparison of two measured series.
-    pub fn compared(mut self, ours: &Series, base: &Series, goal: Option<f64>) -> Line {
+    pub fn compared(self, ours: &Series, base: &Series, goal: Option<f64>) -> Line {
         let figures = |series: &Series| series.rounds.iter().map(|round| round.ops_s).collect::<Vec<f64>>();
+        self.compared_by((ours, &figures(ours)[..]), (base, &figures(base)[..]), goal)
+    }
+
+    /// The same by a figure of each round, which stands beside its series.
+    pub fn compared_by(
+        mut self,
+        (ours, ours_by): (&Series, &[f64]),
+        (base, base_by): (&Series, &[f64]),
+        goal: Option<f64>,
+    ) -> Line {
         self.rounds = ours.rounds.len();
         self.ours = Side::of(ours);
         self.base = Side::of(base);
-        self.ratio = Spread::of_ratios(&figures(ours), &figures(base));
+        self.ratio = Spread::of_ratios(ours_by, base_by);
         self.compare(goal);
         self.reason = goal.filter(|_| self.met == Some(false)).map(|goal| explain(ours, base, goal));
         self

@@ -25,6 +25,8 @@ pub enum BenchCommand {
     Sql(SqlArgs),
     /// TPC-C's tables, transactions and mix, as SQL on us and on PostgreSQL.
     Tpcc(TpccArgs),
+    /// One node with two executors on two cores, against one with one on one.
+    Executors(ExecutorsArgs),
     /// Calls of a procedure that reads and writes one row: compiled in, and in the language for users.
     Calls(CallsArgs),
     /// Tables in a database, and pgbench unchanged, on us and on PostgreSQL.
@@ -263,6 +265,32 @@ pub struct CallsArgs {
     /// What backups are sent of a call.
     #[arg(long, value_enum, default_value_t = super::cluster::ShipArg::Effects)]
     pub ship: super::cluster::ShipArg,
+}
+
+/// `understudy bench executors`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  understudy bench executors
+  understudy bench executors --only executors-get --clients 256
+
+One copy, engine and log in memory. Node and load generator run on the same cores; the ratio is that of the rates without the generator's
+share of their time (`ops_s_without_generator`).")]
+pub struct ExecutorsArgs {
+    /// What every bench takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Records of the table.
+    #[arg(long, default_value_t = 10_000)]
+    pub records: u64,
+    /// Bytes of a record's value.
+    #[arg(long, default_value_t = 1_024)]
+    pub value_bytes: usize,
+    /// Calls that are on their way at once.
+    #[arg(long, default_value_t = 64)]
+    pub clients: u32,
+    /// Partitions of the table.
+    #[arg(long, default_value_t = 16)]
+    pub partitions: u32,
 }
 
 /// `understudy bench databases`.

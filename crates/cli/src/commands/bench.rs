@@ -1,16 +1,17 @@
 //! `bench`.
 
 use crate::args::bench::{
-    BenchCommand, CallsArgs, CommonArgs, CompareArgs, DatabasesArgs, GleambookArgs, LoadArgs, LogArgs,
-    SqlArgs, TpccArgs, TpccByArg, TxnArgs, YcsbArgs,
+    BenchCommand, CallsArgs, CommonArgs, CompareArgs, DatabasesArgs, ExecutorsArgs, GleambookArgs, LoadArgs,
+    LogArgs, SqlArgs, TpccArgs, TpccByArg, TxnArgs, YcsbArgs,
 };
 use crate::args::cluster::{EngineArg, LogArg};
 use crate::connect::Context;
 use bench::cluster::TableKind;
 use bench::gleambook::Progress;
 use bench::{
-    BenchError, CallsOptions, Common, CompareOptions, CustomTable, DatabasesOptions, GleambookOptions, Line,
-    LoadSize, LogOptions, Offer, SqlOptions, Sweep, TpccOptions, TxnOptions, YcsbOptions,
+    BenchError, CallsOptions, Common, CompareOptions, CustomTable, DatabasesOptions, ExecutorsOptions,
+    GleambookOptions, Line, LoadSize, LogOptions, Offer, SqlOptions, Sweep, TpccOptions, TxnOptions,
+    YcsbOptions,
 };
 use ops::Failure;
 use std::io::stderr;
@@ -38,6 +39,7 @@ fn lines(command: BenchCommand, context: &mut Context) -> Result<(), Failure> {
         BenchCommand::Sql(args) => bench::sql(&sql(args), &mut stderr(), &mut emit),
         BenchCommand::Tpcc(args) => bench::tpcc(&tpcc(args), &mut stderr(), &mut emit),
         BenchCommand::Calls(args) => bench::calls(&calls(args), &mut stderr(), &mut emit),
+        BenchCommand::Executors(args) => bench::executors(&executors(args), &mut stderr(), &mut emit),
         BenchCommand::Databases(args) => bench::databases(&databases(args), &mut stderr(), &mut emit),
         BenchCommand::Compare(args) => bench::compare(&compare(args), &mut stderr(), &mut emit),
         BenchCommand::Gleambook(_) | BenchCommand::Txn(_) => {
@@ -199,6 +201,13 @@ fn calls(args: CallsArgs) -> CallsOptions {
         kind,
         ..CallsOptions::default()
     }
+}
+
+fn executors(args: ExecutorsArgs) -> ExecutorsOptions {
+    let (records, value_bytes, clients, partitions) =
+        (args.records, args.value_bytes, args.clients, args.partitions);
+    let load = LoadSize { records, value_bytes, clients, partitions };
+    ExecutorsOptions { common: common(args.common), load, ..ExecutorsOptions::default() }
 }
 
 fn databases(args: DatabasesArgs) -> DatabasesOptions {
