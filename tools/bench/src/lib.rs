@@ -2,7 +2,8 @@
 //!
 //! Ten benches, each a function that takes its options, a writer for progress and a receiver for lines:
 //! [`log()`] (the write-ahead log against a bare thread), [`ycsb()`] (policies against each other),
-//! [`compare()`] (against Redis and PostgreSQL), [`executors()`] (a node on two cores), [`sql()`] (the SQL gateway beside PostgreSQL),
+//! [`compare()`] (against Redis and PostgreSQL), [`sql()`] (the SQL gateway beside PostgreSQL),
+//! [`executors()`] (a node on two cores),
 //! [`databases()`] (tables in a database, and pgbench beside PostgreSQL),
 //! [`tpcc()`] (TPC-C's tables and transactions on both), [`calls()`] (procedures), [`txn()`] (transactions
 //! over partitions) and [`gleambook()`] (the experiments of the AsterixDB replication document). A [`Line`]

@@ -1,6 +1,6 @@
 //! The benches' figures: every line with its ratio, and the reason where a goal is missed.
 
-use super::{Measured, figure, shown, understudy};
+use super::{Measured, costs, figure, shown, understudy};
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -29,12 +29,22 @@ pub(super) fn postgres(root: &Path) -> Result<Measured, String> {
     measure(root, &["bench", "compare", "--peer", "postgres", "--json"])
 }
 
-/// The same with one client and with 64.
+/// Policies, peers and SQL with one client and with 64; with ten they have parts of their own.
 pub(super) fn clients(root: &Path) -> Result<Measured, String> {
-    let with = |clients: u32| {
-        format!("bench compare --peer postgres --only durable-vs-postgres-on --clients {clients} --json")
-    };
-    several(root, &[&with(1), &with(64)])
+    let benches = [
+        "bench ycsb --updates 100",
+        "bench compare --peer redis",
+        "bench compare --peer postgres",
+        "bench sql --only select,update",
+    ];
+    let with = |clients: u32| benches.map(|bench| format!("{bench} --clients {clients} --json"));
+    let all = [with(1), with(64)].concat();
+    several(root, &all.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// What a node makes of a second core.
+pub(super) fn executors(root: &Path) -> Result<Measured, String> {
+    measure(root, &["bench", "executors", "--json"])
 }
 
 pub(super) fn sql(root: &Path) -> Result<Measured, String> {
@@ -106,6 +116,9 @@ fn measure(root: &Path, arguments: &[&str]) -> Result<Measured, String> {
         }
     }
     let _ = writeln!(text, "\n{remarks}");
+    for table in [costs::table(&lines), costs::sums(&lines)].iter().filter(|table| !table.is_empty()) {
+        let _ = writeln!(text, "{table}");
+    }
     let wrong = if good { Vec::new() } else { vec!["the bench failed".to_string()] };
     Ok(Measured { text, wrong })
 }
@@ -147,8 +160,27 @@ fn remark(name: &str, line: &Value) -> String {
     let side = |side: &str| line[side]["label"].as_str().unwrap_or("").to_string();
     let beside = if line["base"].is_null() { String::new() } else { format!(" / {}", side("base")) };
     let reason = line["reason"].as_str().map_or(String::new(), |reason| format!(". Missed: {reason}"));
-    let (ours, costs, ends) = (side("ours"), costs(&line["ours"]), ends(&line["workload"]));
-    format!("- `{name}`: {ours}{beside}{costs}{ends}{reason}")
+    let (ours, goals, ends) = (side("ours"), goals(line), ends(&line["workload"]));
+    format!("- `{name}`: {ours}{beside}{goals}{ends}{reason}")
+}
+
+/// Goals that are about something else than the ratio, which has a column.
+fn goals(line: &Value) -> String {
+    let others = line["goals"].as_array().into_iter().flatten().filter(|goal| goal["what"] != "ratio");
+    let told = others.map(|goal| {
+        let of = |name: &str| shown(figure(goal, &format!("/{name}")));
+        format!(
+            ". {}: {} ({} to {}), goal {} {}: {}",
+            goal["what"].as_str().unwrap_or("?"),
+            of("value"),
+            of("min"),
+            of("max"),
+            if goal["at_least"] == true { "at least" } else { "at most" },
+            of("limit"),
+            if goal["met"] == true { "met" } else { "**missed**" }
+        )
+    });
+    told.collect()
 }
 
 /// What became of transactions of both sides, as far as the workload tells: how often one of them was done
@@ -165,25 +197,18 @@ fn ends(workload: &Value) -> String {
     ends().unwrap_or_default()
 }
 
-/// What an operation costs on our side, as far as the system tells.
-fn costs(side: &Value) -> String {
-    let of = |name: &str| figure(side, &format!("/cost_per_op/{name}"));
-    let cost = || {
-        let (user, kernel) = (of("servers_user_us")?, of("servers_kernel_us")?);
-        let generator = of("generator_user_us")? + of("generator_kernel_us")?;
-        let (wakeups, packets) = (of("wakeups")?, of("packets")?);
-        Some(format!(
-            ". An operation costs the nodes {user:.0} us of user and {kernel:.0} us of kernel time and the \
-             generator {generator:.0} us; {wakeups:.1} wake-ups, {packets:.1} packets"
-        ))
-    };
-    cost().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn goals_beside_the_ratio_are_in_the_remark() {
+        let goal = |what: &str, met: bool| json!({ "what": what, "value": 80.0, "min": 79.0, "max": 81.5, "limit": 75.0, "at_least": false, "met": met });
+        let line = json!({ "ours": { "label": "us" }, "goals": [goal("ratio", true), goal("us", false)] });
+        let told = "- `put`: us. us: 80 (79 to 81.50), goal at most 75: **missed**";
+        assert_eq!(remark("put", &line), told);
+    }
 
     #[test]
     fn aborts_of_both_sides_are_in_the_remark() {

@@ -44,6 +44,6 @@ impl Document {
 const HEAD: &str = "# Evidence
 
 Written by `cargo xtask long`; `cargo xtask long PART` measures one part anew (`sim`, `plants`, `crash`, `check`, `demo`, `steady`, `log`,
-`ycsb`, `redis`, `postgres`, `sql`, `gleambook`). All processes of a test share one machine with two cores, and others share its disk: read ratios, which are
+`ycsb`, `redis`, `postgres`, `clients`, `sql`, `executors`, `processors`, `gleambook` and others). All processes of a test share one machine with two cores, and others share its disk: read ratios, which are
 taken between neighbouring rounds of one run, rather than absolute figures.
 ";

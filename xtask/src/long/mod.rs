@@ -3,10 +3,12 @@
 
 mod bench;
 mod check;
+mod costs;
 mod crash;
 mod demo;
 mod document;
 mod gleambook;
+mod processors;
 mod sim;
 
 use document::Document;
@@ -18,7 +20,7 @@ use std::process::{Command, Stdio};
 /// missed.
 type Part = (&'static str, &'static str, fn(&Path) -> Result<Measured, String>);
 
-const PARTS: [Part; 19] = [
+const PARTS: [Part; 21] = [
     ("sim", "Simulator", sim::seeds),
     ("plants", "Planted bugs", sim::plants),
     ("crash", "Power losses and failing calls", crash::all),
@@ -31,8 +33,10 @@ const PARTS: [Part; 19] = [
     ("sweep", "The H-Store document's figures", bench::sweep),
     ("redis", "Beside Redis", bench::redis),
     ("postgres", "Beside PostgreSQL", bench::postgres),
-    ("clients", "Beside PostgreSQL, with one client and with 64", bench::clients),
+    ("clients", "With one client and with 64", bench::clients),
     ("sql", "SQL beside PostgreSQL", bench::sql),
+    ("executors", "Executors on cores of their own", bench::executors),
+    ("processors", "Half the processor time", processors::all),
     ("tpcc", "TPC-C beside PostgreSQL", bench::tpcc),
     ("databases", "Databases, and pgbench beside PostgreSQL", bench::databases),
     ("procedures", "Procedures", bench::procedures),
