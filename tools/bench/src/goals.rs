@@ -273,7 +273,7 @@ mod tests {
             cpu_share: 0.5,
             other_cpu_share: 0.1,
             fsync_us: None,
-            p99_us: 1e6 / ops_s,
+            p99_us: 1e6 / *ops_s,
         };
         Series {
             label: String::new(),
