@@ -4,6 +4,7 @@ pub mod backup;
 pub mod bench;
 pub mod cluster;
 pub mod data;
+pub mod database;
 pub mod plan;
 pub mod procedure;
 pub mod process;
@@ -111,7 +112,7 @@ pub enum Verb {
     Table(cluster::TableCommand),
     /// Create, list, alter and drop databases: several tables whose rows are written together.
     #[command(subcommand)]
-    Database(cluster::DatabaseCommand),
+    Database(database::DatabaseCommand),
     /// Create, list and drop indexes of tables.
     #[command(subcommand)]
     Index(data::IndexCommand),

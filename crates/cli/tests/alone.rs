@@ -69,6 +69,7 @@ fn files_that_are_not_there() {
     fails(dir, &["partition", "tails", "export", "x.tail", "--data-dir", "."], 3, &["x.tail"]);
     let create = ["table", "create", "t", "--columns", "id:int", "--key", "id", "--placement", "no"];
     fails(dir, &create, 3, &["no"]);
+    fails(dir, &["database", "create", "d", "--placement", "no"], 3, &["no"]);
     fs::write(dir.join("plan"), "1 2\nx\n").expect("writable");
     fails(
         dir,

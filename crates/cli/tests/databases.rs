@@ -560,3 +560,19 @@ fn databases_are_spread_by_ranges() {
     let restored = all.lines().find(|line| line.contains("copy")).expect("it is there");
     assert!(restored.contains(r#""ranges":["g","p"]"#), "{restored}");
 }
+
+#[test]
+fn copies_of_a_database_go_where_a_file_says() {
+    let cluster = Cluster::start();
+    cluster.write("places", "2 3\n3 1\n");
+    let create = ["database", "create", "shop", "--partitions", "2", "--partition-by", "w", "--placement"];
+    let made = cluster.json(&[&create[..], &["places"]].concat());
+    assert_eq!((&made["partitions"], &made["factor"]), (&2.into(), &2.into()), "{made}");
+    let status = cluster.json(&["status"]);
+    let all = status["partitions"].as_array().expect("a list");
+    let of_it = all.iter().filter(|one| one["table"] == "shop");
+    assert_eq!(of_it.map(|one| one["primary"].as_u64()).collect::<Vec<_>>(), [Some(2), Some(3)], "{status}");
+    cluster.write("few", "1 2\n");
+    let wrong = cluster.run(&[&create[..], &["few"]].concat());
+    assert!(wrong.status == 2 && wrong.sentence().contains("the placement has 1 partitions"), "{wrong:?}");
+}

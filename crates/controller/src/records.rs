@@ -197,8 +197,9 @@ impl Records {
     }
 
     /// The table that has this name, whether its record is known or not.
-    pub(crate) fn holder(&self, name: &str) -> Option<TableId> {
-        self.names.get(name).copied()
+    pub(crate) fn holder(&self, name: &str, holds: Holds) -> Option<TableId> {
+        let names = if holds == Holds::Database { &self.databases } else { &self.names };
+        names.get(name).copied()
     }
 
     /// A partition, also of a table that is being created.

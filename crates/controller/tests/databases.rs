@@ -498,3 +498,39 @@ fn pr380_that_there_is_no_table_is_found_out_in_the_metastore() {
     told(&mut world, asked(&broad)).expect("named");
     assert_eq!(found(&mut world, &broad), (made.id, "broad".into()));
 }
+
+/// Nothing but its name changes: its partitions and their tables stay where they are.
+#[test]
+fn a_database_gets_another_name_that_no_other_one_has() {
+    let mut world = world();
+    let make = |world: &mut World, name: &str| {
+        let request = CreateTable { factor: Some(2), ..CreateTable::database(name, "durable") };
+        let made = told(world, AdminCommand::CreateDatabase(wire::RecordText::new(&request))).expect("made");
+        wire::RecordText(made).read::<types::TableRecord>().expect("a record")
+    };
+    let bank = make(&mut world, "bank");
+    make(&mut world, "shop");
+    let alter = |request: &AlterTable| AdminCommand::AlterDatabase(wire::RecordText::new(request));
+    for (request, status) in [
+        (named("bank", "shop"), 1),
+        (named("bank", "bank"), 1),
+        (named("bank", "a b"), 2),
+        (named("bank", "sys_bank"), 2),
+        (AlterTable { factor: Some(1), ..named("bank", "other") }, 2),
+        (named("nothing", "other"), 3),
+        (named("bank", "understudy"), 5),
+        (named("understudy", "other"), 5),
+    ] {
+        let refused = told(&mut world, alter(&request)).expect_err("refused");
+        assert_eq!(refused.0, status, "{request:?}: {}", refused.1);
+    }
+    // A table may have the same name, and who asks twice is told the same.
+    for _ in 0..2 {
+        let answer = told(&mut world, alter(&named("bank", "t"))).expect("it has the name");
+        let record: types::TableRecord = wire::RecordText(answer).read().expect("a record");
+        assert_eq!(record, types::TableRecord { name: "t".into(), ..bank.clone() });
+    }
+    assert_eq!(told(&mut world, AdminCommand::DropDatabase("bank".into())).expect_err("renamed").0, 3);
+    told(&mut world, AdminCommand::DropDatabase("t".into())).expect("by its new name");
+    make(&mut world, "bank");
+}

@@ -178,7 +178,8 @@ fn fixed(option: &str) -> Failure {
     Failure::unsupported(format!("changing {option}"), hint)
 }
 
-fn set(option: &SqlOption, request: &mut Request) -> Result<(), Failure> {
+/// One option of SET.
+pub(crate) fn set(option: &SqlOption, request: &mut Request) -> Result<(), Failure> {
     let SqlOption::KeyValue { key, value } = option else {
         return Err(Failure::unsupported(format!("the option {option}"), "write name = value"));
     };
@@ -212,7 +213,7 @@ fn set(option: &SqlOption, request: &mut Request) -> Result<(), Failure> {
 /// Changes a table, and waits until every partition keeps the new policy and this node knows the new columns.
 pub async fn alter(handle: &Handle, request: Request) -> Result<(), Failure> {
     let (name, columns) = (request.name.clone(), request.add_columns.clone());
-    let everywhere = on_a_client(handle, move |client| everywhere(client, &request)).await?;
+    let everywhere = on_a_client(handle, move |client| everywhere(client, &request, false)).await?;
     handle
         .wait_catalog(|catalog| match catalog.table(&name) {
             None => true,
@@ -229,16 +230,25 @@ pub async fn alter(handle: &Handle, request: Request) -> Result<(), Failure> {
     }
 }
 
-/// Sends the request. True once every partition has taken it over: before that the old promise may still be
-/// the weaker one.
-fn everywhere(client: &mut Client, request: &Request) -> Result<bool, ClientError> {
-    let answer = client.admin(AdminCommand::AlterTable(RecordText::new(request)))?;
+/// Sends the request about a table, or a database. True once every partition has taken it over: before that
+/// the old promise may still be the weaker one.
+pub(crate) fn everywhere(
+    client: &mut Client,
+    request: &Request,
+    is_database: bool,
+) -> Result<bool, ClientError> {
+    let text = RecordText::new(request);
+    let answer = client.admin(match is_database {
+        true => AdminCommand::AlterDatabase(text),
+        false => AdminCommand::AlterTable(text),
+    })?;
     let policy = RecordText(answer).read::<types::Policy>();
     let policy = policy.map_err(|error| ClientError::Protocol(format!("the new policy: {error}")))?;
     let deadline = Instant::now() + EVERYWHERE;
     loop {
         let map = client.cluster_map();
-        let Some(table) = map.table(&request.name).map(|table| table.id) else { return Ok(true) };
+        let found = if is_database { map.database(&request.name) } else { map.table(&request.name) };
+        let Some(table) = found.map(|table| table.id) else { return Ok(true) };
         let keeps = |partition: &PartitionRecord| {
             let (copies, all) = (partition.in_sync.len(), partition.members().count());
             let there = request.factor.is_none_or(|factor| copies == all && all == usize::from(factor));

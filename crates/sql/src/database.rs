@@ -1,5 +1,6 @@
 //! CREATE DATABASE and DROP DATABASE, and tables of the database that a session is in.
 
+use crate::alter_database::{self, Written};
 use crate::bind::folded;
 use crate::catalog::{Catalog, Fill, UnderWay, as_of};
 use crate::constraints::define::{self, Declared, Place};
@@ -12,6 +13,8 @@ use crate::losses::Losses;
 use crate::moved;
 use crate::numbering;
 use crate::several;
+use crate::system::relations::database_oid;
+use crate::system::sessions::Sessions;
 use crate::views;
 use client::created;
 use pg::{Failure, Reason, code};
@@ -33,7 +36,7 @@ const MAX_ATTEMPTS: usize = 8;
 /// A transaction fills a table for at most so long.
 const LONGEST_LOAD_MS: u64 = 6 * 3_600_000;
 
-/// CREATE DATABASE or DROP DATABASE as it is written. The parser's own knows no options.
+/// CREATE, ALTER or DROP DATABASE as it is written. The parser's own knows no options.
 #[derive(Clone, Debug)]
 pub enum DatabaseStatement {
     /// Makes one.
@@ -42,6 +45,13 @@ pub enum DatabaseStatement {
         name: ObjectName,
         /// How it is kept.
         options: Vec<SqlOption>,
+    },
+    /// Alters one.
+    Alter {
+        /// Its name.
+        name: ObjectName,
+        /// What is written behind that.
+        written: Written,
     },
     /// Drops one.
     Drop {
@@ -69,6 +79,9 @@ pub fn parse(parser: &mut Parser<'_>) -> Result<Option<DatabaseStatement>, Parse
             false => Vec::new(),
         };
         return Ok(Some(DatabaseStatement::Create { name, options }));
+    }
+    if parser.parse_keywords(&[Keyword::ALTER, Keyword::DATABASE]) {
+        return alter_database::parse(parser).map(Some);
     }
     if parser.parse_keywords(&[Keyword::DROP, Keyword::DATABASE]) {
         let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
@@ -152,15 +165,26 @@ pub async fn create(handle: &Handle, request: Request) -> Result<(), Failure> {
     Ok(())
 }
 
-fn missing_database(name: &str) -> Failure {
+/// The error of a database that there is not.
+pub fn missing_database(name: &str) -> Failure {
     Failure::new("3D000", format!("database \"{name}\" does not exist"))
 }
 
-/// Drops a database. `used`: somebody of this node is in it.
+/// The error of what is not done to a database because one of these sessions is in it, if so.
+pub fn unused(sessions: &Sessions, record: &TableRecord) -> Result<(), Failure> {
+    let name = &record.name;
+    match sessions.is_in(database_oid(record)) {
+        true => Err(Failure::new("55006", format!("database \"{name}\" is being accessed by other users"))),
+        false => Ok(()),
+    }
+}
+
+/// Drops a database, unless one of these sessions is in it and it is not forced.
 pub async fn drop_one(
     handle: &Handle,
     name: &str,
-    (if_exists, force, used): (bool, bool, bool),
+    (if_exists, force): (bool, bool),
+    sessions: &Sessions,
 ) -> Result<(), Failure> {
     if name == crate::DATABASE {
         let hint = "it is always there: drop tables of it";
@@ -174,9 +198,8 @@ pub async fn drop_one(
         return Err(Failure::new("55006", "cannot drop the currently open database"));
     }
     let hint = format!("DROP DATABASE {name} WITH (FORCE) drops it with its tables, whoever is in it");
-    if used && !force {
-        let message = format!("database \"{name}\" is being accessed by other users");
-        return Err(Failure::new("55006", message).hint(hint));
+    if !force {
+        unused(sessions, &record).map_err(|failure| failure.hint(hint))?;
     }
     let asked = name.to_string();
     let dropped =

@@ -132,6 +132,10 @@ pub fn of_client(error: ClientError) -> Failure {
         ClientError::NoTable(_) | ClientError::Admin { status: 3, .. } => Failure::new("42P01", sentence),
         ClientError::Admin { status: 2, .. } => Failure::new("22023", sentence),
         ClientError::Admin { status: 4, .. } => Failure::new("57P03", sentence),
+        ClientError::Admin { status: 5, .. } if sentence.contains(TOO_FEW_NODES) => {
+            Failure::new("53000", sentence)
+                .hint("ask for fewer copies (factor = ...), or let more nodes run: nothing was done")
+        }
         ClientError::Admin { status: 5, .. } => Failure::new("42501", sentence),
         ClientError::Unindexable | ClientError::TooMuch | ClientError::TooLarge(_) => {
             Failure::new("54000", sentence)
@@ -147,6 +151,9 @@ pub fn of_client(error: ClientError) -> Failure {
         _ => Failure::new(code::INTERNAL, sentence),
     }
 }
+
+/// What a controller says of more copies than there are nodes.
+const TOO_FEW_NODES: &str = "copies, but only";
 
 /// A table is not as a plan thought: it is to be looked at again.
 pub fn stale() -> Failure {

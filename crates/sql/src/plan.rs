@@ -1,6 +1,7 @@
 //! From a statement's text to what is to be done. Plans are kept by the text, for all sessions of a node.
 
 use crate::alter;
+use crate::alter_database;
 use crate::altering;
 use crate::bind::{self, Binder, Bound, Change, Insertion, Planned, Writing, folded, new_name, table_name};
 use crate::catalog::Catalog;
@@ -239,6 +240,9 @@ fn work_of_own(catalog: &Catalog, said: &Said, given: &[Option<Ty>]) -> Result<(
         Said::Upkeep(upkeep) => {
             upkeep.check(catalog)?;
             Work::Upkeep(upkeep.clone())
+        }
+        Said::Database(DatabaseStatement::Alter { name, written }) => {
+            Work::AlterDatabase(alter_database::plan(name, written)?)
         }
         Said::SetConstraints(set) => Work::SetConstraints(set.resolve(catalog)?),
         Said::Database(DatabaseStatement::Drop { name, if_exists, force }) => {

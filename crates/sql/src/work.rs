@@ -1,6 +1,7 @@
 //! What a statement comes to, and what is asked about it before it is carried out.
 
 use crate::alter::Rekey;
+use crate::alter_database::{self, AlterDatabase};
 use crate::altering::Altering;
 use crate::bind::{Bound, Change, Insertion, Parts, Rows};
 use crate::constraining::Constraining;
@@ -88,6 +89,8 @@ pub enum Work {
     SetConstraints(Setting),
     /// Make a database.
     CreateDatabase(Box<wire::control::CreateTable>),
+    /// Change a database.
+    AlterDatabase(AlterDatabase),
     /// Drop a database.
     DropDatabase {
         /// Its name.
@@ -216,7 +219,7 @@ impl Work {
             || matches!(self, Work::Sequence(_) | Work::View(_) | Work::Procedure(_) | Work::AddIdentity(..))
             || matches!(self, Work::Schema(_))
             || self.is_about_databases()
-            || matches!(self, Work::Indexes(_))
+            || matches!(self, Work::Indexes(_) | Work::AlterDatabase(_))
     }
 
     /// True if what it makes lies in its database's one partition, which must be there.
@@ -232,9 +235,13 @@ impl Work {
         }
     }
 
-    /// True if it makes or drops a database.
+    /// True if it makes, changes or drops a database.
     pub fn is_about_databases(&self) -> bool {
-        matches!(self, Work::CreateDatabase(_) | Work::DropDatabase { .. })
+        match self {
+            Work::CreateDatabase(_) | Work::DropDatabase { .. } => true,
+            Work::AlterDatabase(alter) => !matches!(alter.change, alter_database::Change::Nothing(_)),
+            _ => false,
+        }
     }
 
     /// What it is called where it is not allowed.
@@ -262,6 +269,7 @@ impl Work {
             Work::Procedure(statement) => statement.tag(),
             Work::Call(_) => "CALL",
             Work::CreateDatabase(_) => "CREATE DATABASE",
+            Work::AlterDatabase(_) => "ALTER DATABASE",
             Work::DropDatabase { .. } => "DROP DATABASE",
             _ => "this statement",
         }

@@ -399,7 +399,7 @@ pub enum AdminCommand {
     Records(Option<Generation>),
     /// Creates a database. JSON of [`CreateTable`], whose columns are those of a catalog.
     CreateDatabase(RecordText),
-    /// Changes a database's policy, factor or `min_in_sync`. JSON of [`AlterTable`].
+    /// Changes a database's policy, factor or `min_in_sync`, or its name. JSON of [`AlterTable`].
     AlterDatabase(RecordText),
     /// Drops a database with all its tables.
     DropDatabase(String),
@@ -543,8 +543,8 @@ pub struct AlterTable {
     /// The name of an index to be dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drop_index: Option<String>,
-    /// Another name, for a table that has got the rows of one that moves ([`types::system::moving`]). Nothing
-    /// else is changed with it. That there is neither a table of the one name nor of the other is answered
+    /// Another name, for a database, or for a table that has got the rows of one that moves
+    /// ([`types::system::moving`]). Nothing else is changed with it. That there is neither a table of the one name nor of the other is answered
     /// only if it is so in the metastore (PR-380).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rename: Option<String>,

@@ -1,6 +1,7 @@
 //! `database`, and tables that are in one.
 
-use crate::args::cluster::{DatabaseCommand, EngineArg, LogArg, TransactionsArg};
+use crate::args::cluster::{EngineArg, LogArg, TransactionsArg};
+use crate::args::database::{CreateDatabase, DatabaseCommand};
 use crate::connect::Context;
 use crate::out::counted;
 use client::{ClientError, Table};
@@ -10,7 +11,7 @@ use serde::Serialize;
 use types::data::{Column, Schema, parse_columns};
 use types::database::SHARED;
 use types::policy::Below;
-use types::{EngineKind, LogKind, Policy, Ranges, Scheme, Ship, TableRecord};
+use types::{EngineKind, LogKind, Policy, Ranges, Ship, TableRecord};
 use wire::RecordText;
 use wire::control::{AdminCommand, AlterTable, CreateTable};
 
@@ -89,56 +90,7 @@ impl Shown {
 /// `database ...`
 pub fn run(command: DatabaseCommand, context: &mut Context) -> Result<(), Failure> {
     match command {
-        DatabaseCommand::Create {
-            name,
-            partitions,
-            partition_by,
-            ranges,
-            factor,
-            policy,
-            min_in_sync,
-            available,
-            engine,
-            log,
-            standby,
-            transactions,
-            ship,
-        } => {
-            let choices = Choices {
-                partition_by: None,
-                open: false,
-                partitions,
-                factor,
-                policy,
-                min_in_sync,
-                available,
-                engine: match engine {
-                    EngineArg::Lsm => EngineKind::Lsm,
-                    EngineArg::Memory => EngineKind::Memory,
-                },
-                log: match log {
-                    LogArg::Disk => LogKind::Disk,
-                    LogArg::Memory => LogKind::Memory,
-                },
-                placement: Vec::new(),
-                scheme: Scheme::default(),
-                standby: Some(standby.into()),
-                failover_target_ms: None,
-            };
-            let mut request = choices.database(&name)?;
-            request.ship = ship.into();
-            if let Some(by) = &partition_by {
-                spread(&mut request, by, ranges.as_deref())?;
-            }
-            let client = context.client()?;
-            let database = match transactions {
-                TransactionsArg::Partition => client.create_database(&request)?,
-                TransactionsArg::Global => client.create_global_database(&request)?,
-            };
-            let shown = Shown::new(database.record());
-            context.out.either(&shown, || shown.words());
-            Ok(())
-        }
+        DatabaseCommand::Create(args) => create(&args, context),
         DatabaseCommand::List => list(context),
         DatabaseCommand::Alter { name, policy, factor, min_in_sync, available, strict, standby, ship } => {
             let request = AlterTable {
@@ -155,6 +107,44 @@ pub fn run(command: DatabaseCommand, context: &mut Context) -> Result<(), Failur
         }
         DatabaseCommand::Drop { name, yes } => drop(name, yes, context),
     }
+}
+
+fn create(args: &CreateDatabase, context: &mut Context) -> Result<(), Failure> {
+    let (scheme, placement) = super::table::placement(args.placement.as_deref())?;
+    let choices = Choices {
+        partition_by: None,
+        open: false,
+        partitions: args.partitions,
+        factor: args.factor.or_else(|| placement.first().map(|copies| copies.len() as u8)),
+        policy: args.policy.clone(),
+        min_in_sync: args.min_in_sync,
+        available: args.available,
+        engine: match args.engine {
+            EngineArg::Lsm => EngineKind::Lsm,
+            EngineArg::Memory => EngineKind::Memory,
+        },
+        log: match args.log {
+            LogArg::Disk => LogKind::Disk,
+            LogArg::Memory => LogKind::Memory,
+        },
+        placement,
+        scheme,
+        standby: Some(args.standby.into()),
+        failover_target_ms: None,
+    };
+    let mut request = choices.database(&args.name)?;
+    request.ship = args.ship.into();
+    if let Some(by) = &args.partition_by {
+        spread(&mut request, by, args.ranges.as_deref())?;
+    }
+    let client = context.client()?;
+    let database = match args.transactions {
+        TransactionsArg::Partition => client.create_database(&request)?,
+        TransactionsArg::Global => client.create_global_database(&request)?,
+    };
+    let shown = Shown::new(database.record());
+    context.out.either(&shown, || shown.words());
+    Ok(())
 }
 
 /// By which columns rows are spread, and at which bounds if not by a hash.

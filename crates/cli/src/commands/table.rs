@@ -8,10 +8,11 @@ use client::Map;
 use ops::design::{Choices, parse_placement};
 use ops::{Failure, survive};
 use serde::Serialize;
+use std::path::Path;
 use types::data::{Column, parse_columns};
 use types::database::SHARED;
 use types::policy::Below;
-use types::{EngineKind, LogKind, Policy, Scheme, TableRecord};
+use types::{EngineKind, LogKind, NodeId, Policy, Scheme, TableRecord};
 use wire::RecordText;
 use wire::control::{AdminCommand, AlterTable};
 
@@ -252,23 +253,26 @@ fn drop_table(name: String, yes: bool, context: &mut Context) -> Result<(), Fail
     Ok(())
 }
 
+/// The scheme, or the nodes of each partition, that `--placement` says.
+pub fn placement(said: Option<&Path>) -> Result<(Scheme, Vec<Vec<NodeId>>), Failure> {
+    let Some(path) = said else { return Ok((Scheme::default(), Vec::new())) };
+    // A name of ours is no file: for one that is called so there is `./spread`.
+    if let Some(scheme) = path.to_str().and_then(|name| Scheme::parse(name).ok()) {
+        return Ok((scheme, Vec::new()));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Failure::not_found(format!(
+            "there is no file {0}, and {0} is no scheme of placement",
+            path.display()
+        )),
+        _ => Failure::io(path.display(), &error),
+    })?;
+    Ok((Scheme::default(), parse_placement(&text)?))
+}
+
 /// A new table's options.
 pub fn choices(options: &CreateOptions) -> Result<Choices, Failure> {
-    // A name of ours is no file: for one that is called so there is `./spread`.
-    let scheme = options.placement.as_ref().and_then(|path| Scheme::parse(path.to_str()?).ok());
-    let placement = match options.placement.as_ref().filter(|_| scheme.is_none()) {
-        None => Vec::new(),
-        Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
-                std::io::ErrorKind::NotFound => Failure::not_found(format!(
-                    "there is no file {0}, and {0} is no scheme of placement",
-                    path.display()
-                )),
-                _ => Failure::io(path.display(), &error),
-            })?;
-            parse_placement(&text)?
-        }
-    };
+    let (scheme, placement) = placement(options.placement.as_deref())?;
     Ok(Choices {
         partition_by: options.partition_by,
         open: options.open,
@@ -286,7 +290,7 @@ pub fn choices(options: &CreateOptions) -> Result<Choices, Failure> {
             LogArg::Memory => LogKind::Memory,
         },
         placement,
-        scheme: scheme.unwrap_or_default(),
+        scheme,
         standby: Some(options.standby.into()),
         failover_target_ms: options.failover_target,
     })

@@ -81,7 +81,7 @@ impl Controller {
     fn replacing(&self, table: &TableRecord, request: &MoveTable) -> Result<Txn, Refusal> {
         let moving = system::moving(request.number);
         let Some(filled) = self.records.named(&moving, Holds::Table) else {
-            let holder = self.records.holder(&moving).map(Key::Table);
+            let holder = self.records.holder(&moving, Holds::Table).map(Key::Table);
             if holder.as_ref().is_some_and(|key| self.records.compare_with(key) > 0) {
                 return Err((FAILED, format!("the record of table '{moving}' cannot be read here")));
             }

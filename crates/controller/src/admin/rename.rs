@@ -1,4 +1,4 @@
-//! Another name for a table: one that has got the rows of a table that moves takes the name of that one.
+//! Another name: for a table that has got the rows of a table that moves that one's, and for a database any.
 
 use super::names::{called, check_name, name_key, none};
 use super::{Answer, FAILED, Job, REFUSED, USAGE};
@@ -7,6 +7,7 @@ use crate::controller::Controller;
 use crate::keys::Key;
 use crate::ledger::Purpose;
 use crate::txn::Txn;
+use types::database::SHARED;
 use types::{Holds, TableRecord};
 use wire::RecordText;
 use wire::control::AlterTable;
@@ -34,7 +35,8 @@ impl Controller {
             }
             let mut txn = Txn::default().compare(&from, 0).compare(&wanted, there);
             for name in [&request.name, &to] {
-                txn.also_read.extend(self.records.holder(name).map(|table| Key::Table(table).to_string()));
+                let holder = self.records.holder(name, holds);
+                txn.also_read.extend(holder.map(|table| Key::Table(table).to_string()));
             }
             self.submit(Purpose::Admin(conn, id, Job::Rename(holds, request)), txn);
             return None;
@@ -60,7 +62,7 @@ impl Controller {
         let to = request.rename.as_deref().unwrap_or_default();
         match self.records.named(to, holds) {
             Some(table) => Ok(RecordText::new(table).0),
-            None if self.records.holder(to).is_some() => {
+            None if self.records.holder(to, holds).is_some() => {
                 Err((FAILED, format!("the record of {} cannot be read here", called(holds, to))))
             }
             None => Err(none(holds, &request.name)),
@@ -69,7 +71,7 @@ impl Controller {
 
     /// True if the table of this name has a record, which this version cannot read.
     fn is_unreadable(&self, holds: Holds, name: &str) -> bool {
-        let known = self.records.holder(name).map(Key::Table);
+        let known = self.records.holder(name, holds).map(Key::Table);
         let there = known.is_some_and(|key| self.records.compare_with(&key) > 0);
         there && self.records.named(name, holds).is_none()
     }
@@ -82,7 +84,11 @@ fn checked(holds: Holds, request: &AlterTable) -> Result<String, (u8, String)> {
     if *request != (AlterTable { name: request.name.clone(), ..alone }) {
         return Err((USAGE, format!("{} gets another name, and nothing else", called(holds, &request.name))));
     }
-    if holds != Holds::Table || types::system::moves(&request.name).is_none() {
+    let shared = holds == Holds::Database && [&request.name[..], &to].contains(&SHARED);
+    if shared {
+        return Err((REFUSED, format!("database '{SHARED}' is always there, under this name")));
+    }
+    if holds != Holds::Database && types::system::moves(&request.name).is_none() {
         let why = format!("{} has no rows of a table that moves", called(holds, &request.name));
         return Err((REFUSED, why));
     }

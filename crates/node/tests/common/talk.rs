@@ -93,6 +93,12 @@ impl Talk {
         ended.ok().filter(|failure| failure.fatal).map(|failure| failure.code.to_string())
     }
 
+    /// What the client was told beside answers, since it was asked last.
+    pub fn notices(&mut self) -> Vec<String> {
+        let told = |notice: Failure| format!("{} {}", notice.code, notice.message);
+        self.session.notices().into_iter().map(told).collect()
+    }
+
     /// What comes of a text: the rows or the tag of its last statement, or the first error.
     pub fn say(&mut self, text: &str) -> String {
         self.ask(text).unwrap_or_else(|failure| format!("{} {}", failure.code, failure.message))

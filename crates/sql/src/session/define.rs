@@ -3,6 +3,7 @@
 use super::SqlSession;
 use super::cursors::Resolved;
 use crate::alter::{self, Rekey};
+use crate::alter_database::{self, Change};
 use crate::altering::apply::{self, SequenceChanges};
 use crate::altering::rewrite::{self, Rewrite};
 use crate::altering::{Altering, carry};
@@ -141,7 +142,7 @@ impl SqlSession {
         if work.shares() {
             database::share(&handle).await?;
         }
-        if handle.spread().is_some() {
+        if handle.spread().is_some() && !matches!(work, Work::AlterDatabase(_)) {
             // A transaction is one entry, and each partition makes its own.
             self.defining(work)?;
         }
@@ -152,6 +153,9 @@ impl SqlSession {
             Work::Procedure(statement) => return self.define_procedure(statement).await,
             Work::AddIdentity(altering, counting) => return self.add_identity(altering, counting).await,
             Work::Move(change) => return self.move_out(change).await,
+            Work::CreateDatabase(_) | Work::AlterDatabase(_) | Work::DropDatabase { .. } => {
+                return self.define_database(work).await;
+            }
             _ => {}
         }
         if self.open.is_some() && handle.spread().is_none() && self.define_later(work).await? {
@@ -197,10 +201,28 @@ impl SqlSession {
                     self.note(note);
                 }
             }
+            _ => {}
+        }
+        Ok(Outcome::Done(work.name().into()))
+    }
+
+    /// Makes, changes or drops a database. What changes nothing may be said in a transaction, too.
+    async fn define_database(&mut self, work: &Work) -> Result<Outcome, Failure> {
+        if work.is_about_databases() {
+            self.defining(work)?;
+        }
+        let handle = self.evaluator.handle.clone();
+        match work {
             Work::CreateDatabase(request) => database::create(&handle, (**request).clone()).await?,
+            Work::AlterDatabase(alter) => {
+                alter_database::carry_out(&handle, alter, self.listed.all()).await?;
+                if let Change::Nothing(Some(told)) = alter.change {
+                    self.note(told.into());
+                }
+            }
             Work::DropDatabase { name, if_exists, force } => {
-                let used = self.listed.all().all().iter().any(|session| session.database.1 == *name);
-                database::drop_one(&handle, name, (*if_exists, *force, used)).await?;
+                let how = (*if_exists, *force);
+                database::drop_one(&handle, name, how, self.listed.all()).await?;
             }
             _ => {}
         }

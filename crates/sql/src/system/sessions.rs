@@ -40,6 +40,12 @@ impl Sessions {
         Listed { pid, all: self.clone() }
     }
 
+    /// True if one of them is in the database with this number.
+    pub fn is_in(&self, database: u32) -> bool {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.values().any(|session| session.database.0 == database)
+    }
+
     /// Those that there are now.
     pub fn all(&self) -> Vec<Session> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
