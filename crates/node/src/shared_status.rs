@@ -3,6 +3,7 @@
 use crate::metrics::Metrics;
 use crate::net::FaultInjection;
 use crate::stop::Stopper;
+use ::sql::system::sessions::Sessions;
 use client::Map;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,6 +26,8 @@ pub struct SharedStatus {
     pub registered: AtomicBool,
     /// How the node is to end.
     pub stop: Stopper,
+    /// The sessions of its SQL gateway.
+    pub sessions: Arc<Sessions>,
     status: Mutex<Arc<NodeStatus>>,
     /// When somebody asked for the records last, by the monotonic clock.
     watched: AtomicU64,
@@ -46,6 +49,7 @@ impl SharedStatus {
             faults,
             registered: AtomicBool::new(false),
             stop,
+            sessions: Arc::default(),
             status: Mutex::new(Arc::new(NodeStatus { member: me, ..NodeStatus::default() })),
             watched: AtomicU64::new(0),
             cluster_map: Mutex::default(),

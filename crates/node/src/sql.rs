@@ -3,9 +3,11 @@
 
 use crate::config::SqlConfig;
 use ::sql::Programs;
+use ::sql::system::sessions::Sessions;
 use client::Options;
 use pg::Rules;
 use std::net::TcpListener;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -23,17 +25,19 @@ pub struct SqlThread {
 }
 
 impl SqlThread {
-    /// Serves on `listener`, which does not block. The cluster is looked for from now on.
+    /// Serves on `listener`, which does not block. The cluster is looked for from now on. Who is in which
+    /// database is in `sessions`.
     pub fn start(
         listener: TcpListener,
         config: &SqlConfig,
         (cluster, programs): (Options, Programs),
+        sessions: Arc<Sessions>,
     ) -> std::io::Result<SqlThread> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let (stop, stopping) = watch::channel(false);
         let service = {
             let _here = runtime.enter();
-            ::sql::Sql::start(cluster, programs)
+            ::sql::Sql::start(cluster, programs).listing(sessions)
         };
         let rules = Rules {
             user: ::sql::USER.into(),

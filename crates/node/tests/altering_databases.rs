@@ -4,8 +4,10 @@
 mod common;
 
 use client::Client;
-use common::Cluster;
+use common::psql::Psql;
 use common::talk::{Talk, service};
+use common::{Cluster, LONG, in_sync, of_node, wait_for};
+use std::time::{Duration, Instant};
 use wire::RecordText;
 use wire::control::{AdminCommand, ClusterStatus};
 
@@ -102,4 +104,155 @@ fn a_database_gets_another_name_while_nobody_is_in_it() {
     main.good("CREATE DATABASE bank");
     main.good("DROP DATABASE shop");
     assert_eq!(main.good("SELECT datname FROM pg_database ORDER BY 1"), "bank\nother\nunderstudy");
+}
+
+#[test]
+fn what_cannot_be_made_is_refused_and_nothing_of_it_is_there() {
+    let cluster = Cluster::start();
+    let mut client = cluster.ready();
+    let service = service(&cluster);
+    let mut main = Talk::new(&service);
+    main.good("CREATE DATABASE there");
+    let before = wait_for(&mut client, "its partition", |status| !status.partitions.is_empty());
+    main.refused(&[
+        ("CREATE DATABASE bank WITH (factor = 4)", "53000", "wants 4 copies, but only 3 nodes are live"),
+        ("CREATE DATABASE bank WITH (factor = 9)", "22023", "factor 9 is out of range"),
+        ("CREATE DATABASE bank WITH (factor = 2, min_in_sync = 3)", "22023", "min_in_sync 3 is out of range"),
+        ("CREATE DATABASE bank WITH (policy = quick)", "22023", "there is no policy 'quick'"),
+        ("CREATE DATABASE bank WITH (engine = paper)", "22023", "\"engine\": \"paper\""),
+        ("CREATE DATABASE bank WITH (log = memory, policy = durable)", "22023", "needs log = disk"),
+        ("CREATE DATABASE bank WITH (speed = 6)", "22023", "unrecognized parameter \"speed\""),
+        ("CREATE DATABASE bank WITH (partitions = 2, partition_by = '(w colour)')", "42704", "\"colour\""),
+        ("CREATE DATABASE there", "42P04", "\"there\" already exists"),
+        ("CREATE DATABASE there WITH (factor = 4)", "42P04", "\"there\" already exists"),
+    ]);
+    assert_eq!(main.good("SELECT datname FROM pg_database ORDER BY 1"), "there\nunderstudy");
+    let after = wait_for(&mut client, "the same", |_| true);
+    assert_eq!(after.partitions, before.partitions);
+    let mut there = within(&service, "there");
+    there.good("CREATE TABLE t (id int PRIMARY KEY)");
+    there.refused(&[
+        ("CREATE TABLE u (id int PRIMARY KEY, c colour)", "42704", "type \"colour\" does not exist"),
+        ("CREATE TABLE u (id int PRIMARY KEY, c money)", "0A000", "type money"),
+        ("ALTER TABLE t ADD COLUMN c colour", "42704", "type \"colour\" does not exist"),
+        ("CREATE TABLE u (id int PRIMARY KEY) WITH (speed = 6)", "0A000", "storage options"),
+        ("CREATE TABLE t (id int PRIMARY KEY)", "42P07", "\"t\" already exists"),
+    ]);
+    assert_eq!(there.good("SELECT tablename FROM pg_tables WHERE schemaname = 'public'"), "t");
+}
+
+/// Sessions of a node that is not asked count as well, and go with their database wherever they are.
+#[test]
+fn a_database_is_not_dropped_under_who_is_in_it_by_way_of_another_node() {
+    let cluster = Cluster::with(3, &[("sql.listen", "127.0.0.1:0")]);
+    let mut client = cluster.ready();
+    let service = service(&cluster);
+    let mut main = Talk::new(&service);
+    let told = |client: &mut Client, number: u32| {
+        let told =
+            |status: &ClusterStatus| of_node(status, number).is_some_and(|node| !node.sessions.is_empty());
+        wait_for(client, "a node to tell of its session", told);
+    };
+    main.good("CREATE DATABASE bank");
+    let mut there = Psql::connect(&cluster, 2, "bank");
+    there.say("CREATE TABLE t (id int PRIMARY KEY)").expect("made");
+    told(&mut client, 2);
+    let used = "database \"bank\" is being accessed by other users";
+    main.refused(&[
+        ("DROP DATABASE bank", "55006", used),
+        ("ALTER DATABASE bank RENAME TO shop", "55006", used),
+    ]);
+    there.say("INSERT INTO t VALUES (1)").expect("nothing has happened");
+    // Who is about to go is waited for.
+    let goes = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(500));
+        drop(there);
+    });
+    assert_eq!(main.good("DROP DATABASE bank"), "DROP DATABASE");
+    goes.join().expect("it went");
+    main.good("CREATE DATABASE bank");
+    let mut silent = Psql::connect(&cluster, 1, "bank");
+    let mut writing = Psql::connect(&cluster, 3, "bank");
+    writing.say("CREATE TABLE t (id int PRIMARY KEY)").expect("made");
+    writing.say("BEGIN").expect("begun");
+    writing.say("INSERT INTO t VALUES (1)").expect("written");
+    let mut other = Psql::connect(&cluster, 1, understudy_node::SQL_DATABASE);
+    told(&mut client, 3);
+    assert_eq!(main.good("DROP DATABASE bank WITH (FORCE)"), "DROP DATABASE");
+    for ended in [silent.ended(), writing.ended()] {
+        assert!(ended.contains("57P01"), "{ended}");
+    }
+    assert_eq!(other.say("SELECT 1"), Ok(vec!["1".to_string()]), "it is in another one");
+}
+
+/// Says this while the node that leads the database dies, so long after it was begun. What came of it, and which
+/// node is gone.
+fn interrupted(cluster: &mut Cluster, talk: &mut Talk, (text, after): (&str, Duration)) -> (String, u32) {
+    let mut client = cluster.client();
+    let partition = client.database("bank").expect("it is there").partition();
+    let leads = client.cluster_map().primary(partition).expect("somebody leads").0;
+    let said = std::thread::scope(|scope| {
+        let said = scope.spawn(|| talk.say(text));
+        std::thread::sleep(after);
+        cluster.kill(leads);
+        said.join().expect("it was answered")
+    });
+    (said, leads)
+}
+
+/// True if it is not known whether a statement was done, or it surely was not, and may be said again.
+fn may_be_repeated(said: &str) -> bool {
+    ["40001", "40003", "57P03"].iter().any(|code| said.starts_with(code))
+}
+
+/// What comes of it once somebody leads again.
+fn repeated(talk: &mut Talk, text: &str) -> String {
+    let deadline = Instant::now() + 3 * LONG;
+    loop {
+        let said = talk.say(text);
+        if !may_be_repeated(&said) {
+            return said;
+        }
+        assert!(Instant::now() < deadline, "{text}: {said}");
+    }
+}
+
+#[test]
+fn what_a_death_of_the_primary_interrupts_is_done_or_not_and_a_second_try_says_so() {
+    let mut cluster = Cluster::start();
+    drop(cluster.ready());
+    let service = service(&cluster);
+    Talk::new(&service).good("CREATE DATABASE bank WITH (policy = durable, factor = 3)");
+    let mut bank = within(&service, "bank");
+    bank.good("CREATE TABLE t (id int PRIMARY KEY, v int, w int)");
+    bank.good("INSERT INTO t SELECT n, n, n FROM generate_series(1, 20000) AS s(n)");
+    for (text, again, after_ms) in [
+        ("CREATE TABLE u (id int PRIMARY KEY)", "42P07", 1),
+        ("ALTER TABLE t ADD COLUMN n int NOT NULL DEFAULT 3", "42701", 3),
+        ("ALTER TABLE t ADD CONSTRAINT large CHECK (v > 0)", "42710", 20),
+        ("ALTER TABLE t ALTER COLUMN w TYPE text", "ALTER TABLE", 60),
+        ("DROP TABLE u", "42P01", 0),
+    ] {
+        let after = Duration::from_millis(after_ms);
+        let (first, gone) = interrupted(&mut cluster, &mut bank, (text, after));
+        assert!(first == tag(text) || may_be_repeated(&first), "{text}: {first}");
+        let second = repeated(&mut bank, text);
+        // What was acknowledged is done, and what was not is done now, if it was not before.
+        assert!(second.starts_with(again) || (first != second && second == tag(text)), "{first}, {second}");
+        let third = repeated(&mut bank, text);
+        assert!(third.starts_with(again), "{text}: {third}");
+        assert_eq!(bank.good("SELECT count(*) FROM t"), "20000");
+        assert_eq!(bank.good("SELECT sum(id) FROM t"), "200010000");
+        cluster.start_node(gone);
+        let mut client = cluster.client();
+        wait_for(&mut client, "all copies", |status| in_sync(status, 3));
+    }
+    assert_eq!(bank.good("SELECT sum(v) FROM t WHERE n = 3 AND w = v::text"), "200010000");
+    assert!(bank.say("INSERT INTO t VALUES (0, 0, 'x', 3)").starts_with("23514"), "the CHECK is kept");
+    assert_eq!(bank.good("SELECT tablename FROM pg_tables WHERE schemaname = 'public'"), "t");
+}
+
+/// What is answered to a statement that is done: its first two words.
+fn tag(text: &str) -> String {
+    text.split(' ').take(2).collect::<Vec<_>>().join(" ")
 }

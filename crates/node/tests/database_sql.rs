@@ -134,6 +134,8 @@ fn databases_are_listed_and_dropped() {
     // Who is in a transaction there can end it.
     assert!(inside.say("SELECT * FROM t").starts_with("3D000"));
     assert_eq!(inside.good("ROLLBACK"), "ROLLBACK");
+    // When it is silent, its connection ends.
+    assert_eq!(inside.overdue(common::LONG).as_deref(), Some("57P01"));
     drop(inside);
     assert!(main.say("DROP DATABASE bank").starts_with("3D000"));
     assert_eq!(main.good("DROP DATABASE IF EXISTS bank"), "DROP DATABASE");

@@ -5,10 +5,10 @@ mod common;
 
 use bytes::Bytes;
 use client::{Client, LaneId, Options, PipeEnd};
+use common::psql::Psql;
 use common::raw::{Raw, request};
 use common::{Cluster, LONG, create, put_all, row, wait_for};
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use types::data::Value;
@@ -52,62 +52,13 @@ fn hangs_up(end: &mut PipeEnd) {
     }
 }
 
-/// A client of the SQL gateway, by PostgreSQL's protocol.
-struct Psql(TcpStream);
-
-impl Psql {
-    fn connect(cluster: &Cluster, number: u32) -> Psql {
-        let address = &cluster.node(number).ports().listen["sql"];
-        let stream = TcpStream::connect(address).expect("connects");
-        stream.set_read_timeout(Some(LONG)).expect("a timeout");
-        let mut psql = Psql(stream);
-        let mut startup = 196_608u32.to_be_bytes().to_vec();
-        for word in ["user", understudy_node::SQL_USER, "database", understudy_node::SQL_DATABASE, ""] {
-            startup.extend_from_slice(word.as_bytes());
-            startup.push(0);
-        }
-        psql.0.write_all(&(startup.len() as u32 + 4).to_be_bytes()).expect("writes");
-        psql.0.write_all(&startup).expect("writes");
-        psql.hear().expect("welcome");
-        psql
-    }
-
-    /// The rows of a statement, of one column; the error is what it is refused with.
-    fn say(&mut self, text: &str) -> Result<Vec<String>, String> {
-        let mut query = vec![b'Q'];
-        query.extend_from_slice(&(text.len() as u32 + 5).to_be_bytes());
-        query.extend_from_slice(text.as_bytes());
-        query.push(0);
-        self.0.write_all(&query).expect("writes");
-        self.hear()
-    }
-
-    fn hear(&mut self) -> Result<Vec<String>, String> {
-        let (mut rows, mut refused) = (Vec::new(), None);
-        loop {
-            let mut head = [0; 5];
-            self.0.read_exact(&mut head).expect("a message");
-            let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
-            let mut body = vec![0; length - 4];
-            self.0.read_exact(&mut body).expect("all of it");
-            match head[0] {
-                // Two bytes say how many columns there are, and four how long the first one is.
-                b'D' => rows.push(String::from_utf8_lossy(&body[6..]).into_owned()),
-                b'E' => refused = Some(String::from_utf8_lossy(&body).into_owned()),
-                b'Z' => return refused.map_or(Ok(rows), Err),
-                _ => {}
-            }
-        }
-    }
-}
-
 #[test]
 fn pr430_a_gateway_reaches_what_its_node_leads_without_a_socket() {
     let cluster = Cluster::with(1, &[("sql.listen", "127.0.0.1:0")]);
     let mut client = cluster.ready();
     let table = client.create_table(&table(EngineKind::Lsm)).expect("creates");
     put_all(&mut client, &table, 0, 20, "x");
-    let mut psql = Psql::connect(&cluster, 1);
+    let mut psql = Psql::connect(&cluster, 1, understudy_node::SQL_DATABASE);
     let deadline = Instant::now() + LONG;
     while let Err(why) = psql.say("SELECT value FROM t WHERE id = 1") {
         assert!(Instant::now() < deadline, "{why}");

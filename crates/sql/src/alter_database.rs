@@ -15,6 +15,7 @@ use crate::database::{self, DatabaseStatement};
 use crate::ddl::{on_a_client, option_text};
 use crate::driver::Handle;
 use crate::fault;
+use crate::occupied;
 use crate::settings::{self, Settings};
 use crate::system::sessions::Sessions;
 use pg::{Failure, code};
@@ -22,6 +23,7 @@ use sqlparser::ast::{ObjectName, Owner, Reset, SqlOption, Statement};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::Token;
+use std::sync::Arc;
 use types::{Ship, TableRecord};
 use wire::RecordText;
 use wire::control::{AdminCommand, AlterTable as Request};
@@ -180,7 +182,11 @@ fn parameter(statement: &Statement) -> Result<Option<&'static str>, Failure> {
 }
 
 /// Does it, and waits until every partition keeps what is promised now, or until this node knows the name.
-pub async fn carry_out(handle: &Handle, alter: &AlterDatabase, sessions: &Sessions) -> Result<(), Failure> {
+pub async fn carry_out(
+    handle: &Handle,
+    alter: &AlterDatabase,
+    sessions: &Arc<Sessions>,
+) -> Result<(), Failure> {
     let name = &alter.name;
     let known = handle.map().database(name).cloned();
     if *name == crate::DATABASE {
@@ -213,8 +219,7 @@ async fn keep(handle: &Handle, request: &Request) -> Result<(), Failure> {
     match altered {
         Ok(true) => Ok(()),
         Ok(false) => {
-            let message =
-                format!("database \"{name}\" is changed, but some partitions do not keep it yet");
+            let message = format!("database \"{name}\" is changed, but some partitions do not keep it yet");
             Err(Failure::new("57P03", message)
                 .hint("`understudy status` shows which; nothing has to be repeated"))
         }
@@ -224,7 +229,12 @@ async fn keep(handle: &Handle, request: &Request) -> Result<(), Failure> {
     }
 }
 
-async fn rename(handle: &Handle, record: &TableRecord, to: &str, sessions: &Sessions) -> Result<(), Failure> {
+async fn rename(
+    handle: &Handle,
+    record: &TableRecord,
+    to: &str,
+    sessions: &Arc<Sessions>,
+) -> Result<(), Failure> {
     let exists = || Failure::new("42P04", format!("database \"{to}\" already exists"));
     if to == crate::DATABASE || handle.map().database(to).is_some() {
         return Err(exists());
@@ -232,7 +242,7 @@ async fn rename(handle: &Handle, record: &TableRecord, to: &str, sessions: &Sess
     if handle.database() == Some(record.id) {
         return Err(Failure::new("0A000", "current database cannot be renamed"));
     }
-    database::unused(sessions, record)?;
+    occupied::unused(handle, sessions, record).await?;
     let request = Request { name: record.name.clone(), rename: Some(to.to_string()), ..Request::default() };
     let asked = AdminCommand::AlterDatabase(RecordText::new(&request));
     let renamed = on_a_client(handle, move |client| client.admin(asked)).await;

@@ -12,8 +12,8 @@ use crate::held::STALE_HOLD_MS;
 use crate::losses::Losses;
 use crate::moved;
 use crate::numbering;
+use crate::occupied;
 use crate::several;
-use crate::system::relations::database_oid;
 use crate::system::sessions::Sessions;
 use crate::views;
 use client::created;
@@ -170,21 +170,12 @@ pub fn missing_database(name: &str) -> Failure {
     Failure::new("3D000", format!("database \"{name}\" does not exist"))
 }
 
-/// The error of what is not done to a database because one of these sessions is in it, if so.
-pub fn unused(sessions: &Sessions, record: &TableRecord) -> Result<(), Failure> {
-    let name = &record.name;
-    match sessions.is_in(database_oid(record)) {
-        true => Err(Failure::new("55006", format!("database \"{name}\" is being accessed by other users"))),
-        false => Ok(()),
-    }
-}
-
-/// Drops a database, unless one of these sessions is in it and it is not forced.
+/// Drops a database. If that is not forced, nobody is in it, on no node; `sessions` are those of this one.
 pub async fn drop_one(
     handle: &Handle,
     name: &str,
     (if_exists, force): (bool, bool),
-    sessions: &Sessions,
+    sessions: &Arc<Sessions>,
 ) -> Result<(), Failure> {
     if name == crate::DATABASE {
         let hint = "it is always there: drop tables of it";
@@ -199,7 +190,7 @@ pub async fn drop_one(
     }
     let hint = format!("DROP DATABASE {name} WITH (FORCE) drops it with its tables, whoever is in it");
     if !force {
-        unused(sessions, &record).map_err(|failure| failure.hint(hint))?;
+        occupied::unused(handle, sessions, &record).await.map_err(|failure| failure.hint(hint))?;
     }
     let asked = name.to_string();
     let dropped =

@@ -2,6 +2,7 @@
 //! they end. It runs on the sessions' own thread: between a statement and its answer no thread waits for
 //! another one but the partition's.
 
+mod dropped;
 mod levels;
 mod looks;
 

@@ -6,6 +6,7 @@ mod cursors;
 mod define;
 mod ending;
 mod procedures;
+mod reading;
 mod schemas;
 mod table_as;
 mod utility;
@@ -23,7 +24,6 @@ use crate::fault;
 use crate::held;
 use crate::large;
 use crate::plan::{Cache, Parsed, StatementPlan, Work, plan};
-use crate::range::range;
 use crate::read::{self, Values};
 use crate::replicated;
 use crate::sequences::Sequences;
@@ -71,6 +71,11 @@ impl Sql {
         let (engines, sequences, sessions, memory) = Default::default();
         let (turns, caches, handle) = (Arc::default(), Mutex::default(), driver.handle().clone());
         Sql { handle, caches, engines, sessions, sequences, memory, turns, programs, _driver: driver }
+    }
+
+    /// The same, with its sessions in this list.
+    pub fn listing(self, sessions: Arc<Sessions>) -> Sql {
+        Sql { sessions, ..self }
     }
 
     /// The way of a session in this database, and what the catalogs call it.
@@ -248,7 +253,7 @@ impl pg::Session for SqlSession {
     }
 
     fn overdue(&self) -> Option<pg::Overdue> {
-        self.open.as_ref()?.overdue()
+        self.ended_by()
     }
 
     fn failed(&mut self) {
@@ -567,24 +572,6 @@ impl SqlSession {
         let numbers = runtime.map(|runtime| (self.evaluator.sequences.clone(), runtime));
         let (told, late) = (self.evaluator.asker.told.clone(), self.evaluator.asker.late.clone());
         Asker { pid, settings, sessions, told, numbers, held: None, late }
-    }
-
-    /// A count of a range of keys, which the partitions know themselves.
-    async fn count(&self, bound: &Bound, values: &Values, view: &View) -> Result<Option<i64>, Failure> {
-        if !bound.counts {
-            return Ok(None);
-        }
-        let source = &bound.sources[0];
-        let table = Table::new(source.table.clone());
-        let of = values.of_conditions(&source.conditions);
-        match range(&table, source, &of) {
-            None => Ok(Some(0)),
-            Some(range) if range.exact => tokio::select! {
-                count = read::count(&self.evaluator.handle, &table, &range, view) => count.map(Some),
-                () = self.evaluator.cancel.wait() => Err(canceled()),
-            },
-            Some(_) => Ok(None),
-        }
     }
 }
 

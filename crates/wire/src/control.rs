@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use types::config::{Addresses, TailReport};
 use types::{
     Epoch, Executors, Generation, Lsn, Member, NodeId, PartitionId, PartitionRecord, Position, ProposalId,
-    Watermarks,
+    TableId, Watermarks,
 };
 
 /// A record as JSON text. Kept as text on the wire so that unknown fields survive.
@@ -144,6 +144,9 @@ pub struct NodeStatus {
     /// Its executors by their numbers, where there are several.
     #[serde(default)]
     pub executors: Vec<ExecutorStatus>,
+    /// Databases that clients of its SQL gateway are in, with how many: not of the one that is always there.
+    #[serde(default)]
+    pub sessions: Vec<(TableId, u32)>,
 }
 
 impl NodeStatus {

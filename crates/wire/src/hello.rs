@@ -12,7 +12,9 @@ use types::{ClusterId, Generation, Member};
 ///
 /// 3: [`crate::control::Register`] says how many executors a node has, and [`crate::control::NodeStatus`] how
 /// they are; a frame's checksum leaves out the entries of an append.
-pub const PROTOCOL: u32 = 3;
+///
+/// 4: [`crate::control::NodeStatus`] says which databases clients of the SQL gateway are in.
+pub const PROTOCOL: u32 = 4;
 
 /// What the other side wants to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

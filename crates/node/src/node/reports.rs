@@ -85,6 +85,7 @@ impl Reports {
             }
         }
         status.replicas.sort_by_key(|replica| replica.partition);
+        status.sessions = self.shared_status.sessions.counts();
         status
     }
 

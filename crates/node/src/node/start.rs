@@ -139,7 +139,7 @@ pub fn start(config: Config) -> Result<Running, Failure> {
     let stopper = Stopper::new(wakers[executors.coordinator()].clone());
     let shared_status = Arc::new(SharedStatus::new(me, metrics, played, stopper.clone()));
     let lease_manager = HeartbeatThread::start(me, executors, &config, sockets.heartbeat, faults, &stopper)?;
-    let sql = sql_thread(&config, sockets.sql, &local).map_err(system)?;
+    let sql = sql_thread(&config, sockets.sql, &local, &shared_status).map_err(system)?;
     let web = Web::new(shared_status.clone(), cluster(&config, "web"), config.node.operator_token.clone());
     let root = dir.root().to_owned();
     let heartbeats = (lease_manager, sockets.addresses);
@@ -220,10 +220,14 @@ fn sql_thread(
     config: &Config,
     listener: Option<TcpListener>,
     local: &LocalNode,
+    shared_status: &SharedStatus,
 ) -> std::io::Result<Option<SqlThread>> {
     let programs = Programs { runtime: config.timing.programs.clone(), limits: config.timing.call.clone() };
     let options = client::Options { local: Some(local.clone()), ..cluster(config, "sql") };
-    listener.map(|listener| SqlThread::start(listener, &config.sql, (options, programs))).transpose()
+    let sessions = shared_status.sessions.clone();
+    listener
+        .map(|listener| SqlThread::start(listener, &config.sql, (options, programs), sessions))
+        .transpose()
 }
 
 /// How a part of this node reaches the cluster as a client.

@@ -3,6 +3,7 @@
 
 #![allow(dead_code, reason = "each test uses its own part")]
 
+pub mod psql;
 pub mod raw;
 pub mod talk;
 

@@ -279,6 +279,52 @@ fn is_kept(name: &ObjectName) -> bool {
     parts.last().is_some_and(|name| matches!(name.as_str(), "oid" | "name" | "uuid"))
 }
 
+/// Types of PostgreSQL without a word of their own that there are not here.
+const ELSEWHERE: &[&str] = &[
+    "box",
+    "cid",
+    "cidr",
+    "circle",
+    "daterange",
+    "inet",
+    "int4range",
+    "int8range",
+    "jsonpath",
+    "line",
+    "lseg",
+    "macaddr",
+    "macaddr8",
+    "money",
+    "numrange",
+    "path",
+    "pg_lsn",
+    "pg_snapshot",
+    "point",
+    "polygon",
+    "tid",
+    "tsquery",
+    "tsrange",
+    "tstzrange",
+    "tsvector",
+    "txid_snapshot",
+    "xid8",
+    "xml",
+];
+
+/// True if PostgreSQL by itself has no type of this name either.
+fn is_unknown(name: &ObjectName) -> bool {
+    let parts = super::parts(name).unwrap_or_default();
+    let known =
+        |name: &String| crate::system::named_type(name).is_some() || ELSEWHERE.contains(&name.as_str());
+    !parts.last().is_some_and(known)
+}
+
+/// The error of a type that there is not.
+fn no_type(name: &ObjectName) -> Failure {
+    Failure::new("42704", format!("type \"{name}\" does not exist"))
+        .hint("docs/sql.md lists the types that are understood")
+}
+
 /// An array's type as it is written.
 fn array_type(written: &DataType, definition: &ArrayElemTypeDef, column: bool) -> Result<Ty, Failure> {
     let refused = |hint: &str| Err(Failure::unsupported(format!("type {written}"), hint));
@@ -353,11 +399,11 @@ pub fn data_type(written: &DataType, column: bool) -> Result<Ty, Failure> {
             };
             match plain.and_then(|name| crate::system::named_type(name)) {
                 Some(ty) => ty,
-                None => {
-                    return Err(Failure::new("42704", format!("type \"{name}\" does not exist"))
-                        .hint("docs/sql.md lists the types that are understood"));
-                }
+                None => return Err(no_type(name)),
             }
+        }
+        DataType::Custom(name, modifiers) if modifiers.is_empty() && is_unknown(name) => {
+            return Err(no_type(name));
         }
         _ => {
             return bounded("docs/sql.md lists the types that columns have");

@@ -5,7 +5,7 @@ use crate::early;
 use crate::fault;
 use crate::large;
 use crate::txn::Open;
-use pg::{Failure, Outcome};
+use pg::{Failure, Outcome, Overdue};
 use std::sync::atomic::Ordering;
 use types::TableRecord;
 use types::system::COMMITS;
@@ -16,6 +16,21 @@ impl SqlSession {
         let map = self.evaluator.handle.map();
         let manager = map.table(COMMITS).filter(|_| table.is_global());
         self.settings.check_secured(table, manager.map(AsRef::as_ref))
+    }
+
+    /// What ends the connection while the client is silent: the end of its database, and a transaction that it
+    /// leaves open for too long.
+    pub(super) fn ended_by(&self) -> Option<Overdue> {
+        let silent = self.open.as_ref().and_then(Open::overdue);
+        match (self.evaluator.handle.dropped(), silent) {
+            (Some(dropped), Some(silent)) => Some(Box::pin(async move {
+                tokio::select! {
+                    failure = dropped => failure,
+                    failure = silent => failure,
+                }
+            })),
+            (dropped, silent) => dropped.or(silent),
+        }
     }
 
     /// The transaction that COMMIT or ROLLBACK ends.

@@ -66,9 +66,17 @@ pub fn table_oid(table: &TableRecord) -> u32 {
     oid_of(table.id)
 }
 
+/// The lowest number of what has an id in the cluster.
+const FIRST: u32 = 16_384;
+
 /// The number of a table, a sequence or a view with this id.
 pub fn oid_of(id: TableId) -> u32 {
-    id.0.saturating_mul(4).saturating_add(16_384)
+    id.0.saturating_mul(4).saturating_add(FIRST)
+}
+
+/// The id of the table or the database with this number; none: it has no id in the cluster.
+pub fn id_of(oid: u32) -> Option<TableId> {
+    oid.checked_sub(FIRST).map(|above| TableId(above / 4))
 }
 
 /// A database's number: that of a table with its id, which there is none of.

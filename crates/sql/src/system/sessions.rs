@@ -1,5 +1,7 @@
 //! The sessions of this node.
 
+use super::relations::id_of;
+use ::types::TableId;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,6 +48,16 @@ impl Sessions {
         open.values().any(|session| session.database.0 == database)
     }
 
+    /// How many of them are in each database that somebody has made.
+    pub fn counts(&self) -> Vec<(TableId, u32)> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = BTreeMap::new();
+        for id in open.values().filter_map(|session| id_of(session.database.0)) {
+            *counts.entry(id).or_insert(0) += 1;
+        }
+        counts.into_iter().collect()
+    }
+
     /// Those that there are now.
     pub fn all(&self) -> Vec<Session> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
@@ -75,5 +87,29 @@ impl Listed {
 impl Drop for Listed {
     fn drop(&mut self) {
         self.all.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.pid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::relations::{DATABASE, oid_of};
+    use super::*;
+
+    #[test]
+    fn sessions_are_counted_by_the_databases_that_they_are_in() {
+        let sessions = Arc::new(Sessions::default());
+        let session = |pid: i32, database: u32| {
+            let database = (database, String::new());
+            sessions.list(Session { pid, application: String::new(), database, address: None, since: 0 })
+        };
+        let (bank, shop) = (TableId(70), TableId(71));
+        let _one = session(1, oid_of(bank));
+        let two = session(2, oid_of(bank));
+        let _three = session(3, oid_of(shop));
+        let _four = session(4, DATABASE);
+        assert_eq!(sessions.counts(), [(bank, 2), (shop, 1)]);
+        drop(two);
+        assert_eq!(sessions.counts(), [(bank, 1), (shop, 1)]);
+        assert!(sessions.is_in(oid_of(bank)) && !sessions.is_in(oid_of(TableId(72))));
     }
 }
