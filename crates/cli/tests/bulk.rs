@@ -5,6 +5,7 @@ mod common;
 
 use common::{Cluster, eventually, signal, understudy};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const ROWS: u64 = 60_000;
 
@@ -135,5 +136,70 @@ fn a_node_that_dies_in_the_middle_costs_no_row() {
     }
     assert_eq!((count(&cluster), named(&cluster, "second")), (ROWS, ROWS));
     cluster.run(&["dev", "restart", &victim.to_string()]);
+    all_equal(&cluster);
+}
+
+/// Tables of databases take files, too, of one partition and of several, while others in them are written.
+#[test]
+fn pr448_tables_of_databases_are_loaded_in_bulk_while_others_are_written() {
+    let cluster = Cluster::start();
+    cluster.json(&["database", "create", "bank"]);
+    cluster.json(&["database", "create", "shop", "--partitions", "3", "--partition-by", "id"]);
+    let few = ROWS / 4;
+    cluster.write("first.csv", &rows("first", few));
+    cluster.write("second.csv", &rows("second", few / 2));
+    for (database, partitions) in [("bank", 1), ("shop", 3)] {
+        for (name, columns) in [("t", "id:int,name:text,n:int"), ("other", "id:int")] {
+            let create =
+                ["table", "create", name, "--database", database, "--columns", columns, "--key", "id"];
+            cluster.ok(&create);
+        }
+        let (table, other) = (format!("{database}.t"), format!("{database}.other"));
+        let load = |file: &str| {
+            let ran = cluster.run(&["load", file, "--table", &table, "--bulk", "--json", "--timeout", "60s"]);
+            assert_eq!(ran.status, 0, "{ran:?}");
+            ran
+        };
+        let done = AtomicBool::new(false);
+        let (ran, written) = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let mut id = 0;
+                while !done.load(Ordering::Relaxed) {
+                    id += 1;
+                    cluster.ok(&["put", &other, &format!("id={id}"), "--timeout", "30s"]);
+                }
+                id
+            });
+            let ran = load("first.csv");
+            done.store(true, Ordering::Relaxed);
+            (ran, writer.join().expect("every row was acknowledged"))
+        });
+        let warning = format!("writes to all tables of the database `{database}` wait");
+        assert!(ran.err.contains(&warning), "{ran:?}");
+        let report = ran.object();
+        assert_eq!(
+            (&report["table"], report["rows"].as_u64()),
+            (&table.clone().into(), Some(few)),
+            "{report}"
+        );
+        assert_eq!(report["partitions"].as_array().map(Vec::len), Some(partitions), "{report}");
+        assert!(report["writes_waited_ms"].is_u64(), "{report}");
+        assert_eq!(cluster.ok(&["count", &table]).trim(), few.to_string());
+        assert_eq!(cluster.ok(&["count", &other]).trim(), written.to_string());
+        // Rows that are there are replaced, and the table is one like any other.
+        cluster.ok(&["put", &table, "id=1", "name=third", "n=-1"]);
+        load("second.csv");
+        cluster.ok(&["put", &table, "id=2", "name=fourth", "n=-1"]);
+        assert!(cluster.ok(&["get", &table, "1"]).contains("second"));
+        assert!(cluster.ok(&["get", &table, "2"]).contains("fourth"));
+        assert!(cluster.ok(&["get", &table, &(few - 1).to_string()]).contains("first"));
+        assert_eq!(cluster.ok(&["count", &table]).trim(), few.to_string());
+        let made = format!("{database}.made");
+        let create = ["load", "second.csv", "--table", &made, "--create", "--key", "id", "--bulk"];
+        let report = cluster.json(&create);
+        assert_eq!((&report["created"], report["rows"].as_u64()), (&true.into(), Some(few / 2)), "{report}");
+        let sum = ["sql", "--database", database, "--json", "--command", "SELECT count(*) AS n FROM made"];
+        assert!(cluster.ok(&sum).contains(&(few / 2).to_string()));
+    }
     all_equal(&cluster);
 }

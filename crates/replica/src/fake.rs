@@ -26,6 +26,8 @@ pub(crate) struct FakeEngine {
     pub pinned: Vec<PinId>,
     /// Loads beside the files, with how far each is.
     pub loads: Vec<(LoadId, Staging)>,
+    /// The lowest and the highest key of what is ready of them, where it counts.
+    pub staged_keys: Option<(Bytes, Bytes)>,
     pub pending: Option<Position>,
     pub allowed: Lsn,
     pub settled: bool,
@@ -41,6 +43,7 @@ impl FakeEngine {
             file: Bytes::new(),
             pinned: Vec::new(),
             loads: Vec::new(),
+            staged_keys: None,
             pending: None,
             allowed: Lsn::ZERO,
             settled: true,
@@ -240,6 +243,10 @@ impl StagesLoads for FakeEngine {
             Staging::Ready(staged) if *known == load => Some(*staged),
             _ => None,
         })
+    }
+
+    fn staged_keys(&self, load: LoadId) -> Result<Option<(Bytes, Bytes)>, EngineError> {
+        Ok(self.staged(load).and(self.staged_keys.clone()))
     }
 
     fn staged_files(&self, _: LoadId) -> Vec<Component> {

@@ -230,7 +230,7 @@ pub async fn alter(handle: &Handle, request: Request) -> Result<(), Failure> {
     }
 }
 
-/// Sends the request about a table, or a database. True once every partition has taken it over: before that
+/// Sends the request about a table, or a database. True once every partition keeps what it says: before that
 /// the old promise may still be the weaker one.
 pub(crate) fn everywhere(
     client: &mut Client,

@@ -123,6 +123,9 @@ pub fn a_staged_load_outlives_a_restart_until_it_is_given_up(place: &Place) {
     assert!(engine.staged(LOAD).is_some_and(|staged| staged.digest == files_digest(&named(&files))));
     let at_engine = engine.staging().expect("it offers that");
     assert_eq!((at_engine.staged_files(LOAD), at_engine.to_stage()), (named(&files), 0));
+    let (lowest, highest) = at_engine.staged_keys(LOAD).expect("no error").expect("it is ready");
+    let rows: Vec<Bytes> = rows().into_iter().map(|(key, _)| key).collect();
+    assert_eq!((Some(&lowest), Some(&highest)), (rows.first(), rows.last()));
     for (index, (_, content)) in files.iter().enumerate() {
         let read = at_engine.read_staged(LOAD, index, 0, content.len() + 1).expect("no error");
         assert_eq!(read.as_ref(), Some(content), "file {index}");

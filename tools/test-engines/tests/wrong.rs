@@ -363,6 +363,10 @@ impl StagesLoads for Wrong {
         self.loads_here().staged(load)
     }
 
+    fn staged_keys(&self, load: LoadId) -> Result<Option<(Bytes, Bytes)>, EngineError> {
+        self.loads_here().staged_keys(load)
+    }
+
     fn staged_files(&self, load: LoadId) -> Vec<Component> {
         self.loads_here().staged_files(load)
     }

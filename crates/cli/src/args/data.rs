@@ -236,6 +236,9 @@ With --bulk, for tables with the engine lsm, nothing can be seen of the load bef
 partitions. Each partition then has all of its rows or none; if a failure leaves it in some partitions only, you are told
 in which, and loading the file again is safe. Indexes of the table are built anew.
 
+In a database --bulk goes into tables without constraints and indexes. While a partition puts the files in their place, which
+takes a fraction of a second, writes to all tables of the database wait there: the report says for how long.
+
 In a database whose transactions are global, --bulk goes with --create: rows are written into a table that has no name yet,
 and it gets its name when all of them are secured. Nothing is sorted then.")]
 pub struct LoadArgs {

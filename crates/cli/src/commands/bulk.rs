@@ -69,12 +69,19 @@ fn load_in(
     (database, name): (&str, &str),
     context: &mut Context,
 ) -> Result<(), Failure> {
-    let global = context.client()?.database(database).is_ok_and(|found| found.record().is_global());
-    check_way(args, database, global)?;
+    let found = context.client()?.database(database);
+    let global = found.as_ref().is_ok_and(|found| found.record().is_global());
+    check_way(args, global)?;
     if global && !args.bulk {
         plan.limits.rows = args.read.batch.unwrap_or(global_load::MOST_ROWS);
     }
     let (schema, table) = target_in(args, &plan, context)?;
+    if args.bulk && !global {
+        let record = found?.record().clone();
+        bulk::check_engine(&args.table, record.engine, record.log)?;
+        table.as_ref().map_or(Ok(()), bulk::check_table)?;
+        note(bulk::warning(database));
+    }
     let mut bar = Bar::new();
     if plan.on_bad == OnBad::Abort {
         load::check(&plan, &schema, &mut bar)?;
@@ -86,7 +93,7 @@ fn load_in(
         Some(table) => table,
         None => {
             let database = client.database(database)?;
-            if args.bulk {
+            if args.bulk && global {
                 let report = global_fill::load(client, (&database, name), schema, &plan, &mut bar)?;
                 bar.clear();
                 filled(args, report, context);
@@ -95,6 +102,12 @@ fn load_in(
             client.create_table_in(&database, name, schema)?
         }
     };
+    if args.bulk {
+        // A partition that has not heard of the table yet takes no rows of it.
+        let database = client.database(database)?;
+        client.level(&database)?;
+        return load_bulk(args, &plan, created, (context, table), bar);
+    }
     load_rows(args, &plan, created, (context, table), bar)
 }
 
@@ -141,15 +154,11 @@ fn target_in(
 }
 
 /// Whether rows come into this database in the way that is asked for, before anything is looked at.
-fn check_way(args: &LoadArgs, database: &str, global: bool) -> Result<(), Failure> {
+fn check_way(args: &LoadArgs, global: bool) -> Result<(), Failure> {
     match global {
         true if args.job => Err(global_load::no_job(&args.table)),
         true if args.bulk && !args.create => Err(global_load::no_bulk(&args.table)),
         true => Ok(()),
-        false if args.bulk => Err(Failure::refused(format!(
-            "--bulk would hold up the writes of all tables of the database `{database}`, and is refused there; load \
-             without it, or with --job"
-        ))),
         false => check_insert(args),
     }
 }
@@ -247,7 +256,7 @@ fn load_bulk(
     let means = Means { memory: usize::try_from(args.sort_memory).unwrap_or(usize::MAX), dir };
     let mut report = bulk::load(context.client()?, &table, plan, &means, &mut bar)?;
     bar.clear();
-    report.load.created = created;
+    (report.load.created, report.load.table) = (created, args.table.clone());
     context.out.either(&report, || {
         let spilled = match report.spilled_bytes {
             0 => String::new(),
@@ -257,7 +266,8 @@ fn load_bulk(
             true => "",
             false => "; some copies have not installed the files yet",
         };
-        let files = format!("{} of files{spilled}; ", overview::size(report.file_bytes));
+        let waited = format!("writes waited for {} ms at most; ", report.writes_waited_ms);
+        let files = format!("{} of files{spilled}; {waited}", overview::size(report.file_bytes));
         loaded(&report.load, &files) + installed
     });
     left_out(context, &report.load);

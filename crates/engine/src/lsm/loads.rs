@@ -160,6 +160,10 @@ impl StagesLoads for LsmEngine {
         self.stage.ready(load)
     }
 
+    fn staged_keys(&self, load: LoadId) -> Result<Option<(Bytes, Bytes)>, EngineError> {
+        self.stage.keys(load)
+    }
+
     fn staged_files(&self, load: LoadId) -> Vec<Component> {
         self.stage.files(load).unwrap_or_default().into_iter().map(|(file, _)| file).collect()
     }

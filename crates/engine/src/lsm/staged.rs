@@ -11,7 +11,7 @@
 use super::background::{FileCall, NoOutcome, Task};
 use super::digest::{Watch, has_digest};
 use super::environment::Environment;
-use super::tree::check_load;
+use super::tree::{LoadKeys, check_load};
 use crate::files::{self, create_dir, is_full, not_written, remove_if_there};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -39,11 +39,13 @@ struct Load {
     have: Vec<u64>,
     checking: Option<Check>,
     ready: Option<Staged>,
+    /// Its lowest and its highest key, if this process has checked it.
+    keys: Option<LoadKeys>,
 }
 
 /// What came of a check.
 enum Checked {
-    Ready(Staged),
+    Ready(Staged, LoadKeys),
     /// These files are not what they should be.
     Tainted(Vec<usize>),
     Refused(String),
@@ -82,7 +84,9 @@ impl StagedLoad {
             match load.zip(set) {
                 Some((load, (files, ready))) => {
                     let have = files.iter().map(|file| file.bytes).collect();
-                    stage.loads.insert(load, Load { files, have, checking: None, ready: Some(ready) });
+                    stage
+                        .loads
+                        .insert(load, Load { files, have, checking: None, ready: Some(ready), keys: None });
                 }
                 None => fs::remove_dir_all(&path)?,
             }
@@ -103,7 +107,7 @@ impl StagedLoad {
                     return Err(not_written(error));
                 }
                 let have = vec![0; files.len()];
-                place.insert(Load { files: files.to_vec(), have, checking: None, ready: None })
+                place.insert(Load { files: files.to_vec(), have, checking: None, ready: None, keys: None })
             }
         };
         if known.files != files {
@@ -122,7 +126,7 @@ impl StagedLoad {
         if let Some(outcome) = outcome {
             known.checking = None;
             match outcome? {
-                Checked::Ready(staged) => known.ready = Some(staged),
+                Checked::Ready(staged, keys) => (known.ready, known.keys) = (Some(staged), Some(keys)),
                 Checked::Tainted(tainted) => {
                     for file in tainted {
                         let name = dir.join(known.files[file].number.to_string());
@@ -178,6 +182,17 @@ impl StagedLoad {
     /// What is ready of a load.
     pub(super) fn ready(&self, load: LoadId) -> Option<Staged> {
         self.loads.get(&load)?.ready
+    }
+
+    /// The lowest and the highest key of a load that is ready. Of one that an earlier process has checked the
+    /// files say it.
+    pub(super) fn keys(&self, load: LoadId) -> Result<Option<LoadKeys>, EngineError> {
+        let (Some(known), Some(files)) = (self.loads.get(&load), self.files(load)) else { return Ok(None) };
+        if known.keys.is_some() {
+            return Ok(known.keys.clone());
+        }
+        let checked = check_load(load, &files)?.map_err(EngineError::Corrupt)?;
+        Ok(Some(checked.1))
     }
 
     /// All loads of which something is here.
@@ -250,7 +265,7 @@ fn begin_check(
     let (watched, beside) = (watch.clone(), environment.clone());
     let task = Task::start(&*environment.background, "lsm stage", move |sender| {
         let checked = check((load, &dir), &files, &watched, &beside);
-        if matches!(checked, Ok(Checked::Ready(_))) {
+        if matches!(checked, Ok(Checked::Ready(..))) {
             beside.made_durable();
         }
         // Fails only when the engine is gone.
@@ -282,8 +297,8 @@ fn check(
     if !tainted.is_empty() {
         return Ok(Checked::Tainted(tainted));
     }
-    let rows = match check_load(load, &named)? {
-        Ok(rows) => rows,
+    let (rows, keys) = match check_load(load, &named)? {
+        Ok(checked) => checked,
         Err(why) => return Ok(Checked::Refused(why)),
     };
     // The names of the files are durable before the set that vouches for them (PR-91).
@@ -291,7 +306,7 @@ fn check(
     let staged = Staged { digest: types::bulk::files_digest(files), rows };
     environment.before(FileCall::Write, &dir.join(SET)).map_err(not_written)?;
     files::replace_value(&dir.join(SET), &(files, staged)).map_err(not_written)?;
-    Ok(Checked::Ready(staged))
+    Ok(Checked::Ready(staged, keys))
 }
 
 /// Syncs a file, if it can be opened: how that went.

@@ -19,7 +19,7 @@
 
 mod load_files;
 
-pub(super) use load_files::check_load;
+pub(super) use load_files::{LoadKeys, check_load};
 
 use super::background::FileCall;
 use super::digest::{digest_file, missing_is_damage, order_files, read_whole, verify_version};

@@ -23,8 +23,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use types::engine::space;
-use types::{Component, EngineKind, LoadId, LogKind, PartitionId};
+use types::{Component, EngineKind, KeySpace, LoadId, LogKind, PartitionId};
 
 /// Copies that are slower to take the files in are not waited for.
 const INSTALLED: Duration = Duration::from_secs(120);
@@ -79,6 +78,9 @@ pub struct BulkReport {
     pub spilled_bytes: u64,
     /// Bytes of files that were sent to primaries.
     pub sent_bytes: u64,
+    /// For so many milliseconds at most the writes of a partition have waited for the load: from when it was
+    /// asked to make the files a part of its state until it had done so.
+    pub writes_waited_ms: u64,
     /// True if every copy that counts has the load in its own files.
     pub installed: bool,
     /// Each partition that has rows of it.
@@ -93,6 +95,29 @@ pub fn check_engine(table: &str, engine: EngineKind, log: LogKind) -> Result<(),
     Err(Failure::failed(format!(
         "--bulk needs a table with the engine lsm and its log on disk, and `{table}` is none; load it without --bulk"
     )))
+}
+
+/// Why a table of a database cannot be loaded in bulk, as a failure: its partitions look at no row of it
+/// (PR-449).
+pub fn check_table(table: &Table) -> Result<(), Failure> {
+    let record = table.record();
+    check_engine(table.name(), record.engine, record.log)?;
+    if table.schema().constraints().is_empty() {
+        return Ok(());
+    }
+    Err(Failure::failed(format!(
+        "table `{}` has constraints or indexes, which a bulk load does not look at; load it without --bulk, or drop \
+         them first",
+        table.name()
+    )))
+}
+
+/// What is said before a table of a database is loaded in bulk.
+pub fn warning(database: &str) -> String {
+    format!(
+        "while the files are put in their place, writes to all tables of the database `{database}` wait, in each partition \
+         of it; for how long is said at the end"
+    )
 }
 
 /// A directory that goes with its owner.
@@ -127,7 +152,8 @@ pub fn load<P: Port>(
     let load = LoadId::from_random(RandomState::new().hash_one(std::process::id()));
     let scratch = Scratch::new(&means.dir, load)?;
     let mut reading = Reading::begin(plan, table, "sorting", watcher)?;
-    let mut sorting = Sorting { table, sorter: Sorter::new(&scratch.0, means.memory), bytes: 0 };
+    let keys = key_space(table);
+    let mut sorting = Sorting { table, keys, sorter: Sorter::new(&scratch.0, means.memory), bytes: 0 };
     let nothing = |failure: Failure| failure.and("nothing was loaded");
     reading.read(&mut sorting, watcher).map_err(nothing)?;
     reading.close_bad_rows(watcher)?;
@@ -155,6 +181,7 @@ pub fn load<P: Port>(
         _ => None,
     });
     let (copies, sent_bytes) = (copies.min(), sending.sent);
+    let writes_waited_ms = sending.waited().as_millis() as u64;
     let rows: u64 = parts.iter().map(|part| part.rows).sum();
     Ok(BulkReport {
         load: reading.report(table, rows, bytes, copies)?,
@@ -163,14 +190,24 @@ pub fn load<P: Port>(
         file_bytes: parts.iter().flat_map(|part| &part.files).map(|(file, _)| file.bytes).sum(),
         spilled_bytes,
         sent_bytes,
+        writes_waited_ms,
         installed,
         partitions,
     })
 }
 
+/// Where the rows of the table lie among the keys of its partitions.
+fn key_space(table: &Table) -> KeySpace {
+    match table.record().database() {
+        Some(_) => KeySpace::Table(table.id()),
+        None => KeySpace::Bare,
+    }
+}
+
 /// Takes rows into the sorter.
 struct Sorting<'a> {
     table: &'a Table,
+    keys: KeySpace,
     sorter: Sorter,
     /// Of keys and rows.
     bytes: u64,
@@ -178,6 +215,11 @@ struct Sorting<'a> {
 
 impl Rows for Sorting<'_> {
     fn take(&mut self, record: Record) -> Result<(), Failure> {
+        let longest = self.keys.longest_key();
+        if record.key.len() > longest {
+            let bytes = record.key.len();
+            return Err(Failure::failed(format!("a key of {bytes} bytes is longer than {longest}")));
+        }
         let partition = self.table.partition_of(&record.key)?.0 - self.table.record().first_partition.0;
         self.bytes += (record.key.len() + record.value.len()) as u64;
         let (key, index, row) = (record.key, record.index, record.value);
@@ -199,6 +241,7 @@ fn build(
 ) -> Result<(Vec<Part>, u64), Failure> {
     watcher.phase("building", None);
     let first = table.record().first_partition.0;
+    let prefix = key_space(table).row_key(&[]);
     let mut sorted = sorter.sorted()?;
     let mut next = sorted.next().transpose()?;
     let mut parts: Vec<Part> = Vec::new();
@@ -221,7 +264,7 @@ fn build(
                     failure = Some(Failure::failed("stopped"));
                 }
             }
-            failure.is_none().then(|| ([&[space::ROW], &row.key[..]].concat(), row.row))
+            failure.is_none().then(|| ([&prefix[..], &row.key[..]].concat(), row.row))
         });
         let into = dir.join(format!("files-{}", parts.len()));
         let written = engine::lsm::write_load(&into, load, of_partition);

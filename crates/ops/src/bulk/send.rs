@@ -63,6 +63,8 @@ struct Partition<'p> {
     ask_at: Instant,
     begun: bool,
     loading: bool,
+    /// How long it took to make the load part of its state.
+    waited: Duration,
     installed: bool,
 }
 
@@ -75,6 +77,8 @@ pub struct Sending<'a, 'p, P: Port> {
     partitions: Vec<Partition<'p>>,
     tickets: BTreeMap<Ticket, (usize, Asked)>,
     failure: Option<Failure>,
+    /// When the partitions were asked to make the load part of their states.
+    load_began: Instant,
     /// Bytes of files that were sent, those sent again included.
     pub sent: u64,
 }
@@ -91,15 +95,22 @@ impl<'a, 'p, P: Port> Sending<'a, 'p, P> {
             ask_at: Instant::now(),
             begun: false,
             loading: false,
+            waited: Duration::ZERO,
             installed: false,
         };
         let partitions = parts.iter().map(partition).collect();
-        Sending { port, table, lane, load, partitions, tickets: BTreeMap::new(), failure: None, sent: 0 }
+        let (tickets, load_began) = (BTreeMap::new(), Instant::now());
+        Sending { port, table, lane, load, partitions, tickets, failure: None, load_began, sent: 0 }
     }
 
     /// What became of each partition, in the order of the parts.
     pub fn states(&self) -> Vec<SendState> {
         self.partitions.iter().map(|partition| partition.state).collect()
+    }
+
+    /// The longest time for which the writes of a partition have waited for the load, or a little more.
+    pub fn waited(&self) -> Duration {
+        self.partitions.iter().map(|partition| partition.waited).max().unwrap_or_default()
     }
 
     /// Has everything staged everywhere. A failure leaves nothing of the load in any partition.
@@ -130,6 +141,7 @@ impl<'a, 'p, P: Port> Sending<'a, 'p, P> {
 
     /// Makes the load part of the state of all partitions. A failure of one does not hold up the others.
     pub fn load(&mut self) -> Result<(), Failure> {
+        self.load_began = Instant::now();
         for index in 0..self.partitions.len() {
             let digest = files_digest(&self.partitions[index].files);
             self.partitions[index].loading = true;
@@ -236,6 +248,7 @@ impl<'a, 'p, P: Port> Sending<'a, 'p, P> {
     fn loaded(&mut self, index: usize, outcome: Outcome) {
         let partition = &mut self.partitions[index];
         (partition.loading, partition.ask_at) = (false, Instant::now());
+        partition.waited = self.load_began.elapsed();
         partition.state = match &outcome {
             Outcome::Ok(answer) => SendState::Loaded(answer.position(), answer.copies),
             Outcome::Unknown(_) => SendState::Unknown,

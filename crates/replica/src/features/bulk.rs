@@ -15,7 +15,9 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use types::bulk::load_key;
 use types::engine::{mutation_fault, space};
-use types::{Component, Engine, EngineError, LoadId, Lsn, Member, Micros, Mutation, ReadAt, Rules, Staging};
+use types::{
+    Component, Engine, EngineError, KeySpace, LoadId, Lsn, Member, Micros, Mutation, ReadAt, Rules, Staging,
+};
 use wire::bulk::{LoadMark, StageAnswer, StageLoad, StagePiece};
 use wire::entry::Kind;
 use wire::{Entry, Op, PeerMessage, Request, Status};
@@ -322,10 +324,18 @@ pub(crate) fn loaded_at(engine: &dyn Engine, load: LoadId) -> Result<Option<Lsn>
     Ok(engine.get(&load_key(load), ReadAt::Applied)?.map(|(lsn, _)| lsn))
 }
 
-/// Why writes have to wait, if a load is on its way into the engine's files.
+/// Why writes have to wait, if a load is on its way into the engine's files: they would be evaluated on a
+/// state without its rows. In a database all that its tables write waits (PR-448).
 pub(crate) fn loading(engine: &dyn Engine) -> Option<Status> {
     let why = || Status::NotYet("a bulk load is being installed".into());
     engine.pending_load().map(|_| why())
+}
+
+/// True if all rows of a load that is staged are of the table with these keys (PR-449). What is not staged has
+/// no rows.
+pub(crate) fn is_of_table(engine: &dyn Engine, load: LoadId, keys: KeySpace) -> Result<bool, EngineError> {
+    let range = engine.staging().map_or(Ok(None), |staging| staging.staged_keys(load))?;
+    Ok(range.is_none_or(|(lowest, highest)| keys.has(&lowest) && keys.has(&highest)))
 }
 
 /// What reads may see of what is committed.

@@ -15,7 +15,8 @@ use wire::{CallMark, Effects, Entry};
 
 /// Why a replica has not made a call.
 pub(crate) enum Unmade {
-    /// It has other code, or cannot look at its state now: it is to be sent what the call came to.
+    /// It has other code, or cannot look at its state now, or has a bulk load to install: it is to be sent
+    /// what the call came to.
     NotNow,
     /// It came to something else than at the primary.
     Differs(String),
@@ -42,6 +43,10 @@ impl CallMaker<'_> {
     /// Makes the call of an entry that follows what the engine has executed. Gives the entry with what it
     /// came to beside it.
     pub fn make(&mut self, engine: &dyn Engine, entry: &Entry) -> Result<Entry, Unmade> {
+        // What it would find here lacks the rows of a bulk load (PR-448).
+        if engine.pending_load().is_some() {
+            return Err(Unmade::NotNow);
+        }
         let mark = CallMark::decode(&entry.payload()).map_err(Unmade::Broken)?;
         if mark.code != self.settings.programs.code() && self.settings.rules.calls_need_the_same_code() {
             return Err(Unmade::NotNow);

@@ -36,10 +36,12 @@ pub(crate) fn fault(record: &PartitionRecord, request: &Request) -> Option<Strin
         Op::Feed { .. } | Op::Job { .. } | Op::EndJob { .. } if own => {
             Some("what is fed or done by a job is rows of a table, and not of a database".into())
         }
-        Op::Stage { .. } | Op::StagePiece { .. } | Op::Unstage { .. } | Op::Load { .. } => {
-            let why =
-                "bulk loads cannot be done in a database: they would hold up the writes of all its tables";
-            Some(why.into())
+        Op::Stage { .. } | Op::StagePiece { .. } | Op::Unstage { .. } | Op::Load { .. } if own => {
+            Some("a bulk load is of rows of a table, and not of a database".into())
+        }
+        // No commit says what such files have.
+        Op::Stage { .. } | Op::StagePiece { .. } if record.is_global() => {
+            Some(written_by_transactions(record))
         }
         _ => None,
     }
@@ -150,6 +152,21 @@ pub(crate) fn fault_of_global(record: &PartitionRecord, changes: &[Change]) -> O
         }
         None
     })
+}
+
+/// Why rows do not come in files into this table of a database, if so, as a sentence: nobody looks at what
+/// such rows are, and at what they replace (PR-449).
+pub(crate) fn fault_of_load(table: &CatalogTable) -> Option<String> {
+    let name = &table.name;
+    match (table.schema.constraints().is_empty(), table.schema.is_replicated()) {
+        (true, false) => None,
+        (false, _) => {
+            Some(format!("table `{name}` has constraints or indexes, which a bulk load does not look at"))
+        }
+        (true, true) => {
+            Some(format!("table `{name}` is in all partitions, and a bulk load is of each alone"))
+        }
+    }
 }
 
 /// Why a write to a database's tables is not done.

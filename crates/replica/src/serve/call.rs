@@ -4,6 +4,7 @@
 
 use crate::answer::{AckCondition, Answer};
 use crate::data::Data;
+use crate::features::bulk::loading;
 use crate::features::procedure::{Executed, SLICE_STEPS, UnderWay, Waits};
 use crate::output::ClientRef;
 use crate::serve::write::{Writing, refused};
@@ -42,6 +43,9 @@ impl Writing<'_> {
         let hash = request_hash(call);
         if let Some(answer) = self.check_session(request, hash)? {
             return Ok(Some(self.seen(answer)));
+        }
+        if let Some(status) = loading(self.data.engine.as_ref()) {
+            return Ok(Some(Answer::only(status)));
         }
         let limits = self.settings.call.clone();
         if let Some(status) = self.keeps_too_much(request, &limits)? {

@@ -3,7 +3,7 @@
 use crate::answer::AckCondition;
 use crate::answer::Answer;
 use crate::data::Data;
-use crate::features::bulk::{NotStaged, loaded_at, loading};
+use crate::features::bulk::{NotStaged, is_of_table, loaded_at, loading};
 use crate::features::catalog::{self, Refused};
 use crate::features::commits::KnownCommits;
 use crate::features::index::{KnownIndexes, definitions_at};
@@ -22,8 +22,8 @@ use std::collections::BTreeSet;
 use types::bulk::load_key;
 use types::index::{Definition, IndexState, Wanted};
 use types::{
-    EngineError, JobId, KeySpace, LoadId, Lsn, Member, Mutation, Now, PartitionRecord, Policy, Position,
-    ReadAt, Rules, TableId, Term,
+    CatalogTable, EngineError, JobId, KeySpace, LoadId, Lsn, Member, Mutation, Now, PartitionRecord, Policy,
+    Position, ReadAt, Rules, TableId, Term,
 };
 use wire::bulk::LoadMark;
 use wire::entry::Kind;
@@ -155,6 +155,9 @@ impl Writing<'_> {
         let hash = parts_hash(changes, parts, since);
         if let Some(answer) = self.check_session(request, hash)? {
             return Ok(self.seen(answer));
+        }
+        if let Some(status) = loading(self.data.engine.as_ref()) {
+            return Ok(Answer::only(status));
         }
         let read =
             catalog::read_changes(changes).and_then(|read| catalog::with_indexes_to_build(self.record, read));
@@ -366,11 +369,43 @@ impl Writing<'_> {
                     }
                     return Ok(Answer::not_yet(why.words(load.0)));
                 }
+                if let Some(answer) = self.refuses_load(request, load)? {
+                    return Ok(answer);
+                }
                 self.log_load(request, load)?
             }
         };
         let answer = Answer::new(Status::Ok, Body::Affected(affected)).of_entry(at);
         Ok(answer.covered(at.lsn, AckCondition::Entry))
+    }
+
+    /// The answer to a load into a table of a database, if that cannot be done: another schema was meant, the
+    /// table takes none, or there are rows of another one (PR-449).
+    fn refuses_load(
+        &mut self,
+        request: &Request,
+        load: (LoadId, [u8; 16]),
+    ) -> Result<Option<Answer>, EngineError> {
+        if !self.record.is_of_database() {
+            return Ok(None);
+        }
+        let (table, engine) = (request.table, self.data.engine.as_ref());
+        let scope = Scope::of_writes(engine, (self.record, self.rules), (table, request.schema))?;
+        let Ok(scope) = scope else {
+            return self.log_write(request, hash_of(load), refused(Outcome::Stale)).map(Some);
+        };
+        let stored = engine.get(&types::database::catalog_key(table), ReadAt::Applied)?;
+        let known = stored.map(|(_, value)| CatalogTable::decode(&table.0.to_be_bytes(), &value)).transpose();
+        let fault = match known.map_err(EngineError::Corrupt)? {
+            Some((_, known)) => catalog::fault_of_load(&known),
+            None => None,
+        };
+        let elsewhere = || format!("load {} has rows of other tables than {table}", load.0);
+        let fault = match is_of_table(engine, load.0, scope.keys())? {
+            true => fault,
+            false => Some(elsewhere()),
+        };
+        Ok(fault.map(|fault| Answer::only(Status::Bad(fault))))
     }
 
     fn log_load(
@@ -444,10 +479,10 @@ impl Writing<'_> {
     /// was dropped go, and rows that were there before a constraint are looked at.
     pub fn tend_tables(&mut self) -> Result<(), Unfit> {
         let pending = self.catalog.is_pending(self.term, self.data.marks.committed());
-        if pending || self.refuses().is_some() {
+        let engine = self.data.engine.as_ref();
+        if pending || loading(engine).is_some() || self.refuses().is_some() {
             return Ok(());
         }
-        let engine = self.data.engine.as_ref();
         let mutations =
             match self.catalog.next_step(engine, (self.term, self.record.is_global()), self.settings) {
                 Ok(Some(mutations)) => mutations,

@@ -28,6 +28,9 @@ pub trait StagesLoads {
     /// What is staged of a load, if it is [`Staging::Ready`].
     fn staged(&self, load: LoadId) -> Option<Staged>;
 
+    /// The lowest and the highest stored key of a load that is [`Staging::Ready`]; none if it is not.
+    fn staged_keys(&self, load: LoadId) -> Result<Option<(Bytes, Bytes)>, EngineError>;
+
     /// The files of a load that is [`Staging::Ready`], in order; none if it is not.
     fn staged_files(&self, load: LoadId) -> Vec<Component>;
 

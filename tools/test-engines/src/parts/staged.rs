@@ -284,6 +284,15 @@ impl StagesLoads for PartsEngine {
         self.ready_load(load)
     }
 
+    fn staged_keys(&self, load: LoadId) -> Result<Option<(Bytes, Bytes)>, EngineError> {
+        if self.ready_load(load).is_none() {
+            return Ok(None);
+        }
+        let rows = self.rows_of_load(load)?;
+        let keys = rows.first().zip(rows.last());
+        Ok(keys.map(|((lowest, _), (highest, _))| (lowest.clone(), highest.clone())))
+    }
+
     fn staged_files(&self, load: LoadId) -> Vec<Component> {
         self.files_of_load(load)
     }

@@ -2,6 +2,7 @@
 
 use super::{LOADED, Tree, component, error, with_lsn};
 use crate::lsm::environment::Environment;
+use bytes::Bytes;
 use lsm_tree::{AbstractTree, AnyTree, Cache, Checksum, InternalValue, Slice, Table, ValueType};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -35,11 +36,15 @@ impl Tree {
     }
 }
 
-/// Why the files cannot be those of a load, if so; else how many rows they have. Their digests are right.
+/// The lowest and the highest stored key of a load.
+pub(in crate::lsm) type LoadKeys = (Bytes, Bytes);
+
+/// Why the files cannot be those of a load, if so; else how many rows they have, and their keys. Their digests
+/// are right.
 pub(in crate::lsm) fn check_load(
     load: LoadId,
     files: &[(Component, PathBuf)],
-) -> Result<Result<u64, String>, EngineError> {
+) -> Result<Result<(u64, LoadKeys), String>, EngineError> {
     let cache = Arc::new(Cache::with_capacity_bytes(1 << 20));
     let open = |(file, path): &(Component, PathBuf)| {
         let digest = Checksum::from_raw(file.digest);
@@ -56,6 +61,7 @@ pub(in crate::lsm) fn check_load(
         Err(_) => return Ok(Err("a file of the load cannot be opened".into())),
     };
     let (mut rows, mut before) = (0, Slice::from([space::ROW]));
+    let mut lowest: Option<Bytes> = None;
     for (table, (file, _)) in tables.iter().zip(files) {
         let (meta, range) = (&table.metadata, &table.metadata.key_range);
         let fits = table.id() == file.number
@@ -70,7 +76,8 @@ pub(in crate::lsm) fn check_load(
             return Ok(Err(format!("file {} is none of load {load}", file.number)));
         }
         rows += meta.item_count;
+        lowest.get_or_insert_with(|| Bytes::copy_from_slice(range.min()));
         before = range.max().clone();
     }
-    Ok(Ok(rows))
+    Ok(Ok((rows, (lowest.unwrap_or_default(), Bytes::copy_from_slice(&before)))))
 }

@@ -50,8 +50,12 @@ fn with<T>(record: &PartitionRecord, data: &mut Data, act: impl FnOnce(&mut Writ
 }
 
 fn data() -> Data {
+    data_in(FakeEngine::new())
+}
+
+fn data_in(engine: FakeEngine) -> Data {
     let identity = Identity { me: member(), id: PartitionId(1), rules: Rules::ALL };
-    Data::recover(identity, Box::new(FakeEngine::new()), &Recovered::nothing(), false)
+    Data::recover(identity, Box::new(engine), &Recovered::nothing(), false)
 }
 
 #[test]
@@ -221,8 +225,12 @@ fn pr150_a_refusal_names_the_constraint_and_a_retry_is_told_the_same() {
 /// A database with a table `pets` (7) whose column `v` is unique by constraint 77, and another one (8) alike
 /// without it; a session; and how a row of them is put.
 fn bank() -> (PartitionRecord, Data, SessionId, impl Fn(i64, i64) -> RowOp) {
+    bank_in(FakeEngine::new())
+}
+
+fn bank_in(engine: FakeEngine) -> (PartitionRecord, Data, SessionId, impl Fn(i64, i64) -> RowOp) {
     use types::data::{Column, ColumnType, Constraint, Demand, Row, Schema, Value};
-    let (record, mut data) = (record().of_database(), data());
+    let (record, mut data) = (record().of_database(), data_in(engine));
     let columns = vec![Column::new("k", ColumnType::Int).not_null(), Column::new("v", ColumnType::Int)];
     let plain = Schema::new(columns, &["k"], 1, false).expect("valid");
     let unique = Constraint::new(77, "v", Demand::Unique(vec![1]));
@@ -418,4 +426,91 @@ fn pr361_what_became_of_a_commit_is_told_and_what_was_not_executed_never_is() {
     assert!(matches!(strange.status, Status::TooOld(_)), "{strange:?}");
     let far = say(of(session, u64::MAX));
     assert!(matches!(far.status, Status::Bad(_)), "{far:?}");
+}
+
+const LOAD: LoadId = LoadId(LoadId::LEAST);
+const DIGEST: [u8; 16] = [1; 16];
+
+/// The same database. A load is staged here, with rows of the tables from one to another.
+fn loading_bank(from: u32, to: u32) -> (PartitionRecord, Data, SessionId, impl Fn(i64, i64) -> RowOp) {
+    let mut engine = FakeEngine::new();
+    engine.loads = vec![(LOAD, types::Staging::Ready(types::Staged { digest: DIGEST, rows: 3 }))];
+    let key = |table: u32, key: &[u8]| KeySpace::Table(TableId(table)).row_key(key);
+    engine.staged_keys = Some((key(from, b"a"), key(to, b"z")));
+    let (record, mut data, session, put) = bank_in(engine);
+    let who = crate::output::ClientRef { connection: 1, request: 1 };
+    data.loads.ask(types::Micros(1), LOAD, (who, request(Op::Stage { load: LOAD, files: Vec::new() })));
+    (record, data, session, put)
+}
+
+fn load(record: &PartitionRecord, data: &mut Data, asked: &Request) -> Answer {
+    with(record, data, |writing| writing.load(asked, (LOAD, DIGEST), &BTreeSet::new())).expect("no error")
+}
+
+#[test]
+fn pr449_a_bulk_load_is_of_rows_of_its_table_as_that_is_and_of_one_without_constraints() {
+    let asked = |session: SessionId, table: u32, schema: u32| Request {
+        schema,
+        ..asked_in(session, table, 2, Op::Load { load: LOAD, digest: DIGEST })
+    };
+    for ((table, schema), (from, to), says) in [
+        ((7, 1), (7, 7), "table `pets` has constraints or indexes"),
+        ((8, 1), (8, 9), "has rows of other tables"),
+        ((8, 1), (7, 8), "has rows of other tables"),
+        ((8, 1), (7, 7), "has rows of other tables"),
+    ] {
+        let (record, mut data, session, _) = loading_bank(from, to);
+        let end = data.log.end();
+        let answer = load(&record, &mut data, &asked(session, table, schema));
+        assert!(matches!(&answer.status, Status::Bad(why) if why.contains(says)), "{answer:?}");
+        assert_eq!(data.log.end(), end, "no entry was made");
+    }
+    for (table, schema) in [(8, 2), (9, 1)] {
+        let (record, mut data, session, _) = loading_bank(table, table);
+        let refused = load(&record, &mut data, &asked(session, table, schema));
+        assert_eq!(refused.status, Status::Refused(Outcome::Stale));
+        let again = load(&record, &mut data, &asked(session, table, schema));
+        assert_eq!((again.status, again.entry), (refused.status, refused.entry), "a retry is told the same");
+    }
+    let (record, mut data, session, _) = loading_bank(8, 8);
+    assert_eq!(load(&record, &mut data, &asked(session, 8, 1)).status, Status::Ok);
+    assert_eq!(data.engine.pending_load(), Some(data.log.end()));
+}
+
+#[test]
+fn pr448_what_a_database_writes_waits_until_a_bulk_load_is_in_its_files() {
+    let (record, mut data, session, put) = loading_bank(8, 8);
+    // Rows of a table that was dropped are to go.
+    let drop = [TableChange::Drop { table: TableId(7), schema: 1 }];
+    let asked = asked_in(session, 1, 2, Op::OpenSession);
+    let dropped = with(&record, &mut data, |writing| writing.transact(&asked, (&drop, &[]), None));
+    assert_eq!(dropped.expect("no error").status, Status::Ok);
+    let asked = asked_in(session, 8, 3, Op::Load { load: LOAD, digest: DIGEST });
+    assert_eq!(load(&record, &mut data, &asked).status, Status::Ok);
+    let end = data.log.end();
+    data.marks.commit(end.lsn, end.lsn);
+    let waits = |answer: Answer| {
+        let why = "a bulk load is being installed";
+        assert!(matches!(&answer.status, Status::NotYet(said) if said == why), "{answer:?}");
+    };
+    let ops = vec![put(1, 10)];
+    let asked = asked_in(session, 8, 4, Op::OpenSession);
+    let written = with(&record, &mut data, |writing| writing.write(&asked, &ops, (None, None)));
+    waits(written.expect("no error"));
+    let parts = [TablePart { table: TableId(8), schema: 1, ops, seen: Vec::new() }];
+    let asked = asked_in(session, 1, 4, Op::OpenSession);
+    let written = with(&record, &mut data, |writing| writing.transact(&asked, (&[], &parts), None));
+    waits(written.expect("no error"));
+    let call = wire::CallRequest {
+        procedure: TableId(9),
+        version: 1,
+        arguments: Bytes::new(),
+        route: Bytes::new(),
+        read_only: false,
+    };
+    let who = crate::output::ClientRef { connection: 1, request: 1 };
+    let called = with(&record, &mut data, |writing| writing.call(who, &asked, &call));
+    waits(called.expect("no error").expect("at once"));
+    assert!(with(&record, &mut data, |writing| writing.tend_tables()).is_ok());
+    assert_eq!(data.log.end(), end, "no entry was made");
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::backup::follow::AppendOutcome;
-use crate::features::call_maker::CallMaker;
+use crate::features::call_maker::{CallMaker, Unmade};
 use bytes::BytesMut;
 use procedure::{Builtin, Runtime, Shape, Tables};
 use std::sync::Arc;
@@ -104,6 +104,18 @@ fn pr240_a_replica_makes_the_call_itself_and_logs_what_it_came_to() {
     assert_eq!((replica.counter(1), replica.counter(2)), (Some(Value::Int(50)), Some(Value::Int(9))));
     let (last, key) = (replica.seq, result_key(primary.session, primary.seq));
     assert!(replica.stored(&key).is_some() && last < primary.seq, "it can answer for the primary");
+}
+
+#[test]
+fn pr448_a_replica_with_a_bulk_load_to_install_makes_no_call() {
+    let (mut primary, mut replica) = both();
+    assert_eq!(primary.call(8, &[1, 5]).status, Status::Ok);
+    let (made, settings) = (primary.last(), Settings::default());
+    let mut engine = crate::fake::FakeEngine::new();
+    engine.pending = Some(crate::fake::at(3));
+    let mut maker = CallMaker { calls: &mut replica.calls, settings: &settings };
+    assert!(matches!(maker.make(&engine, &made), Err(Unmade::NotNow)), "it would not find rows of the load");
+    assert!(replica.take(&made, &settings, false).is_ok(), "who has none makes it");
 }
 
 #[test]
