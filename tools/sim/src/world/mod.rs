@@ -209,7 +209,7 @@ impl World {
             },
         );
         let given_up = self.clients.given_up().iter();
-        let (kept_alone, given_up): (Vec<_>, Vec<_>) = given_up.partition(|one| one.from == one.upto);
+        let (kept_alone, given_up): (Vec<&_>, Vec<&_>) = given_up.partition(|one| one.from == one.upto);
         let seen = [(given_up.is_empty(), "commits-given-up"), (kept_alone.is_empty(), "commits-kept-alone")];
         for (_, what) in seen.into_iter().filter(|(none, _)| !none) {
             self.injected(what);
