@@ -81,11 +81,9 @@ fn inserted(table: &Table, rows: Vec<Row>) -> Result<Vec<New>, Failure> {
 }
 
 /// What is done, in order, and the rows that are inserted by each branch.
-fn steps(
-    table: &Table,
-    merge: &Merge,
-    pairs: Vec<PgRow>,
-) -> Result<(Vec<Step>, BTreeMap<usize, Vec<PgRow>>), Failure> {
+type Steps = (Vec<Step>, BTreeMap<usize, Vec<PgRow>>);
+
+fn steps(table: &Table, merge: &Merge, pairs: Vec<PgRow>) -> Result<Steps, Failure> {
     let types = |branch: usize| -> Option<Vec<Ty>> {
         let columns = merge.branches.get(branch)?.columns().iter();
         Some(columns.map(|at| Ty::of_column(&table.schema().columns()[*at])).collect())

@@ -202,7 +202,8 @@ pub async fn alone(
                 let failure = violation::told(&evaluator.handle, number, &refused).await;
                 violations += 1;
                 let may = violations <= MAX_PASSES && violation::passes(&evaluator.handle, number, &refused);
-                if !waits || !may && !(statement.meets(number) && failure.code == "23505") {
+                let again = may || statement.meets(number) && failure.code == "23505";
+                if !waits || !again {
                     return Err(failure);
                 }
             }
