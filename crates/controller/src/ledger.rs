@@ -142,8 +142,10 @@ impl Controller {
         let (due, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|(at, _)| *at <= now);
         self.ledger.unknown = later;
         let kept = self.settings.suspicion_kept;
+        let thinks_over = self.settings.rules.who_is_missed_may_be_well();
         let stale = |pending: &Pending| {
             matches!(pending.purpose, Purpose::Seal(_))
+                && thinks_over
                 && pending.unknown_since.is_some_and(|since| now.since(since) >= kept)
         };
         for (_, pending) in due.into_iter().filter(|(_, pending)| !stale(pending)) {

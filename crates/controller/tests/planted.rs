@@ -106,6 +106,59 @@ fn f18_the_controllers_own_silence_seals() {
     assert_eq!(world.partition(64).epoch, Epoch(2));
 }
 
+#[test]
+fn pr19_without_the_rule_a_seal_is_repeated_when_its_reason_is_over() {
+    let led = |settings: Settings| {
+        let mut world = World::with(1, settings);
+        world.with_table(3, table("t", "durable", LogKind::Disk, None, 1));
+        // The metastore does not answer for longer than a seal is thought of, and the primary is heard again.
+        world.fates = vec![Fate::RequestLost; 25];
+        for by in [2, 3] {
+            world.suspect(by, 1, 100);
+        }
+        world.pass(2_500);
+        world.partition(64).primary.node
+    };
+    assert_eq!(led(Settings::default()), NodeId(1));
+    assert_ne!(led(without(Finding::Pr19)), NodeId(1), "it was sealed although all of them hear it");
+}
+
+#[test]
+fn pr67_without_the_rule_who_fails_again_is_admitted_as_soon_as_the_first_time() {
+    assert_eq!(waits(Settings::default()), [1, 2, 4]);
+    assert_eq!(waits(without(Finding::Pr67)), [1, 1, 1]);
+}
+
+/// For how many seconds a copy is not admitted that is evicted three times in a row because it is slow.
+fn waits(settings: Settings) -> Vec<u64> {
+    let mut world = World::with(1, settings);
+    world.with_table(3, table("t", "durable", LogKind::Disk, None, 1));
+    let member = world.nodes[&NodeId(3)].member;
+    let mut waits = Vec::new();
+    for _ in 0..3 {
+        world.propose(0, 64, |record| {
+            record.in_sync.pop();
+            record.cause = Cause::EvictedSlow;
+        });
+        world.take_lines();
+        let start = world.now.mono;
+        while !world.take_lines().iter().any(|line| line.contains("admit n3")) {
+            world.pass(20);
+        }
+        waits.push((world.now.mono.since(start).as_millis() + 400) / 1000);
+        world.propose(0, 64, |record| {
+            record.catching_up.push(member);
+            record.cause = Cause::CatchingUp;
+        });
+        world.propose(0, 64, |record| {
+            record.catching_up.clear();
+            record.in_sync.push(member);
+            record.cause = Cause::InSync;
+        });
+    }
+    waits
+}
+
 /// A table under `local` whose primary's log has three entries, of which one is on its disk, and which both
 /// backups miss for as long as a primary is waited for. It serves, or leads on and does not serve yet.
 fn hangs(settings: Settings, writes: bool, serves: bool) -> PartitionRecord {

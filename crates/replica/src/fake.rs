@@ -31,6 +31,8 @@ pub(crate) struct FakeEngine {
     pub pending: Option<Position>,
     pub allowed: Lsn,
     pub settled: bool,
+    /// It writes files just now, so that none can be kept for anybody.
+    pub writes: bool,
     /// What comes in: the set, and how much of its file is here.
     pub receiving: Option<(ComponentSet, u64)>,
 }
@@ -47,6 +49,7 @@ impl FakeEngine {
             pending: None,
             allowed: Lsn::ZERO,
             settled: true,
+            writes: false,
             receiving: None,
         }
     }
@@ -162,7 +165,7 @@ impl Engine for FakeEngine {
 
 impl ShipsFiles for FakeEngine {
     fn pin(&mut self) -> Result<Option<(PinId, ComponentSet)>, EngineError> {
-        if self.persisted == Position::ZERO {
+        if self.persisted == Position::ZERO || self.writes {
             return Ok(None);
         }
         let pin = PinId(self.pinned.iter().map(|pin| pin.0).max().unwrap_or(0) + 1);

@@ -80,12 +80,16 @@ rules! {
         "Promises that were forgotten, or never made, are not waited for.";
     Pr08 "PR-08" forced_terms_name_their_loss:
         "An operator forces a promotion and does not learn what it costs.";
+    Pr12 "PR-12" newer_terms_are_more: "Logs are compared by LSN alone.";
+    Pr13 "PR-13" reports_must_fence: "Reports that do not suffice are gone on with.";
     Pr15 "PR-15" joiners_have_what_is_committed: "A member joins that lacks what was committed.";
     Pr16 "PR-16" every_possible_set_counts: "One set alone counts while a change is in flight.";
     Pr17 "PR-17" new_disks_do_not_count:
         "A member that restarted, or whose disk is new, counts as what it was.";
     Pr18 "PR-18" torn_ends_are_reported:
         "The end of the log, although synced, is taken for torn, and durable goes back unseen.";
+    Pr19 "PR-19" who_is_missed_may_be_well:
+        "A false failover loses what a lone primary has acknowledged, although nothing broke.";
     Pr21 "PR-21" strict_stops_below_min: "committed moves on below min_in_sync.";
     Pr22 "PR-22" duplicates_wait: "A duplicate is answered before the original is committed.";
     Pr23 "PR-23" refusals_wait: "A refusal shows what is not committed.";
@@ -103,6 +107,8 @@ rules! {
     Pr40 "PR-40" positions_are_rows: "The engine's position is kept apart from its data.";
     Pr45 "PR-45" sessions_are_rows: "Sessions are not part of the state.";
     Pr47 "PR-47" sessions_have_no_gaps: "A gap in a session is taken for a duplicate.";
+    Pr67 "PR-67" who_fails_again_waits_longer:
+        "A member that fails again and again joins and leaves for ever.";
     Pr78 "PR-78" first_committer_wins:
         "A write that rests on what was read overwrites what came after it (lost update).";
     Pr79 "PR-79" snapshots_lie_on_the_history:

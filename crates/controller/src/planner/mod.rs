@@ -102,8 +102,9 @@ impl Planner {
             Some(failures) if !long => failures.times + 1,
             _ => 1,
         };
-        self.failures
-            .insert(pair, Failures { times, not_before: now + doubled(settings.admit_again, times - 1) });
+        let repeats = if settings.rules.who_fails_again_waits_longer() { times - 1 } else { 0 };
+        let not_before = now + doubled(settings.admit_again, repeats);
+        self.failures.insert(pair, Failures { times, not_before });
     }
 
     fn forget(&mut self, partition: PartitionId) {

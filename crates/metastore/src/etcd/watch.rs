@@ -150,3 +150,40 @@ fn events(result: &Value) -> Option<Vec<Event>> {
     };
     events.iter().map(event).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Instant;
+
+    /// The next who connects; an error after a time in which somebody must.
+    fn accepted(listener: &TcpListener) -> Result<TcpStream, String> {
+        listener.set_nonblocking(true).map_err(|error| error.to_string())?;
+        let until = Instant::now() + 4 * QUIET;
+        while Instant::now() < until {
+            if let Ok((stream, _)) = listener.accept() {
+                return Ok(stream);
+            }
+            thread::sleep(PAUSE);
+        }
+        Err("nobody connects".into())
+    }
+
+    #[test]
+    fn f17_a_watch_that_brings_nothing_is_opened_again_at_another_member() {
+        let members = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("binds"));
+        let addresses = members.each_ref().map(|one| one.local_addr().expect("has one").to_string());
+        let config = EtcdConfig::new(addresses.to_vec(), "/understudy/test");
+        let _watch = Watch::start(&config, 1).expect("starts");
+        let mut first = accepted(&members[0]).expect("it is asked first");
+        // It says that the watch is open, and then stands still.
+        let line = "{\"result\":{\"created\":true}}\n";
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        first.write_all(format!("{head}{:x}\r\n{line}\r\n", line.len()).as_bytes()).expect("writes");
+        let begun = Instant::now();
+        accepted(&members[1]).expect("it is asked when the first one has been silent");
+        assert!(begun.elapsed() >= QUIET - PAUSE, "{:?}", begun.elapsed());
+    }
+}

@@ -143,3 +143,29 @@ fn put(client: &mut Client, table: &Table, record: &FailoverRecord) -> Result<()
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_controller_that_stands_still_is_asked_again_and_holds_nobody_up() {
+        let stands_still = TcpListener::bind("127.0.0.1:0").expect("binds");
+        stands_still.set_nonblocking(true).expect("does not block");
+        let address = stands_still.local_addr().expect("has one").to_string();
+        let archive = Archive::start(address, None).expect("starts");
+        archive.changed();
+        // Connections are kept, and nothing is said on them.
+        let (begun, mut kept) = (Instant::now(), Vec::new());
+        let last = 4 * (WAIT_LIMIT + RETRY_DELAY);
+        while begun.elapsed() < last && kept.len() < 2 {
+            kept.extend(stands_still.accept().ok());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(kept.len(), 2, "it is given up and asked again");
+        let begun = Instant::now();
+        drop(archive);
+        assert!(begun.elapsed() < 2 * WAIT_LIMIT, "{:?}", begun.elapsed());
+    }
+}

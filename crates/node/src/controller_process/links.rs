@@ -223,3 +223,25 @@ impl Links {
         late.into_iter().for_each(|key| self.close(key));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f18_who_says_nothing_is_let_go() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
+        let address = listener.local_addr().expect("has one");
+        listener.set_nonblocking(true).expect("does not block");
+        let mut links = Links::new(Poll::new().expect("a poll"), listener).expect("links");
+        let since = Micros(7);
+        for state in [ConnState::New, ConnState::In] {
+            let conn = Conn::dial(address).expect("dials");
+            links.slab.insert(Link { conn, state, since, dirty: false });
+        }
+        links.tidy(since + GREETING);
+        assert_eq!(links.slab.len(), 2);
+        links.tidy(since + GREETING + Micros(1));
+        assert_eq!(links.slab.len(), 1, "whoever was let in stays");
+    }
+}

@@ -251,6 +251,26 @@ mod tests {
     }
 
     #[test]
+    fn f18_who_connects_for_heartbeats_and_says_nothing_is_let_go() {
+        let poll = Poll::new().expect("a poll");
+        let stopper = Stopper::new(Arc::new(Waker::new(poll.registry(), mio::Token(0)).expect("a waker")));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
+        let address = listener.local_addr().expect("has one");
+        listener.set_nonblocking(true).expect("does not block");
+        let me = Member { node: NodeId(1), ..Member::default() };
+        let config = Config::with(&[]).expect("a configuration");
+        let heartbeats =
+            HeartbeatThread::start(me, Executors::ONE, &config, listener, Arc::default(), &stopper)
+                .expect("starts");
+        let (begun, second) = (std::time::Instant::now(), std::time::Duration::from_secs(1));
+        let mut silent = std::net::TcpStream::connect(address).expect("connects");
+        silent.set_read_timeout(Some(10 * second)).expect("a timeout");
+        assert_eq!(std::io::Read::read(&mut silent, &mut [0; 8]).expect("it is closed"), 0);
+        assert!(begun.elapsed() >= second, "a handshake may take so long");
+        drop(heartbeats);
+    }
+
+    #[test]
     fn n18_only_a_dead_executor_or_disk_is_not_vouched_for() {
         let pulses = Pulses::new(Executors::ONE);
         let (pulse, ms) = (pulses.of(0), Micros::from_millis);

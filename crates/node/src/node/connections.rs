@@ -35,6 +35,18 @@ pub struct Who {
     pub suspect: Micros,
 }
 
+/// Checksums of proposals that are not answered, and when they were made.
+#[derive(Debug, Default)]
+struct Unanswered(BTreeMap<u32, Micros>);
+
+impl Unanswered {
+    /// Something is proposed. True if the same was a short time ago: then whoever it went to may stand still.
+    fn comes_again(&mut self, propose: &Propose, now: Micros) -> bool {
+        self.0.retain(|_, at| now.since(*at) < SAME_PROPOSAL);
+        self.0.insert(crc32c::crc32c(propose.record.0.as_bytes()), now).is_some()
+    }
+}
+
 /// All that an executor is connected to.
 pub struct Connections {
     who: Who,
@@ -46,8 +58,7 @@ pub struct Connections {
     heartbeats: Option<HeartbeatThread>,
     heartbeat_targets: HeartbeatTargets,
     leases: SharedLeases,
-    /// Checksums of proposals that are not answered, and when they were made.
-    proposals: BTreeMap<u32, Micros>,
+    proposals: Unanswered,
     metrics: Arc<Metrics>,
     others: Others,
     /// The executor behind this one makes no progress.
@@ -73,7 +84,7 @@ impl Connections {
             heartbeats,
             heartbeat_targets: HeartbeatTargets::default(),
             leases,
-            proposals: BTreeMap::new(),
+            proposals: Unanswered::default(),
             metrics,
             others,
             next_hangs: false,
@@ -240,8 +251,7 @@ impl Connections {
         if !self.others.me().is_coordinator() {
             return drop(self.others.offer_coordinator(Handed::Propose(Box::new(propose))));
         }
-        self.proposals.retain(|_, at| now.since(*at) < SAME_PROPOSAL);
-        if self.proposals.insert(crc32c::crc32c(propose.record.0.as_bytes()), now).is_some() {
+        if self.proposals.comes_again(&propose, now) {
             self.controllers.another();
         }
         self.tell(&Message::Propose(propose));
@@ -249,7 +259,7 @@ impl Connections {
 
     /// A controller answered a proposal.
     pub fn proposal_answered(&mut self) {
-        self.proposals.clear();
+        self.proposals = Unanswered::default();
     }
 
     /// To every controller that is there. A node that the machine did not let listen knows nothing of the
@@ -343,5 +353,25 @@ impl Connections {
         let Connections { heartbeats, mut links, .. } = self;
         drop(heartbeats);
         links.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::Epoch;
+    use wire::RecordText;
+
+    #[test]
+    fn pr10_what_is_proposed_again_soon_was_not_answered() {
+        let propose = |text: &str| Propose { expected: Epoch(3), record: RecordText(text.into()) };
+        let mut unanswered = Unanswered::default();
+        let began = Micros(7);
+        assert!(!unanswered.comes_again(&propose("a"), began));
+        assert!(!unanswered.comes_again(&propose("b"), began), "that is another one");
+        let soon = Micros(6) + SAME_PROPOSAL;
+        assert!(unanswered.comes_again(&propose("a"), soon), "another controller is asked");
+        let late = soon + SAME_PROPOSAL;
+        assert!(!unanswered.comes_again(&propose("a"), late), "that was answered, and is wanted once more");
     }
 }

@@ -534,3 +534,32 @@ impl Links {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f18_whoever_says_nothing_is_let_go_and_sooner_where_we_connected() {
+        // The system lets connections in, and nobody answers on them: a process that stands still.
+        let stands_still = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
+        let address = stands_still.local_addr().expect("has one");
+        let wake: Wake = Arc::new(|| {});
+        let poll = Poll::new().expect("a poll");
+        let mut links = Links::new((poll, wake), 0, None, 8, Arc::default()).expect("links");
+        let began = Micros(7);
+        let roles = [Role::Dialing(NodeId(2)), Role::DialingController(0), Role::New(Listener::Peer)];
+        for role in roles {
+            links.add(Conn::dial(address).expect("dials"), role, began).expect("there is room");
+        }
+        let mut gone_at = |now: Micros| {
+            links.tidy(now);
+            links.take_closed().into_iter().map(|closed| closed.role).collect::<Vec<_>>()
+        };
+        assert!(gone_at(began + DIALING).is_empty());
+        assert_eq!(gone_at(began + DIALING + Micros(1)), roles[..2]);
+        assert!(gone_at(began + GREETING).is_empty());
+        assert_eq!(gone_at(began + GREETING + Micros(1)), roles[2..]);
+        assert_eq!(links.count(), 0);
+    }
+}

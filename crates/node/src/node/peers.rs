@@ -240,6 +240,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn pr10_proposals_go_to_the_next_controller_that_let_us_in() {
+        let addresses = ["a", "b", "c"].map(String::from);
+        let mut controllers = Controllers::new(&addresses);
+        assert_eq!(controllers.one(), None);
+        for (index, key) in [(0, 10), (2, 12)] {
+            controllers.targets[index].link = Some(key);
+            assert_eq!(controllers.welcomed(index, Generation::default()), Some(key));
+        }
+        assert_eq!((controllers.one(), controllers.one()), (Some(10), Some(10)), "it answers");
+        controllers.another();
+        assert_eq!(controllers.one(), Some(12), "the second one has not let us in");
+        controllers.another();
+        assert_eq!(controllers.one(), Some(10));
+    }
+
+    #[test]
     fn that_a_node_refuses_us_is_said_once_for_each_reason() {
         let mut peers = Peers::default();
         let reasons =

@@ -99,7 +99,8 @@ impl Backup {
         let heard = ctx.leases.heard_at(record.id, primary);
         let beginning =
             heard == Micros::ZERO && now.since(ctx.leases.answered_at(primary)) < settings.suspect;
-        let patience = match record.rests_alone() || beginning {
+        let alone = record.rests_alone() && identity.rules.who_is_missed_may_be_well();
+        let patience = match alone || beginning {
             true => settings.suspect_alone,
             false => settings.suspect,
         };

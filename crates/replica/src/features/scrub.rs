@@ -379,6 +379,19 @@ mod tests {
     }
 
     #[test]
+    fn pr355_an_answer_of_the_log_that_is_lost_is_asked_for_again() {
+        let (mut scrubber, mut engine) = (Scrubber::default(), engine());
+        scrubber.ask(true);
+        let first = (0..8).find_map(|_| scrubber.read_on(&mut engine, LOG, Micros(7)).1);
+        assert_eq!(first, Some(Lsn(4)));
+        let mut asked_at = |at: Micros| scrubber.read_on(&mut engine, LOG, at).1;
+        assert_eq!(asked_at(Micros(6) + READ_PATIENCE), None, "it may be on its way");
+        assert_eq!(asked_at(Micros(7) + READ_PATIENCE), Some(Lsn(4)));
+        assert_eq!(asked_at(Micros(8) + READ_PATIENCE), None);
+        assert!(scrubber.is_running());
+    }
+
+    #[test]
     fn what_is_not_as_it_was_written_is_damage() {
         let (mut scrubber, mut engine) = (Scrubber::default(), engine());
         scrubber.ask(true);

@@ -56,8 +56,9 @@ impl Primary {
         let marked = self.promotion.marker().is_some();
         let lossy_promotion = !marked && view.record.lossy;
         // Whoever is silent while the reports do not fence may have what nobody else has (PR-101).
+        let reports = self.promotion.reports();
         let must_hear_all =
-            self.promotion.reports().is_some_and(|reports| !reports.fence(view.record, &view.own()));
+            reports.is_some_and(|reports| !reports.fence(view.record, &view.own(), view.rules));
         if lossy_promotion || must_hear_all || self.evict(view, ctx) || !marked {
             return Next::Done;
         }

@@ -4,7 +4,7 @@ use crate::settings::Settings;
 use std::collections::BTreeMap;
 use types::config::Cause;
 use types::policy::RestsOn;
-use types::{Lsn, Member, Micros, PartitionRecord, Position};
+use types::{Lsn, Member, Micros, PartitionRecord, Position, Rules, Term};
 use wire::peer::LogReport;
 
 /// The phases of a term. Every one is entered by one method of [`Promotion`].
@@ -71,10 +71,11 @@ pub(crate) struct Promotion {
 
 /// Whom a report is asked of: every member of the set, and the old primary where commits rested on it alone
 /// (PR-19).
-pub(crate) fn asked(record: &PartitionRecord, me: &Member) -> Vec<Member> {
+pub(crate) fn asked(record: &PartitionRecord, me: &Member, rules: Rules) -> Vec<Member> {
     let mut asked: Vec<Member> = record.in_sync.clone();
     if let Some(term) = &record.before
         && record.policy.rests_on().is_primary()
+        && rules.who_is_missed_may_be_well()
         && !asked.contains(&term.primary)
     {
         asked.push(term.primary);
@@ -343,7 +344,11 @@ impl Reports<'_> {
     }
 
     /// True if nobody else can have committed more than these reports and this replica's own log show (R6).
-    pub fn fence(&self, record: &PartitionRecord, own: &Own) -> bool {
+    pub fn fence(&self, record: &PartitionRecord, own: &Own, rules: Rules) -> bool {
+        if !rules.reports_must_fence() {
+            // The planted bug: whatever has come will do.
+            return true;
+        }
         let reporters = self.reports.values().filter(|report| !report.torn).count() + usize::from(!own.torn);
         record.policy.fenced_by(reporters, self.old_reports(record, own))
     }
@@ -390,7 +395,7 @@ impl Reports<'_> {
         // other it does not: an operator may have had a copy lead that did not count, and lacks what others
         // have.
         let members_do = members_tried || policy.survives_restart() && self.old_reports(record, &of.own);
-        match (record.lossy, self.fence(record, &of.own)) {
+        match (record.lossy, self.fence(record, &of.own, settings.rules)) {
             // Members that forgot, all of them: the greatest of all their logs is the best there is (PR-17).
             (true, _) => kept_tell && members_do && (tried || of.waited >= bound),
             (false, true) => tried || of.waited >= bound,
@@ -401,15 +406,24 @@ impl Reports<'_> {
     }
 
     /// The report of the greatest log (N4), if it has more than `end`.
-    pub fn best(&self, end: Position) -> Option<&LogReport> {
-        self.reports.values().max_by_key(|report| report.log.end).filter(|best| best.log.end > end)
+    pub fn best(&self, end: Position, rules: Rules) -> Option<&LogReport> {
+        // PR-12 without its rule: the longer one is more, whoever led when it was written.
+        let rank = |at: Position| match rules.newer_terms_are_more() {
+            true => at,
+            false => Position { term: Term::ZERO, ..at },
+        };
+        let best = self.reports.values().max_by_key(|report| rank(report.log.end))?;
+        (rank(best.log.end) > rank(end)).then_some(best)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::{Epoch, Incarnation, NodeId, PartitionId, StoreId, Term, Watermarks};
+    use types::config::PreviousTerm;
+    use types::{
+        Epoch, Finding, Incarnation, LogKind, NodeId, PartitionId, Policy, StoreId, TableId, Watermarks,
+    };
     use wire::peer::LogSummary;
 
     const NOW: Micros = Micros(1_000_000);
@@ -448,14 +462,94 @@ mod tests {
         assert!(promotion.report(Lsn(4), report(3, at(2, 7), false), true));
         assert!(!promotion.report(Lsn(4), report(4, at(2, 8), false), false), "PR-99: nobody recorded it");
         let reports = promotion.reports().expect("gathers");
-        assert!(reports.best(at(2, 7)).is_none());
-        assert_eq!(reports.best(at(2, 4)).map(|best| best.from), Some(member(3)), "the newer term is more");
+        let best = |end| reports.best(end, Rules::ALL).map(|best| best.from);
+        assert_eq!(best(at(2, 7)), None);
+        assert_eq!(best(at(2, 4)), Some(member(3)), "the newer term is more");
         promotion.fetch_from(NOW, member(3), at(2, 7));
         promotion.validate().expect("it reported so much");
         assert!(promotion.reports().is_none() && promotion.marker().is_none());
         let reports = promotion.mark(at(2, 7), 5);
         assert_eq!((reports.len(), promotion.marker(), promotion.last_heard()), (2, Some(Lsn(8)), Lsn(9)));
         assert!(!promotion.serves());
+    }
+
+    fn without(finding: Finding) -> Rules {
+        Rules::without(finding).expect("tests are built with mutants")
+    }
+
+    #[test]
+    fn pr12_a_newer_term_is_more_and_without_the_rule_the_longer_log_is() {
+        let mut promotion = begun();
+        promotion.report(Lsn(4), report(2, at(1, 9), false), true);
+        promotion.report(Lsn(4), report(3, at(2, 7), false), true);
+        let reports = promotion.reports().expect("gathers");
+        let best = |end, rules| reports.best(end, rules).map(|best| best.from);
+        assert_eq!(best(at(1, 4), Rules::ALL), Some(member(3)));
+        assert_eq!(best(at(1, 4), without(Finding::Pr12)), Some(member(2)));
+        assert_eq!(best(at(3, 5), Rules::ALL), None, "the own log is of the newest term");
+        assert_eq!(best(at(3, 5), without(Finding::Pr12)), Some(member(2)));
+    }
+
+    /// A term in which member 2 leads, under this policy, after member 1: both were in the set.
+    fn record(policy: &str) -> PartitionRecord {
+        let before = PreviousTerm {
+            epoch: Epoch(2),
+            term: Term(2),
+            primary: member(1),
+            handed_over: false,
+            in_sync: vec![member(1), member(2), member(3)],
+        };
+        PartitionRecord {
+            term: Term(3),
+            cause: Cause::Suspected,
+            before: Some(before),
+            ..PartitionRecord::new(
+                PartitionId(1),
+                TableId(1),
+                Epoch(3),
+                vec![member(2), member(3)],
+                Policy::preset(policy, 3, LogKind::Disk).expect("a preset"),
+            )
+        }
+    }
+
+    /// Whether a term of this record goes on after a second, with the report of member 3 and its own log. The
+    /// end of either was torn, or not.
+    fn goes_on(record: &PartitionRecord, torn: bool, rules: Rules) -> bool {
+        let mut promotion = begun();
+        promotion.report(Lsn(4), report(3, at(2, 7), torn), true);
+        let reports = promotion.reports().expect("gathers");
+        let question = Question {
+            record,
+            own: Own { me: member(2), end: at(2, 7), torn },
+            asked: asked(record, &member(2), rules),
+            spared: Vec::new(),
+            waited: Micros::from_millis(1_000),
+        };
+        reports.suffice(&question, &Settings { rules, ..Settings::default() })
+    }
+
+    #[test]
+    fn pr13_reports_must_fence_and_without_the_rule_any_will_do() {
+        let lone = record("local");
+        assert!(!goes_on(&lone, false, Rules::ALL), "who led alone may have committed more");
+        assert!(goes_on(&lone, false, without(Finding::Pr13)));
+        // A third member has not reported, and the logs of those who have were torn.
+        let mut counted = record("durable");
+        counted.in_sync.push(member(4));
+        assert!(goes_on(&counted, false, Rules::ALL), "one whole log fences");
+        assert!(!goes_on(&counted, true, Rules::ALL));
+        assert!(goes_on(&counted, true, without(Finding::Pr13)));
+    }
+
+    #[test]
+    fn pr19_who_led_alone_is_asked_and_without_the_rule_it_is_not() {
+        let lone = record("local");
+        let of = |rules| asked(&lone, &member(2), rules);
+        assert_eq!(of(Rules::ALL), [member(3), member(1)]);
+        assert_eq!(of(without(Finding::Pr19)), [member(3)]);
+        assert!(goes_on(&lone, false, without(Finding::Pr19)), "what it has acknowledged is lost");
+        assert_eq!(asked(&record("durable"), &member(2), Rules::ALL), [member(3)], "any member has all");
     }
 
     #[test]

@@ -409,6 +409,53 @@ mod tests {
         sender.send_piece()
     }
 
+    /// What a member that catches up is sent by an engine that writes files just then, so long after it was
+    /// found out that it needs the state.
+    fn sent_while_files_are_written(waited: Micros) -> Vec<Output> {
+        let to = Member { node: NodeId(2), ..member() };
+        let policy = Policy::preset("sync", 2, LogKind::Disk).expect("a preset");
+        let record = PartitionRecord {
+            catching_up: vec![to],
+            ..PartitionRecord::new(PartitionId(1), TableId(1), Epoch(1), vec![member()], policy)
+        };
+        let mut engine = FakeEngine::new();
+        (engine.persisted, engine.file, engine.writes) = (at(7), Bytes::from_static(b"written"), true);
+        let (mut files, mut progress) = (FilesOut::default(), Progress::new(Micros::ZERO, 0));
+        let began = Micros::from_millis(60_000);
+        progress.begin_shipping(files.new_shipping(began), Lsn(7));
+        let log = LogState::recover(&Recovered::nothing(), Position::ZERO, false);
+        let (marks, settings) = (Marks::new(Lsn(2), Lsn(2)), Settings::default());
+        let (mut readers, mut out) = (Readers::default(), Vec::new());
+        let mut sender = Sender {
+            to,
+            progress: &mut progress,
+            files: &mut files,
+            engine: &mut engine,
+            log: &log,
+            marks: &marks,
+            readers: &mut readers,
+            record: &record,
+            origin: Origin { partition: record.id, epoch: record.epoch, me: member() },
+            led_at: Micros::ZERO,
+            now: began + waited,
+            settings: &settings,
+            ships: true,
+            serves: true,
+            names_position: true,
+            out: &mut out,
+        };
+        sender.ship_on().expect("the engine does not fail");
+        out
+    }
+
+    #[test]
+    fn files_that_are_being_written_are_waited_for_and_then_rows_are_sent() {
+        let before = Micros(PIN_PATIENCE.0 - 1);
+        assert!(sent_while_files_are_written(before).is_empty(), "the flush may end soon");
+        let sent = sent_while_files_are_written(PIN_PATIENCE);
+        assert!(matches!(&sent[..], [Output::Send { message: PeerMessage::Copy(_), .. }]), "{sent:?}");
+    }
+
     #[test]
     fn pr357_who_sends_a_file_again_that_came_tainted_looks_at_it() {
         assert!(matches!(sends(b"wriTten", 1, true), Err(EngineError::Corrupt(_))));

@@ -376,6 +376,26 @@ mod tests {
         assert!(matches!(message(&sent), PeerMessage::Copy(_)), "by rows: there are no files");
         assert!(matches!(progress.mode(), Mode::Copying(_)));
     }
+
+    #[test]
+    fn a_piece_of_a_copy_by_rows_is_sent_again_some_times_and_no_more() {
+        let mut progress = Progress::new(Micros::ZERO, 0);
+        let first = Position::new(Term::ZERO, Lsn(1));
+        let theirs = LogSummary { base: first, end: first, history: Vec::new() };
+        assert_eq!(send(&mut progress, |sender| sender.align(&theirs)).len(), 1);
+        assert!(send(&mut progress, |sender| sender.go_on(true, &mut None)).is_empty(), "it is on its way");
+        let again = |progress: &mut Progress| {
+            progress.copy_out().expect("it is being copied").sent_at = Micros::ZERO;
+            send(progress, |sender| sender.go_on(true, &mut None))
+        };
+        for time in 1..=5 {
+            let sent = again(&mut progress);
+            assert!(matches!(message(&sent), PeerMessage::Copy(copy) if copy.piece == 0), "time {time}");
+        }
+        assert!(again(&mut progress).is_empty(), "it may have lost what it had");
+        assert!(matches!(progress.mode(), Mode::Probe { .. }));
+    }
+
     #[test]
     fn pr119_who_finds_no_room_for_a_while_is_given_files_that_it_lacks() {
         let history = History::new(vec![(Term(1), Lsn(1))]).expect("ascends");

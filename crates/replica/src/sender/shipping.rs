@@ -309,6 +309,26 @@ mod tests {
     }
 
     #[test]
+    fn f19_a_member_that_asks_on_and_has_no_more_is_stuck_after_a_while() {
+        let mut shipping = FilesOut::default().new_shipping(Micros(1));
+        let wants = |have: u64| {
+            let (partition, epoch, number) = (PartitionId(1), Epoch(1), 1);
+            let pieces = vec![Piece { file: 0, from: have }];
+            TransferRequest { partition, epoch, from: other(2), number, pieces, have, tainted: 0 }
+        };
+        // It asks all the time, so it is not silent.
+        let mut asks = |have: u64, at: Micros| {
+            shipping.hear(&wants(have), at);
+            (shipping.is_alive(at), shipping.is_stuck(at))
+        };
+        assert_eq!(asks(7, Micros(5)), (true, false));
+        assert_eq!(asks(7, Micros(4) + STILL), (true, false));
+        assert_eq!(asks(8, Micros(4) + STILL), (true, false), "it has got further");
+        assert_eq!(asks(8, Micros(5) + STILL), (true, false));
+        assert_eq!(asks(8, Micros(4 + STILL.0) + STILL), (false, true), "its disk may hang");
+    }
+
+    #[test]
     fn pr357_pieces_that_are_sent_twice_are_read_once() {
         let file = Component { number: 1, bytes: 6, digest: xxhash_rust::xxh3::xxh3_128(b"abcdef") };
         let mut shipping = FilesOut::default().new_shipping(Micros(1));

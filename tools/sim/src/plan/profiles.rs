@@ -281,6 +281,17 @@ static PROFILES: [Profile; Finding::ALL.len() - AS_DRAWN.len()] = [
         ..usual(Pr08, &[Pause], &[Isolate, Crash])
     },
     Profile {
+        rules: &[ASYNC, LOCAL],
+        floor: MinInSync::One,
+        think_ms: (200, 500),
+        ..usual(Pr12, &[Isolate, Crash], &[Clog, Pause])
+    },
+    Profile {
+        rules: &[DURABLE, LOCAL],
+        think_ms: (200, 500),
+        ..usual(Pr13, &[Rot, Crash, Power], &[Isolate, ReadFlip])
+    },
+    Profile {
         rules: &[DURABLE, SEMI],
         factors: &[2],
         floor: MinInSync::One,
@@ -299,6 +310,11 @@ static PROFILES: [Profile; Finding::ALL.len() - AS_DRAWN.len()] = [
         ..usual(Pr17, &[DiskLoss, Crash], &[Isolate, Power])
     },
     Profile { rules: &[DURABLE], think_ms: (200, 500), ..usual(Pr18, &[Rot], &[ReadFlip]) },
+    Profile {
+        rules: &[ASYNC, LOCAL],
+        think_ms: (200, 500),
+        ..usual(Pr19, &[Isolate, Pause, MetaLost], &[MetaDown, Crash])
+    },
     Profile { floor: MinInSync::StrictTwo, ..usual(Pr21, &[Isolate, Pause], &[Crash, Cut]) },
     usual(Pr22, &[Break, SlowDisk], &[Loss, Clog]),
     usual(Pr23, &[SlowDisk], &[Clog, Crash]),
@@ -326,6 +342,11 @@ static PROFILES: [Profile; Finding::ALL.len() - AS_DRAWN.len()] = [
     Profile { rules: &[DURABLE, SEMI, SYNC, LOCAL], ..usual(Pr40, &[Crash, Power], &[]) },
     Profile { rules: &[DURABLE, SEMI, SYNC, LOCAL], ..usual(Pr45, &[Crash, Power], &[]) },
     usual(Pr47, &[Break, Crash], &[Loss, Isolate]),
+    Profile {
+        floor: MinInSync::StrictTwo,
+        think_ms: (200, 500),
+        ..usual(Pr67, &[SlowDisk, Crash], &[Isolate])
+    },
     usual(Pr78, &[SlowDisk], &[Clog]),
     Profile {
         rules: &[ASYNC],
