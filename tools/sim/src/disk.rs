@@ -28,6 +28,8 @@ pub struct Trouble {
     pub flip_read: bool,
     /// So many reads of a log fail.
     pub fail_reads: u32,
+    /// So many writes to a log fail; a part of each may be there all the same.
+    pub fail_writes: u32,
     /// No file can be made or opened in a directory: a pattern of calls that are refused, of 64 in a row.
     pub no_files: u64,
 }
@@ -325,6 +327,18 @@ impl DiskState {
         Ok(())
     }
 
+    /// A write fails; what it was to add to a file is not there, and of the rest a part may be.
+    fn fail_write(&mut self, id: u64, offset: u64, bytes: &[u8]) -> io::Error {
+        self.met.push("log-write-failed");
+        let part = self.random.below(bytes.len() as u64 + 1) as usize;
+        if let Some(contents) = self.files.get_mut(&id)
+            && offset + part as u64 <= contents.cache().len() as u64
+        {
+            contents.put(offset, &bytes[..part]);
+        }
+        io::Error::from_raw_os_error(EIO)
+    }
+
     fn sync(&mut self, id: u64) -> io::Result<()> {
         let Some(contents) = self.files.get_mut(&id) else {
             return Err(io::Error::other("the disk was replaced"));
@@ -420,7 +434,12 @@ struct Handle {
 
 impl File for Handle {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.disk.state().write(self.id, offset, bytes)
+        let mut state = self.disk.state();
+        if state.trouble.fail_writes > 0 {
+            state.trouble.fail_writes -= 1;
+            return Err(state.fail_write(self.id, offset, bytes));
+        }
+        state.write(self.id, offset, bytes)
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
@@ -525,6 +544,21 @@ mod tests {
         assert_eq!(files.open("a").err().and_then(|error| error.raw_os_error()), Some(EMFILE));
         disk.set_trouble(|trouble| trouble.no_files = 0);
         files.open("a").expect("opens");
+    }
+
+    #[test]
+    fn a_write_of_a_log_that_fails_leaves_a_part_at_most() {
+        let disk = disk();
+        let file = disk.directory("log").create("a", 8).expect("creates");
+        disk.set_trouble(|trouble| trouble.fail_writes = 1);
+        assert_eq!(file.write_at(0, b"12345678").unwrap_err().raw_os_error(), Some(EIO));
+        let left = disk.read("log/a").expect("reads");
+        assert!(left.iter().zip(b"12345678").all(|(found, written)| found == written || *found == 0));
+        file.write_at(0, b"12345678").expect("one alone fails");
+        assert_eq!(
+            (disk.read("log/a").expect("reads").len(), disk.take_met()),
+            (8, vec!["log-write-failed"])
+        );
     }
 
     #[test]

@@ -83,6 +83,8 @@ pub enum Event {
     InjectFault,
     /// A fault strikes of those that have a rhythm of their own.
     InjectOwn,
+    /// A fault of files strikes.
+    InjectFileFault,
     /// An operator who makes the records anew goes on.
     Rebuild,
     /// A controller of before the records were made anew starts.
@@ -109,6 +111,8 @@ pub enum Cure {
     Room(u32),
     /// The log can be read again.
     Reads(u32),
+    /// The log can be written again.
+    Writes(u32),
     /// The log's process is given open files again.
     LogFiles(u32),
     /// A node is started as the build that the others are.
@@ -209,6 +213,7 @@ pub fn numbers_of(event: &Event) -> [u64; 6] {
         Event::OldController => plain(34, 0, 0),
         Event::Cloned => plain(35, 0, 0),
         Event::Scrub { begins } => plain(36, u32::from(*begins), 0),
+        Event::InjectFileFault => plain(38, 0, 0),
         Event::ClientGone { node, incarnation, conn } => [37, u64::from(*node), *incarnation, *conn, 0, 0],
     }
 }

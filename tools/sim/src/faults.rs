@@ -131,6 +131,12 @@ faults! {
     Rivals = "rivals";
     /// One of several executors of a node stands still, while the others and the heartbeats go on.
     ExecutorHangs = "executor-hangs";
+    /// Some writes of a node's log fail, at a start or later; a part may be there all the same.
+    LogWriteFails = "log-write-fails";
+    /// A file of a node's engines loses its end.
+    EngineCut = "engine-cut";
+    /// The file in which a node keeps the cluster's records loses its end.
+    RecordsCut = "records-cut";
 }
 
 impl Fault {
@@ -159,10 +165,10 @@ impl Fault {
 
     /// True if it can cost what one disk holds.
     pub fn faults_disk(self) -> bool {
-        use Fault::{DirectoryLoss, DiskLoss, GiveUp, GoBack, LogCut, Misdirect, QuietRot};
+        use Fault::{DirectoryLoss, DiskLoss, EngineCut, GiveUp, GoBack, LogCut, Misdirect, QuietRot};
         use Fault::{ReadFails, ReadFlip, Rot};
         matches!(self, DirectoryLoss | DiskLoss | Rot | QuietRot | Misdirect | ReadFlip)
-            || matches!(self, ReadFails | LogCut | GiveUp | GoBack)
+            || matches!(self, ReadFails | LogCut | GiveUp | GoBack | EngineCut)
     }
 
     /// True if what is on a disk, or what is read there, may not be what was written, and nobody says so.
@@ -173,7 +179,8 @@ impl Fault {
     /// False for classes that only some seeds have, by their numbers: the others stay what they were.
     pub fn is_drawn(self) -> bool {
         use Fault::{DirectoryLoss, FewFiles, LsmFull, LsmSyncFails, QuietRot};
-        !matches!(self, QuietRot | DirectoryLoss | LsmFull | LsmSyncFails | FewFiles) && !self.is_own()
+        let beside = self.is_own() || self.is_of_files();
+        !matches!(self, QuietRot | DirectoryLoss | LsmFull | LsmSyncFails | FewFiles) && !beside
     }
 
     /// True for classes that strike beside the others, in a rhythm of their own ([`crate::plan::own`]).
@@ -184,6 +191,11 @@ impl Fault {
             || matches!(self, GiveUp | GoBack | RecordsLost | Rivals | OldController | Cloned)
             || matches!(self, OtherBuild | Fault::ExecutorHangs)
             || self == Fault::Strand
+    }
+
+    /// True for classes that strike beside the others, in another rhythm ([`crate::plan::file_faults`]).
+    pub fn is_of_files(self) -> bool {
+        matches!(self, Fault::LogWriteFails | Fault::EngineCut | Fault::RecordsCut)
     }
 
     /// True if a process forgets what was in its memory.
@@ -199,6 +211,8 @@ impl Fault {
                     | Fault::Restart
                     | Fault::SyncFails
                     | Fault::LsmSyncFails
+                    | Fault::LogWriteFails
+                    | Fault::RecordsCut
             )
     }
 }
@@ -218,5 +232,13 @@ mod tests {
     fn names_tell_the_classes_apart() {
         let names: BTreeSet<&str> = Fault::ALL.iter().map(|fault| fault.name()).collect();
         assert_eq!(names.len(), Fault::ALL.len());
+    }
+
+    #[test]
+    fn a_class_has_one_rhythm() {
+        for fault in Fault::ALL {
+            assert!(!fault.is_own() || !fault.is_of_files(), "{fault}");
+            assert!(!fault.is_drawn() || !fault.is_own() && !fault.is_of_files(), "{fault}");
+        }
     }
 }

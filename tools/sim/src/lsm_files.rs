@@ -231,17 +231,33 @@ impl LsmFiles {
             let found = file.metadata()?;
             let (at, mut byte) = (self.random.below(found.len().max(1)), [0]);
             file.read_exact_at(&mut byte, at)?;
-            file.write_all_at(&[byte[0] ^ 1 << self.random.below(8)], at)?;
-            // Kept, so that no other file is given its number.
-            let root = self.root.as_ref().expect("there is a file in it");
-            fs::hard_link(&path, root.join(format!("damaged-{}", found.ino()))).or_else(|error| {
-                if error.kind() == ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
-            })?;
-            io::Result::Ok(found.ino())
+            file.write_all_at(&[byte[0] ^ 1 << self.random.below(8)], at)
         })();
-        let Ok(number) = done else { return false };
+        done.is_ok() && self.note_damaged(node, &path).is_ok()
+    }
+
+    /// A file of an engine loses its end, at any byte. False if there is none with something in it.
+    pub fn cut(&mut self, node: u32) -> bool {
+        let mut files = Vec::new();
+        for place in self.places(node) {
+            all_files(&self.dirs[&place].engine(), &mut files);
+        }
+        let length = |path: &Path| fs::metadata(path).map_or(0, |found| found.len());
+        files.retain(|path| length(path) > 0);
+        let Some(path) = self.random.pick(&files).cloned() else { return false };
+        let at = self.random.below(length(&path));
+        let cut = fs::OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(at));
+        cut.is_ok() && self.note_damaged(node, &path).is_ok()
+    }
+
+    /// A file was damaged. It is kept, so that no other one is given its number.
+    fn note_damaged(&mut self, node: u32, path: &Path) -> io::Result<()> {
+        let number = fs::metadata(path)?.ino();
+        let root = self.root.as_ref().expect("there is a file in it");
+        fs::hard_link(path, root.join(format!("damaged-{number}")))
+            .or_else(|error| if error.kind() == ErrorKind::AlreadyExists { Ok(()) } else { Err(error) })?;
         self.damaged.push((node, number));
-        true
+        Ok(())
     }
 
     /// True if a file that was damaged is still one of this node's.
@@ -433,5 +449,31 @@ mod tests {
         files.wipe(1, false);
         assert!(!files.is_damaged(1) && files.places(1).is_empty());
         assert!(files.root().is_some_and(Path::is_dir));
+    }
+
+    #[test]
+    fn a_file_that_is_cut_at_any_byte_is_damage_or_is_missed_by_nobody() {
+        let mut damaged = 0;
+        for seed in 0..40 {
+            let mut files = files(seed);
+            assert!(!files.cut(1), "there is none");
+            let (mut engine, _) = files.open(PLACE).expect("opens");
+            for lsn in 1..=3 {
+                write(&mut engine, lsn);
+                engine.checkpoint().expect("waits");
+            }
+            files.stop(1);
+            drop(engine);
+            files.stopped(1, false);
+            assert!(files.cut(1) && files.is_damaged(1), "seed {seed}");
+            let (mut engine, trouble) = files.open(PLACE).expect("opens, with what is there or empty");
+            if trouble.is_some() || engine.verify().is_err() {
+                damaged += 1;
+                continue;
+            }
+            let rows = engine.scan(&[], &[], ReadAt::Applied, 9, 999).expect("reads");
+            assert_eq!(rows.len(), 3, "seed {seed}: nobody needs what is gone");
+        }
+        assert!(damaged >= 10, "{damaged} of 40");
     }
 }

@@ -28,6 +28,8 @@ pub enum Concern {
     Flushes = 10,
     /// What procedures there are, and what their calls may use.
     Calls = 11,
+    /// When faults of files strike that have another rhythm.
+    FileFaults = 12,
 }
 
 /// A stream of numbers.

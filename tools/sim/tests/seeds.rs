@@ -328,7 +328,9 @@ fn a_hundred_seeds_keep_every_promise() {
         "lsm-sync-failed",
         "log-read-failed",
         "log-no-file",
+        "log-write-failed",
         "meta-stopped",
+        "meta-cut",
     ] {
         let seeds = summary.faults.get(failed).copied().unwrap_or(0);
         assert!(seeds * 50 >= SEEDS, "{failed} in {seeds} seeds");

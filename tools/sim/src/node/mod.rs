@@ -4,6 +4,7 @@ pub mod files;
 pub mod health;
 pub mod heard;
 pub mod hosts;
+pub mod kept_journal;
 pub mod links;
 pub mod logs;
 pub mod reports;
@@ -18,6 +19,7 @@ pub use files::{FIRST, PartFiles, SECOND, SnapshotFile};
 pub use health::Health;
 pub use heard::Heard;
 pub use hosts::Hosts;
+pub use kept_journal::KeptJournal;
 pub use links::Links;
 pub use logs::Logs;
 pub use reports::Reports;
@@ -30,7 +32,6 @@ pub use watched::Watched;
 
 use crate::clock::Clock;
 use crate::disk::Disk;
-use driver::Kept;
 use driver::progress::makes_progress;
 use replica::{LeaseManager, Settings};
 use std::collections::BTreeSet;
@@ -55,7 +56,7 @@ pub struct Machine {
     /// whatever became of the log.
     pub made: BTreeSet<PartitionId>,
     /// The cluster's records, as far as it was told (PR-107). They are durable at once.
-    pub kept: Kept,
+    pub kept: KeptJournal,
     /// How often it was asked for them.
     pub asked: u32,
     /// For which generations.
@@ -112,7 +113,7 @@ impl Machine {
             clock,
             starts: Starts::default(),
             made: BTreeSet::new(),
-            kept: Kept::default(),
+            kept: KeptJournal::default(),
             asked: 0,
             askings: Vec::new(),
             generation: Generation::default(),

@@ -5,6 +5,7 @@ pub mod calls;
 pub mod copies;
 pub mod databases;
 pub mod executors;
+pub mod file_faults;
 pub mod flushes;
 pub mod own;
 pub mod profiles;
@@ -19,6 +20,7 @@ use crate::faults::Fault;
 use crate::random::{Concern, Stream};
 use calls::CallPlan;
 use copies::CopyPlan;
+use file_faults::FileFaults;
 use flushes::FlushPlan;
 use own::OwnFaults;
 use std::collections::BTreeSet;
@@ -143,6 +145,8 @@ pub struct RunPlan {
     pub directories: bool,
     /// Faults that strike beside the others.
     pub own: OwnFaults,
+    /// Faults of files that strike beside all others.
+    pub files: FileFaults,
     /// When engines are written to disk.
     pub flushes: FlushPlan,
     /// Logs have little room.
@@ -193,6 +197,7 @@ impl RunPlan {
         let recoverable = random.chance(800);
         let think_us = random.between(500_000, 1_500_000);
         let biased = profile.is_some();
+        let own = if biased { OwnFaults::default() } else { OwnFaults::new(seed) };
         let mut plan = RunPlan {
             nodes,
             executors: if biased { Executors::ONE } else { executors::executors(seed) },
@@ -210,7 +215,8 @@ impl RunPlan {
                 false => 0,
             },
             directories: !biased && [1, 3, 9, 14].contains(&(seed % 17)),
-            own: if biased { OwnFaults::default() } else { OwnFaults::new(seed) },
+            files: if biased { FileFaults::default() } else { FileFaults::new(seed, &own) },
+            own,
             flushes: if biased { FlushPlan::BY_LOT } else { FlushPlan::new(seed) },
             small_logs: false,
             calls: None,

@@ -106,6 +106,7 @@ impl World {
             Event::Force(step) => self.force(step),
             Event::InjectFault => self.inject(),
             Event::InjectOwn => self.inject_own(),
+            Event::InjectFileFault => self.inject_file_fault(),
             Event::Rebuild => self.rebuild_on(),
             Event::OldController => self.start_old_controller(),
             Event::Cloned => self.start_clone(),

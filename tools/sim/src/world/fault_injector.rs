@@ -102,7 +102,10 @@ impl World {
             | Fault::Rivals
             | Fault::Strand
             | Fault::MetaFull
-            | Fault::MetaSyncFails => unreachable!("{fault} has a rhythm of its own"),
+            | Fault::MetaSyncFails
+            | Fault::LogWriteFails
+            | Fault::EngineCut
+            | Fault::RecordsCut => unreachable!("{fault} has a rhythm of its own"),
         }
     }
 
@@ -406,6 +409,7 @@ impl World {
             Cure::Fast(node) => self.machine_mut(node).health.speed_up(),
             Cure::Room(node) => self.machine(node).disk.set_trouble(|trouble| trouble.full = false),
             Cure::Reads(node) => self.machine(node).disk.set_trouble(|trouble| trouble.fail_reads = 0),
+            Cure::Writes(node) => self.machine(node).disk.set_trouble(|trouble| trouble.fail_writes = 0),
             Cure::Build(node) => self.end_other_build(node),
             Cure::OldDisk(node) => self.replace_old_disk(node),
             Cure::LogFiles(node) => self.machine(node).disk.set_trouble(|trouble| trouble.no_files = 0),

@@ -12,6 +12,7 @@ use types::PartitionId;
 pub(super) struct Faults {
     injector: Stream,
     own: Stream,
+    files: Stream,
     returns: Stream,
     cloned: Option<ClonedDisk>,
     stranded: Option<PartitionId>,
@@ -31,6 +32,7 @@ impl Faults {
         Faults {
             injector: Stream::new(seed, Concern::Faults, 0),
             own: Stream::new(seed, Concern::OwnFaults, 1),
+            files: Stream::new(seed, Concern::FileFaults, 1),
             returns: Stream::new(seed, Concern::OwnFaults, 2),
             cloned: None,
             stranded: None,
@@ -50,6 +52,11 @@ impl Faults {
     /// The same for faults that have a rhythm of their own.
     pub fn own(&mut self) -> &mut Stream {
         &mut self.own
+    }
+
+    /// The same for faults of files that have another rhythm.
+    pub fn files(&mut self) -> &mut Stream {
+        &mut self.files
     }
 
     /// What comes back of what had been replaced.

@@ -142,7 +142,7 @@ impl World {
         let (wait, dead) =
             (200_000 + self.schedule.timing().below(200_000), self.stage.phase() == super::Phase::Healed);
         // What is only wanted for now is no reason to give a disk up.
-        let passes = self.is_short(node);
+        let passes = self.is_short(node) || self.machine(node).disk.trouble().fail_writes > 0;
         let machine = self.machine_mut(node);
         let hopeless = !passes && machine.starts.fail();
         if hopeless && !dead && !self.may_lose_disk(node) {

@@ -1,6 +1,7 @@
 //! The metastore: one journal on one simulated disk, which may be out of reach, slow, or lose its answers.
 
 use crate::disk::Disk;
+use crate::random::{Concern, Stream};
 use controller::rebuild::Rebuilt;
 use controller::{Txn, TxnError, TxnOutcome};
 use metastore::embedded::journal;
@@ -132,6 +133,28 @@ impl Meta {
             Err(_) => {}
         }
         Ok(())
+    }
+
+    /// Opens a copy of its journal that has lost its end, at any byte. False if that is damaged, and says so.
+    /// The error: it opens, and has what was there at no moment.
+    pub fn open_cut(&mut self, random: &mut Stream) -> Result<bool, String> {
+        let Ok(mut bytes) = self.disk.read(JOURNAL) else { return Ok(false) };
+        let at = random.below(bytes.len().max(1) as u64) as usize;
+        bytes.truncate(at);
+        let disk = Disk::new(Stream::new(random.next(), Concern::FileFaults, 2));
+        disk.replace(JOURNAL, &bytes).expect("an empty disk has room");
+        let mut opened = match Embedded::open(Journal { disk }) {
+            Ok(opened) => opened,
+            Err(MetaError::Damaged(_)) => return Ok(false),
+            Err(error) => return Err(format!("a journal that was cut at byte {at}: {error}")),
+        };
+        // What has failed tells nothing to compare with.
+        let (Ok(left), Ok(all)) = (opened.range(""), self.store.range("")) else { return Ok(true) };
+        let mut older = all.entries.iter().filter(|entry| entry.revision <= left.revision);
+        match left.revision <= all.revision && older.all(|entry| left.entries.contains(entry)) {
+            true => Ok(true),
+            false => Err(format!("a journal that was cut at byte {at} has other records than were there")),
+        }
     }
 
     /// Its disk is gone, with all records; the reports of failovers that were there are given back. That the

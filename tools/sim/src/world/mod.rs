@@ -25,7 +25,7 @@
 //! | `failback`, `decommission` | who comes back by the log; replicas that have moved away |
 //! | `control` | what controllers and the operator ask is carried out |
 //! | `clients` | the clients' side |
-//! | `fault_injector`, `own_faults` | when which fault strikes |
+//! | `fault_injector`, `own_faults`, `file_faults` | when which fault strikes |
 //! | `forced` | an operator forces a promotion |
 //! | `indexes` | indexes are wanted, and compared with the rows |
 //! | `commits` | what partitions have of global transactions |
@@ -61,6 +61,7 @@ mod executor;
 mod failback;
 mod fault_injector;
 mod faults;
+mod file_faults;
 mod fleet;
 mod forced;
 mod indexes;

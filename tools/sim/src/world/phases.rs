@@ -65,6 +65,9 @@ impl World {
             if !self.plan.own.faults.is_empty() {
                 self.after(self.plan.own.think_us / 2, Event::InjectOwn);
             }
+            if !self.plan.files.faults.is_empty() {
+                self.after(self.plan.files.think_us / 2, Event::InjectFileFault);
+            }
             if self.plan.workload.factors {
                 self.after(40_000, Event::Factor);
             }

@@ -137,6 +137,7 @@ impl World {
         }
         self.note_changes();
         self.keep_old_controller();
+        self.open_cut_journal();
         let failovers = self.control.meta.lose();
         self.control.rebuilding.failovers.extend(failovers);
         self.control.rebuilding.under_way = true;
@@ -152,6 +153,18 @@ impl World {
         let wait = self.faults.own().between(50_000, 1_500_000);
         self.after(wait, Event::Rebuild);
         true
+    }
+
+    /// I12: what is lost with the disk may be the end of its journal alone. Whoever opens that finds it
+    /// damaged, or as it was at some moment; an operator makes new records either way.
+    fn open_cut_journal(&mut self) {
+        match self.control.meta.open_cut(self.faults.files()) {
+            Ok(opens) => {
+                self.injected("meta-cut");
+                self.injected(if opens { "meta-cut-opens" } else { "meta-cut-damaged" });
+            }
+            Err(why) => self.checks.fault("I12", self.now(), why),
+        }
     }
 
     /// True if each disk that the nodes know of is there. Who was lost with its disk, and came on another one
