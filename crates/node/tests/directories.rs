@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use types::data::Value;
@@ -240,4 +241,43 @@ fn r10_a_disk_that_fails_under_what_is_received_loses_its_directory() {
     });
     assert!(lost(&status, 2).contains(&format!("partition {id} cannot be written")), "{status:#?}");
     is_whole(&mut client, &table, 60, "x");
+}
+
+/// Whoever tries the disk of a node's second directory waits until somebody reads what it writes there.
+fn hang(cluster: &Cluster, number: u32) -> PathBuf {
+    let pipe = cluster.second_dir(number).join(".probe");
+    for _ in 0..2_000 {
+        // A file of this name may be there just now.
+        let made = Command::new("mkfifo").arg(&pipe).stderr(Stdio::null()).status();
+        if made.expect("runs").success() {
+            return pipe;
+        }
+        thread::sleep(std::time::Duration::from_millis(1));
+    }
+    panic!("no pipe can be made in {}", pipe.display());
+}
+
+#[test]
+fn pr456_a_directory_whose_disk_hangs_is_led_elsewhere_and_then_given_up() {
+    let cluster = cluster(3);
+    let mut client = cluster.ready();
+    let table = table(&mut client, "a", EngineKind::Lsm, 3);
+    put_all(&mut client, &table, 0, 60, "x");
+    let before = terms(&wait_for(&mut client, "all copies", |status| in_sync(status, 3)));
+    let there = in_second(&cluster.second_dir(1));
+    let led: Vec<PartitionId> = there.into_iter().filter(|id| before[id].1 == NodeId(1)).collect();
+    assert!(!led.is_empty(), "{before:?}");
+    let pipe = hang(&cluster, 1);
+    let led_elsewhere = |status: &ClusterStatus| led.iter().all(|id| terms(status)[id].1 != NodeId(1));
+    let after = wait_for(&mut client, "others to lead", led_elsewhere);
+    assert_eq!(lost(&after, 1), "", "it may answer yet");
+    put_all(&mut client, &table, 60, 120, "x");
+    wait_for(&mut client, "the loss to be told", |status| lost(status, 1).contains("has not answered"));
+    wait_for(&mut client, "copies elsewhere", |status| {
+        let elsewhere = of_node(status, 1).is_some_and(|node| node.directories[1].replicas == 0);
+        elsewhere && in_sync(status, 3)
+    });
+    is_whole(&mut client, &table, 120, "x");
+    // Its thread goes on.
+    drop(fs::File::open(&pipe).expect("opens"));
 }

@@ -137,6 +137,8 @@ faults! {
     EngineCut = "engine-cut";
     /// The file in which a node keeps the cluster's records loses its end.
     RecordsCut = "records-cut";
+    /// The disk of a node's second directory does nothing for a while, and that of its log goes on.
+    SecondHangs = "second-hangs";
 }
 
 impl Fault {
@@ -195,7 +197,8 @@ impl Fault {
 
     /// True for classes that strike beside the others, in another rhythm ([`crate::plan::file_faults`]).
     pub fn is_of_files(self) -> bool {
-        matches!(self, Fault::LogWriteFails | Fault::EngineCut | Fault::RecordsCut)
+        use Fault::{EngineCut, LogWriteFails, RecordsCut, SecondHangs};
+        matches!(self, LogWriteFails | EngineCut | RecordsCut | SecondHangs)
     }
 
     /// True if a process forgets what was in its memory.

@@ -87,7 +87,7 @@ impl Node {
         Ok(())
     }
 
-    fn lead_again(&mut self, id: PartitionId) {
+    pub(super) fn lead_again(&mut self, id: PartitionId) {
         let replica = self.replicas.host().replica(id).filter(|replica| !replica.is_damaged());
         let record = replica.and_then(|replica| replica.record());
         if let Some(record) = record.filter(|record| record.primary == self.replicas.me()) {

@@ -5,9 +5,10 @@ use crate::datadir::{DataDir, DirectoryId};
 use crate::stores::Meta;
 use crate::watch::Watch;
 use driver::directories::{self, Candidate};
+use driver::progress::is_lost;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use types::{LogKind, PartitionId};
+use types::{LogKind, Micros, PartitionId};
 use wire::control::DirectoryStatus;
 
 /// Replicas there are, and what they are made of.
@@ -25,10 +26,10 @@ pub struct DataDirs {
 }
 
 impl DataDirs {
-    /// For a node that starts.
-    pub fn new(dir: &DataDir, metas: &Metas) -> std::io::Result<DataDirs> {
+    /// For a node that starts. `log_elsewhere`: the log is not in the data directory.
+    pub fn new(dir: &DataDir, metas: &Metas, log_elsewhere: bool) -> std::io::Result<DataDirs> {
         let several = !dir.data_dirs().is_empty() || metas.values().any(|meta| meta.directory.is_some());
-        let watch = Arc::new(Watch::start(dir)?);
+        let watch = Arc::new(Watch::start(dir, log_elsewhere)?);
         Ok(DataDirs { watch, several, suspects: BTreeSet::new(), told: BTreeSet::new() })
     }
 
@@ -48,15 +49,32 @@ impl DataDirs {
         self.suspects.insert(id);
     }
 
-    /// The directories that are found to be lost, and why. One that a replica's damage has brought under
-    /// suspicion is tried now.
+    /// The directories whose disk has not answered for a while, and for how long; none: the data directory,
+    /// if the log is elsewhere.
+    pub fn silent(&self) -> Vec<(Option<DirectoryId>, Micros)> {
+        self.watch.silent()
+    }
+
+    /// The directories that are found to be lost, and why: those whose disk has not answered for long are
+    /// (PR-456). One that a replica's damage has brought under suspicion is tried now, unless nobody would
+    /// answer.
     pub fn look(&mut self, dir: &DataDir) -> Vec<(DirectoryId, String)> {
+        let silent = self.silent();
+        let hangs = |id: &DirectoryId| silent.iter().any(|(other, _)| *other == Some(*id));
         let mut lost: Vec<(DirectoryId, String)> = {
             let seen = self.watch.seen();
             seen.iter().filter_map(|seen| Some((seen.id?, seen.trouble.clone()?))).collect()
         };
+        let given_up = silent.iter().filter(|(_, time)| is_lost(*time));
+        lost.extend(given_up.filter_map(|(id, time)| {
+            let seconds = time.as_millis() / 1000;
+            Some(((*id)?, format!("its disk has not answered for {seconds} s")))
+        }));
         let store = dir.identity().store;
-        for id in std::mem::take(&mut self.suspects) {
+        let (later, suspects): (BTreeSet<DirectoryId>, BTreeSet<DirectoryId>) =
+            std::mem::take(&mut self.suspects).into_iter().partition(hangs);
+        self.suspects = later;
+        for id in suspects {
             let known = lost.iter().any(|(lost, _)| *lost == id);
             let place = dir.data_dirs().iter().find(|place| place.id == id && place.lost().is_none());
             let place = place.filter(|_| !known);
@@ -73,11 +91,14 @@ impl DataDirs {
     }
 
     /// Where a new replica goes: to the directory that has the least, of those that have `reserve` bytes of
-    /// room. None: beside its description.
+    /// room and whose disk answers. None: beside its description.
     pub fn choose(&self, dir: &DataDir, metas: &Metas, reserve: u64) -> Option<DirectoryId> {
-        let sound = dir.data_dirs().iter().filter(|place| place.lost().is_none()).map(|place| Some(place.id));
+        let silent = self.silent();
+        let answers = |id: DirectoryId| silent.iter().all(|(other, _)| *other != Some(id));
+        let sound = dir.data_dirs().iter().filter(|place| place.lost().is_none() && answers(place.id));
+        let sound = sound.map(|place| Some(place.id));
         let candidate = |id: Option<DirectoryId>| {
-            let seen = self.watch.of(id);
+            let seen = self.watch.of_directory(id);
             let (bytes, free) = seen.map_or((0, 0), |seen| (seen.bytes, seen.free));
             Candidate { id, bytes, free, replicas: replicas_in(metas, id) }
         };
@@ -95,7 +116,7 @@ impl DataDirs {
             return Vec::new();
         }
         let status = |id: Option<DirectoryId>, path: String, lost: Option<&str>| {
-            let seen = self.watch.of(id).filter(|_| lost.is_none());
+            let seen = self.watch.of_directory(id).filter(|_| lost.is_none());
             DirectoryStatus {
                 path,
                 bytes: seen.as_ref().map_or(0, |seen| seen.bytes),

@@ -322,7 +322,7 @@ fn recover(
             executors,
         },
         tails_dir: dir.tails(),
-        storage: Storage::new(executors, dir, (metas, found), room)?,
+        storage: Storage::new(executors, dir, (metas, found), room, config.log.dir.is_some())?,
         shared_status,
         config,
     };

@@ -50,19 +50,24 @@ pub struct Storage {
     directories: DataDirs,
     room: Room,
     waiting: WaitingReplicas,
+    /// Replicas that this executor does not vouch for, as their files' disk hangs (PR-456).
+    unvouched: BTreeSet<PartitionId>,
     /// Something happened that controllers should hear soon.
     news: bool,
 }
 
 impl Storage {
-    /// What a node that starts has: each executor is given its part by [`Storage::beside`].
+    /// What a node that starts has: each executor is given its part by [`Storage::beside`]. `log_elsewhere`:
+    /// the log is not in the data directory.
     pub fn new(
         executors: Executors,
         dir: DataDir,
         (metas, found): (Metas, Found),
         room: Room,
+        log_elsewhere: bool,
     ) -> Result<Storage, Failure> {
-        let directories = DataDirs::new(&dir, &metas).map_err(|error| Failure::io(dir.root(), &error))?;
+        let directories = DataDirs::new(&dir, &metas, log_elsewhere);
+        let directories = directories.map_err(|error| Failure::io(dir.root(), &error))?;
         let twice = found.keys().find(|id| metas.contains_key(id));
         assert_eq!(twice, None, "a replica has a directory, and what the log had of it was not used");
         let (root, cluster) = (dir.root().to_owned(), OnceCell::new());
@@ -70,7 +75,8 @@ impl Storage {
         let disks = Arc::new(Disks { dir, metas, found });
         let waiting = WaitingReplicas::default();
         let executor = Executor { all: executors, number: 0 };
-        Ok(Storage { executor, root, cluster, disks, directories, room, waiting, news: false })
+        let unvouched = BTreeSet::new();
+        Ok(Storage { executor, root, cluster, disks, directories, room, waiting, unvouched, news: false })
     }
 
     /// The same disks, for another executor.
@@ -83,6 +89,7 @@ impl Storage {
             directories: self.directories.beside(),
             room,
             waiting: WaitingReplicas::default(),
+            unvouched: BTreeSet::new(),
             news: false,
         }
     }
@@ -317,6 +324,28 @@ impl Storage {
         own.map(|meta| (meta.partition, dir.engine_dir(meta).err().unwrap_or_default())).collect()
     }
 
+    /// The replicas of this executor whose files' disk, which is not the log's, has not answered for a while,
+    /// and for how long it has not. Those of directories that are lost are not among them.
+    pub fn silent(&self) -> Vec<(PartitionId, Micros)> {
+        let (silent, dir) = (self.directories.silent(), &self.disks.dir);
+        if silent.is_empty() {
+            return Vec::new();
+        }
+        let lost = |id| dir.data_dirs().iter().any(|place| Some(place.id) == id && place.lost().is_some());
+        let of = |meta: &Meta| {
+            let (_, time) = silent.iter().find(|(id, _)| meta.directory == *id && !lost(*id))?;
+            Some((meta.partition, *time))
+        };
+        let own = |meta: &&Meta| meta.log == LogKind::Disk && self.executor.has(meta.partition);
+        lock(&self.disks.metas).values().filter(own).filter_map(of).collect()
+    }
+
+    /// These replicas are not vouched for from now on. Gives those that are again.
+    pub fn note_unvouched(&mut self, unvouched: BTreeSet<PartitionId>) -> Vec<PartitionId> {
+        let before = std::mem::replace(&mut self.unvouched, unvouched);
+        before.difference(&self.unvouched).copied().collect()
+    }
+
     /// Another place for a replica that is to be given a copy and has none: an empty engine. None if it was
     /// not to be had this time.
     pub fn relocate(&mut self, id: PartitionId) -> Result<Option<Box<dyn Engine>>, Failure> {
@@ -462,7 +491,7 @@ mod tests {
         let hangs = dir.partition(firsts).join(".partition.json.new");
         assert!(Command::new("mkfifo").arg(&hangs).status().expect("runs").success());
         let room = || Room::new(0, root.clone());
-        let mut first = Storage::new(executors, dir, (metas, Found::new()), room()).expect("starts");
+        let mut first = Storage::new(executors, dir, (metas, Found::new()), room(), false).expect("starts");
         let mut second = first.beside(Executor { all: executors, number: 1 }, room());
         let hung = thread::spawn(move || drop(first.relocate(firsts)));
         thread::sleep(Duration::from_millis(100));

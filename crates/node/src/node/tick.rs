@@ -8,6 +8,8 @@ use crate::clock;
 use crate::failure::Failure;
 use crate::stores;
 use driver::checkpoints::to_put_apart;
+use driver::progress::is_vouched_for;
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use types::{Engine, PartitionId};
 use wire::Message;
@@ -84,6 +86,7 @@ impl Node {
 
     /// Looks after directories and the replicas that lost theirs.
     fn keep_data_dirs(&mut self) -> Result<(), Failure> {
+        self.vouch();
         if !self.storage.has_several() {
             return Ok(());
         }
@@ -96,6 +99,21 @@ impl Node {
         let mut storage_lost = self.replicas.host().storage_lost();
         storage_lost.retain(|id| !self.storage.waiting().rests(*id, self.timer.mono()));
         storage_lost.into_iter().try_for_each(|id| self.relocate(id))
+    }
+
+    /// What lies on a disk that hangs, and is not the log's, is led elsewhere where that can be at once
+    /// (PR-456): whoever can is to miss this node's heartbeats.
+    fn vouch(&mut self) {
+        let (silent, host) = (self.storage.silent(), self.replicas.host());
+        let record = |id: PartitionId| host.replica(id).and_then(|replica| replica.record());
+        let hung = silent.into_iter().filter(|(id, silent)| !is_vouched_for(*silent, record(*id)));
+        let hung: BTreeSet<PartitionId> = hung.map(|(id, _)| id).collect();
+        hung.iter().for_each(|id| self.connections.lead(*id, None));
+        for id in self.storage.note_unvouched(hung) {
+            if !self.tails.held().holds(id) {
+                self.lead_again(id);
+            }
+        }
     }
 
     /// A replica is to be given a copy, and has no place for it.
@@ -137,10 +155,11 @@ impl Node {
             metrics.log_bytes.store(stats.bytes, Ordering::Relaxed);
             metrics.log_entries.store(stats.entries, Ordering::Relaxed);
         }
+        let silent: BTreeSet<PartitionId> = self.storage.silent().into_iter().map(|(id, _)| id).collect();
         let waits = |id: PartitionId| match (waiting.has(id), self.tails.held().holds(id)) {
             (true, _) => Some("no room for its files"),
             (false, true) => Some("no room to set its divergent tail aside"),
-            (false, false) => None,
+            (false, false) => silent.contains(&id).then_some("the disk with its files does not answer"),
         };
         let mut replicas = host.status(self.timer.now());
         for replica in &mut replicas {

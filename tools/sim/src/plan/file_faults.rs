@@ -34,8 +34,8 @@ pub struct FileFaults {
 
 impl FileFaults {
     /// Those of a seed, by its number. Records are kept only where those of the controllers are lost, which
-    /// is one of the `others`.
-    pub fn new(seed: u64, others: &OwnFaults) -> FileFaults {
+    /// is one of the `others`; and a second directory hangs only where there is one.
+    pub fn new(seed: u64, others: &OwnFaults, directories: bool) -> FileFaults {
         let mut faults = BTreeSet::new();
         let Some(place) = SEEDS.iter().position(|rest| *rest == seed % OF) else {
             return FileFaults::default();
@@ -48,6 +48,9 @@ impl FileFaults {
         if others.faults.contains(&Fault::RecordsLost) {
             faults.insert(Fault::RecordsCut);
         }
+        if directories {
+            faults.insert(Fault::SecondHangs);
+        }
         let think_us = Stream::new(seed, Concern::FileFaults, 0).between(500_000, 1_500_000);
         FileFaults { faults, think_us }
     }
@@ -56,12 +59,15 @@ impl FileFaults {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::has_directories;
 
     #[test]
     fn each_is_in_more_than_a_fiftieth_of_the_seeds_and_often_enough_in_the_first_hundred() {
-        let has =
-            |fault: Fault, seed: &u64| FileFaults::new(*seed, &OwnFaults::new(*seed)).faults.contains(&fault);
-        for fault in [Fault::LogWriteFails, Fault::EngineCut, Fault::RecordsCut] {
+        let has = |fault: Fault, seed: &u64| {
+            let plan = FileFaults::new(*seed, &OwnFaults::new(*seed), has_directories(*seed));
+            plan.faults.contains(&fault)
+        };
+        for fault in [Fault::LogWriteFails, Fault::EngineCut, Fault::RecordsCut, Fault::SecondHangs] {
             let (all, first) =
                 ((0..20_000).filter(|seed| has(fault, seed)), (0..100).filter(|seed| has(fault, seed)));
             assert!(all.count() >= 600 && first.count() >= 4, "{fault}");

@@ -168,6 +168,11 @@ fn loses_later(seed: u64) -> bool {
     )
 }
 
+/// True if nodes have a second directory for replicas.
+fn has_directories(seed: u64) -> bool {
+    [1, 3, 9, 14].contains(&(seed % 17))
+}
+
 /// A twelfth of the seeds, and none of those that are recorded.
 fn hangs_alone(seed: u64) -> bool {
     [12, 49].contains(&(seed % 53)) || seed % 31 == 27 || seed % 47 == 5
@@ -198,6 +203,7 @@ impl RunPlan {
         let think_us = random.between(500_000, 1_500_000);
         let biased = profile.is_some();
         let own = if biased { OwnFaults::default() } else { OwnFaults::new(seed) };
+        let directories = !biased && has_directories(seed);
         let mut plan = RunPlan {
             nodes,
             executors: if biased { Executors::ONE } else { executors::executors(seed) },
@@ -214,8 +220,8 @@ impl RunPlan {
                 true => 1 + (seed / 23 % 2) as u32,
                 false => 0,
             },
-            directories: !biased && [1, 3, 9, 14].contains(&(seed % 17)),
-            files: if biased { FileFaults::default() } else { FileFaults::new(seed, &own) },
+            directories,
+            files: if biased { FileFaults::default() } else { FileFaults::new(seed, &own, directories) },
             own,
             flushes: if biased { FlushPlan::BY_LOT } else { FlushPlan::new(seed) },
             small_logs: false,

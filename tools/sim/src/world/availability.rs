@@ -44,9 +44,13 @@ impl World {
         let machine = self.machine(record.primary.node.0);
         // An executor that hangs is given up after half a second, and missed behind that (N18).
         let hung = machine.standing.hangs(self.plan.executors.of(record.id));
-        let hangs = machine.health.is_stuck(self.now()) || hung;
+        let inside = machine.second.holds_up(record.id, self.now());
+        let hangs = machine.health.is_stuck(self.now()) || hung || inside;
         let waits = hangs || self.waits_for_primary(record) || self.installs_load(record);
-        Look { closed: could && !self.is_serving(record), hit, waits }
+        // Its heartbeats do not name the partition, and others can take over without waiting (PR-456).
+        let unvouched = inside && self.unvouched(record.primary.node.0).contains(&record.id);
+        let serves = self.is_serving(record) && (!unvouched || self.waits_for_primary(record));
+        Look { closed: could && !serves, hit, waits }
     }
 
     /// True if every member that is in sync runs or never will, and they are enough. Where a copy is lacking,
@@ -115,6 +119,7 @@ impl World {
             machine.process.is_some()
                 && (machine.standing.is_stalled()
                     || machine.standing.has_hung()
+                    || machine.second.holds_up(record.id, self.now())
                     || machine.health.is_stuck(self.now()))
         })
     }

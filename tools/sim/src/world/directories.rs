@@ -67,11 +67,16 @@ impl World {
         }
     }
 
-    /// The second directory of a node is lost, and so is what its engines have in it. False if nothing is
-    /// there.
+    /// The second directory of a node is lost, for a while or for good, and so is what its engines have in it.
+    /// False if nothing is there.
     pub(super) fn lose_second(&mut self, node: u32) -> bool {
-        let rules = self.settings.rules;
         let gone = self.faults.random().chance(500);
+        self.lose_second_so(node, gone)
+    }
+
+    /// The same; it is `gone` for good, or not.
+    pub(super) fn lose_second_so(&mut self, node: u32, gone: bool) -> bool {
+        let rules = self.settings.rules;
         let machine = self.machine(node);
         if machine.second.replicas().is_empty() || !machine.second.is_there() {
             return false;

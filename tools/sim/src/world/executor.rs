@@ -141,8 +141,11 @@ impl World {
         if self.machine(node).incarnation() != Some(incarnation) {
             return;
         }
-        if self.machine(node).health.is_stuck(self.now()) {
-            let wait = self.machine(node).health.stuck_until().saturating_sub(self.now()).min(1_000_000);
+        let (machine, now) = (self.machine(node), self.now());
+        let hangs = machine.second.hangs_until(now).filter(|_| machine.second.holds_up(partition, now));
+        if machine.health.is_stuck(now) || hangs.is_some() {
+            let until = machine.health.stuck_until().max(hangs.unwrap_or(0));
+            let wait = until.saturating_sub(now).min(1_000_000);
             return self.after(wait, Event::Install { node, incarnation, partition });
         }
         let wake: types::engine::Wake = std::sync::Arc::new(|| {});
@@ -366,9 +369,14 @@ impl World {
         let silent = machine.standing.silent(now).map(|(executor, _)| executor);
         let wait = machine.clock.real(interval);
         self.after(wait, Event::Tick { node, incarnation });
+        let unvouched = self.unvouched(node);
+        if !unvouched.is_empty() {
+            self.injected("not-vouched-for");
+        }
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
         let progress = process.vouches(now);
-        let vouches = |id: PartitionId| progress && silent != Some(executors.of(id));
+        let vouches =
+            |id: PartitionId| progress && silent != Some(executors.of(id)) && !unvouched.contains(&id);
         process.host.rest_indexes(process.logs.is_full());
         let links: Vec<_> = process.links.heartbeats();
         let heartbeats: Vec<_> = {
@@ -384,6 +392,7 @@ impl World {
         if !stalled {
             self.input(node, |host, now, out| host.tick(now, out));
             self.retry_held(node, incarnation);
+            self.look_at_second(node);
             self.relocate(node);
             self.make_waiting(node);
             self.go_on_with_checkpoint(node, incarnation);

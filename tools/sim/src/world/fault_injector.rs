@@ -105,7 +105,8 @@ impl World {
             | Fault::MetaSyncFails
             | Fault::LogWriteFails
             | Fault::EngineCut
-            | Fault::RecordsCut => unreachable!("{fault} has a rhythm of its own"),
+            | Fault::RecordsCut
+            | Fault::SecondHangs => unreachable!("{fault} has a rhythm of its own"),
         }
     }
 

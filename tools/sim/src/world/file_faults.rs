@@ -1,12 +1,14 @@
-//! Faults of files with a rhythm of their own: writes of a log that fail, and files of engines and of kept
-//! records that lose their end.
+//! Faults of files with a rhythm of their own: writes of a log that fail, files of engines and of kept records
+//! that lose their end, and a second directory whose disk does nothing beside a log whose disk is well.
 
 use super::machines::End;
 use super::{Event, Phase, World};
 use crate::event::Cure;
 use crate::faults::Fault;
 use crate::node::{KeptJournal, SECOND};
-use types::{Epoch, PartitionId};
+use driver::progress::{is_lost, is_vouched_for};
+use std::collections::BTreeSet;
+use types::{Epoch, Micros, PartitionId};
 
 impl World {
     /// The next of them, if the seed has some.
@@ -20,6 +22,7 @@ impl World {
         let classes: Vec<Fault> = self.plan.files.faults.iter().copied().collect();
         let Some(fault) = self.faults.files().pick(&classes).copied() else { return };
         let node = 1 + self.faults.files().below(u64::from(self.plan.nodes)) as u32;
+        let node = if fault == Fault::SecondHangs { self.next_with_second(node) } else { node };
         let led = self.served_by(node);
         if self.inflict_on_files(fault, node) {
             self.note_fault(fault, node, &led);
@@ -40,6 +43,7 @@ impl World {
             Fault::LogWriteFails => self.fail_writes(node, us),
             Fault::EngineCut => self.cut_engine(node, us),
             Fault::RecordsCut => self.cut_records(node, us),
+            Fault::SecondHangs => self.hang_second(node, us),
             other => unreachable!("{other} has another rhythm"),
         }
     }
@@ -80,6 +84,48 @@ impl World {
         }
         self.start_later(node, us / 2);
         true
+    }
+
+    /// The disk of a second directory does nothing for a while, perhaps for so long that the directory is
+    /// given up (PR-456).
+    fn hang_second(&mut self, node: u32, us: u64) -> bool {
+        let (now, longer) = (self.now(), self.faults.files().below(4));
+        let us = us + [0, 3_000_000, 6_000_000, 12_000_000][longer as usize];
+        let machine = self.machine_mut(node);
+        let usable = !machine.second.replicas().is_empty() && machine.second.is_there();
+        if machine.process.is_none() || !usable || machine.second.hangs_until(now).is_some() {
+            return false;
+        }
+        machine.second.hang(now, now + us);
+        true
+    }
+
+    /// A second directory whose disk has not answered for too long is lost until the node starts again
+    /// (PR-456). Where that would be the last copy of something, it answers after all.
+    pub(super) fn look_at_second(&mut self, node: u32) {
+        if !is_lost(self.machine(node).second.silent(self.now())) {
+            return;
+        }
+        let may = self.stage.phase() == Phase::Faults && self.may_lose_disk(node);
+        if may && self.lose_second_so(node, false) {
+            self.injected("directory-given-up");
+            self.trace.note(self.now(), format_args!("n{node} gives its second directory up"));
+        } else {
+            self.machine_mut(node).second.answers();
+        }
+    }
+
+    /// The replicas of a node that its heartbeats do not name: the disk with their files hangs, and others can
+    /// lead them (PR-456).
+    pub(super) fn unvouched(&self, node: u32) -> BTreeSet<PartitionId> {
+        let machine = self.machine(node);
+        let silent = machine.second.silent(self.now());
+        let Some(process) = machine.process.as_ref().filter(|_| silent > Micros::ZERO) else {
+            return BTreeSet::new();
+        };
+        let record = |id: PartitionId| process.host.replica(id).and_then(|replica| replica.record());
+        let inside = machine.second.replicas().iter().copied();
+        inside.filter(|id| !is_vouched_for(silent, record(*id))).collect()
     }
 
     /// True if whatever this node keeps of the records is kept by another one as well, or by two others where

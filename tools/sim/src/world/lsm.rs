@@ -83,7 +83,9 @@ impl World {
         if self.machine(node).incarnation() != Some(incarnation) {
             return;
         }
-        let stuck_until = self.machine(node).health.stuck_until();
+        let machine = self.machine(node);
+        let second = machine.second.hangs_until(self.now()).filter(|_| job.place.second);
+        let stuck_until = machine.health.stuck_until().max(second.unwrap_or(0));
         if stuck_until > self.now() {
             let wait = stuck_until.saturating_sub(self.now()).min(1_000_000);
             return self.after(wait, Event::Job { node, incarnation, job });
@@ -146,11 +148,26 @@ impl World {
             let Some(process) = self.machine_mut(node).process.as_mut() else { return };
             let Some(id) = process.storage.checkpoints.take_next() else { return };
             let lsm = self.plan.is_lsm(id);
+            // It is begun, and goes on when its disk does: others wait meanwhile.
+            if !lsm && self.is_held_up(node, id) {
+                return self.begin_held_up(node, id);
+            }
             // The engine in memory writes its file at once: beside other work it would use a thread.
             self.write_engine(node, id, |replica| match lsm {
                 true => replica.begin_checkpoint(&unasked()),
                 false => replica.checkpoint().map(|_| Checkpoint::Idle),
             });
+        }
+    }
+
+    /// True if the disk with a replica's files does nothing now, and that of the log goes on.
+    fn is_held_up(&self, node: u32, partition: PartitionId) -> bool {
+        self.machine(node).second.holds_up(partition, self.now())
+    }
+
+    fn begin_held_up(&mut self, node: u32, partition: PartitionId) {
+        if let Some(process) = self.machine_mut(node).process.as_mut() {
+            process.storage.checkpoints.begin(partition);
         }
     }
 
@@ -166,7 +183,8 @@ impl World {
     pub(super) fn go_on_checkpoint(&mut self, node: u32, incarnation: u64, partition: PartitionId) {
         let process = self.machine(node).process.as_ref();
         let under_way = process.and_then(|process| process.storage.checkpoints.under_way());
-        if self.machine(node).incarnation() == Some(incarnation) && under_way == Some(partition) {
+        let goes_on = under_way == Some(partition) && !self.is_held_up(node, partition);
+        if self.machine(node).incarnation() == Some(incarnation) && goes_on {
             self.write_engine(node, partition, |replica| replica.engine_mut().go_on_checkpoint());
             self.write_engines(node);
         }

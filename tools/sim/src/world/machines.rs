@@ -49,7 +49,9 @@ impl World {
     /// It is time for a node's process to start. Who is to be down as long as there are no records is started
     /// later.
     pub(super) fn start_in_time(&mut self, node: u32) {
-        match self.control.rebuilding.leaves_out(node) {
+        // Whoever looks into a directory whose disk does nothing waits for that.
+        let waits = self.machine(node).second.hangs_until(self.now()).is_some();
+        match waits || self.control.rebuilding.leaves_out(node) {
             true => self.after(100_000, Event::Start { node }),
             false => self.start(node),
         }
@@ -260,7 +262,7 @@ impl World {
     /// or less room.
     fn choose_second(&self, node: u32, id: PartitionId) -> bool {
         let Machine { second, process, .. } = self.machine(node);
-        if !self.plan.directories || !second.is_there() {
+        if !self.plan.directories || !second.is_there() || second.hangs_until(self.now()).is_some() {
             return false;
         }
         let all = process.as_ref().map_or(0, |process| {

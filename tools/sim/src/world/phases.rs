@@ -112,6 +112,7 @@ impl World {
             let stood = machine.health.is_stuck(now);
             machine.health.heal(now);
             machine.clock.set_rate(now, 0);
+            machine.second.answers();
             machine.disk.set_trouble(|trouble| *trouble = Default::default());
             let (paused, stalled) = (machine.standing.is_paused(), machine.standing.is_stalled());
             let hung = machine.standing.has_hung();

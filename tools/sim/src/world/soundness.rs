@@ -110,8 +110,8 @@ impl World {
         let health = &machine.health;
         let is_quick = !health.is_impaired() && !health.is_stuck(self.now()) && health.is_quick();
         let has_room = machine.disk.trouble() == Default::default() && !process.logs.is_full();
-        let in_place =
-            machine.second.is_there() && process.storage.held.is_empty() && !machine.starts.is_removed();
+        let second = machine.second.is_there() && machine.second.hangs_until(self.now()).is_none();
+        let in_place = second && process.storage.held.is_empty() && !machine.starts.is_removed();
         let of_now = !machine.starts.are_of_other_build();
         let trees = !self.machines.files().is_troubled(node);
         machine.standing.goes_on()
@@ -259,7 +259,10 @@ impl World {
                 && !self.is_decommissioning(*node)
         };
         // It takes a primary five seconds to give up a copy whose disk hangs (F19).
-        let hangs = |member: &Member| self.machine(member.node.0).health.is_stuck(self.now());
+        let hangs = |member: &Member| {
+            let machine = self.machine(member.node.0);
+            machine.health.is_stuck(self.now()) || machine.second.holds_up(record.id, self.now())
+        };
         short
             && !record.catching_up.iter().any(hangs)
             && self.is_shared_sound()
