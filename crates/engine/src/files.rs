@@ -95,17 +95,17 @@ pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
 }
 
 /// True if the disk said that it has no room.
-pub(crate) fn is_full(error: &io::Error) -> bool {
+fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
     )
 }
 
-/// True if the system gives no file to write into, because so many are open (ENFILE, EMFILE): the disk has
-/// nothing to do with it.
-pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(23 | 24))
+/// True if the system has no memory for a call (ENOMEM), or gives no file to write into, because so many are
+/// open (ENFILE, EMFILE): the disk has nothing to do with it (PR-96, PR-459).
+fn is_out_of_resources(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(12 | 23 | 24))
 }
 
 /// The failure of a read. That the system has no more files or memory to give (EINTR, EAGAIN, ENOMEM, ENFILE,
@@ -152,7 +152,7 @@ pub(crate) fn patiently<T>(work: impl Fn() -> Result<T, EngineError>) -> Result<
 
 /// True if what could not be written can be tried again later.
 pub(crate) fn is_for_now(error: &io::Error) -> bool {
-    is_full(error) || is_out_of_files(error)
+    is_full(error) || is_out_of_resources(error)
 }
 
 /// The failure of a write that counts only as a whole.
@@ -165,5 +165,18 @@ pub(crate) fn not_made(error: EngineError) -> EngineError {
     match error {
         EngineError::Io(error) | EngineError::Later(error) => not_written(error),
         error => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pr459_what_the_system_lacks_says_nothing_of_the_disk() {
+        for (number, passes) in [(12, true), (23, true), (24, true), (28, true), (5, false)] {
+            let outcome = not_written(io::Error::from_raw_os_error(number));
+            assert_eq!(matches!(outcome, EngineError::Full(_)), passes, "{outcome}");
+        }
     }
 }

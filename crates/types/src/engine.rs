@@ -147,9 +147,9 @@ pub enum EngineError {
     /// The disk under the engine failed.
     #[error("the engine's storage failed: {0}")]
     Io(#[from] std::io::Error),
-    /// The disk has no room, or the system no more open files for now. The state that was there before is as
-    /// it was, and the same can be tried again (F20); an installation by rows begins anew
-    /// ([`Engine::reset`]).
+    /// The disk has no room, or the system no more open files or memory for now. The state that was there
+    /// before is as it was, and the same can be tried again (F20); an installation by rows begins again from
+    /// nothing ([`Engine::reset`]).
     #[error("there is no room for the engine's files: {0}")]
     Full(std::io::Error),
     /// The system has no more open files or memory for a read just now. Nothing is damaged: the same can be

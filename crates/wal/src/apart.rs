@@ -8,7 +8,7 @@
 //! all that u32`, integers little-endian, a position being term u64 and LSN u64, and then the entries as they
 //! were, each with its own checksum.
 
-use crate::error::{LogError, is_full, is_out_of_files, is_unreadable};
+use crate::error::{LogError, is_for_now, is_full, is_unreadable};
 use crate::file::{File, Files};
 use crate::index::{Index, SPOT_EVERY};
 use crate::log::Log;
@@ -238,7 +238,7 @@ impl ApartOrder {
     fn write(&self, unfinished: &str, name: &str) -> Result<ApartFile, LogError> {
         let failed = |error: io::Error| match error {
             error if is_full(&error) => LogError::Full { used: 0, limit: 0 },
-            error if is_out_of_files(&error) => LogError::NoFiles(Arc::new(error)),
+            error if is_for_now(&error) => LogError::ForNow(Arc::new(error)),
             error => LogError::io("entries cannot be put apart", error),
         };
         let file = self.files.create(unfinished, HEAD as u64).map_err(failed)?;

@@ -4,6 +4,7 @@ use crate::frame::LogOffset;
 use crate::reader::ReadError;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Why the log did not do what it was asked.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -16,10 +17,10 @@ pub enum LogError {
         /// Bytes that it may take, or has found to be there.
         limit: u64,
     },
-    /// An ordinary refusal too: the system has no more open files for now, and a new segment needs one. The
-    /// log is as it was.
-    #[error("the log cannot begin a new segment for now: {0}")]
-    NoFiles(Arc<io::Error>),
+    /// An ordinary refusal too: the system has no more open files for now, and a new segment needs one, or it
+    /// has no memory for a write (PR-459). The log is as it was.
+    #[error("the log cannot be written for now: {0}")]
+    ForNow(Arc<io::Error>),
     /// An earlier failure makes everything after it worthless: the process stops (R10, F08).
     #[error("the log has failed and takes nothing more: {cause}")]
     Poisoned {
@@ -55,7 +56,7 @@ pub enum LogError {
 impl LogError {
     /// True for a refusal that may pass: the same records can be tried again.
     pub fn is_passing(&self) -> bool {
-        matches!(self, LogError::Full { .. } | LogError::NoFiles(_))
+        matches!(self, LogError::Full { .. } | LogError::ForNow(_))
     }
 
     pub(crate) fn io(what: impl Into<String>, source: io::Error) -> LogError {
@@ -70,10 +71,26 @@ fn missing(segments: usize) -> String {
     }
 }
 
-/// True if the system gives no file, because so many are open (ENFILE, EMFILE): the disk has nothing to do
-/// with it.
-pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(23 | 24))
+/// The error number of a system without memory for a call.
+pub(crate) const ENOMEM: i32 = 12;
+
+/// True if the system has no memory for a call (ENOMEM), or gives no file, because so many are open (ENFILE,
+/// EMFILE): the disk has nothing to do with it (PR-459).
+pub(crate) fn is_for_now(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(ENOMEM | 23 | 24))
+}
+
+/// Does what must be done for the log to go on, and again while the system has no memory for it: for a
+/// second, which blocks the log's thread. Never a sync: one that failed must not be made again (F08).
+pub(crate) fn patiently<T>(work: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    const PAUSE: Duration = Duration::from_millis(20);
+    for _ in 0..50 {
+        match work() {
+            Err(error) if error.raw_os_error() == Some(ENOMEM) => std::thread::sleep(PAUSE),
+            outcome => return outcome,
+        }
+    }
+    work()
 }
 
 /// The error number of a disk that cannot read or write.

@@ -4,6 +4,7 @@
 //! ([`crate::cached`]).
 
 use crate::cached::{Contents, Names};
+use crate::error::ENOMEM;
 use crate::file::{File, Files};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -22,6 +23,8 @@ pub struct Faults {
     pub capacity: Option<u64>,
     /// No file can be created or opened (EMFILE).
     pub no_files: bool,
+    /// So many writes fail after having written a part, as the system has no memory (ENOMEM).
+    pub no_memory: u64,
 }
 
 /// The unit in which a file becomes unreadable, bytes.
@@ -140,6 +143,8 @@ impl Disk {
         let grown = (offset + bytes.len() as u64).saturating_sub(contents.cache().len() as u64);
         let (length, error) = if self.is_ruined(id, (offset, bytes.len()), true) {
             (0, Some(io::Error::from_raw_os_error(5)))
+        } else if count < self.faults.no_memory {
+            (bytes.len() / 2, Some(io::Error::from_raw_os_error(ENOMEM)))
         } else if self.faults.fail_write == Some(count) {
             (bytes.len() / 2, Some(io::Error::other("a planted failure to write")))
         } else if self.faults.capacity.is_some_and(|capacity| used + grown > capacity) {

@@ -8,7 +8,7 @@
 //! The segment before is synced before a new one begins. So only the last segment can have a torn end.
 
 use crate::apart::{Apart, ApartFiles};
-use crate::error::{LogError, is_full};
+use crate::error::{LogError, is_for_now, is_full, patiently};
 use crate::file::Files;
 use crate::frame::{FORMAT, FrameHeader, HEADER, LogOffset, MAX_BODY, align, partition_bit};
 use crate::index::{Index, Segment};
@@ -249,7 +249,8 @@ impl Log {
             return Ok(());
         }
         let room = (self.tail.segment.length - self.tail.offset).min(HEADER as u64) as usize;
-        match self.tail.segment.file.write_at(self.tail.offset, &[0; HEADER][..room]) {
+        let (file, offset) = (&self.tail.segment.file, self.tail.offset);
+        match patiently(|| file.write_at(offset, &[0; HEADER][..room])) {
             Ok(()) => self.litter = false,
             Err(error) => {
                 return Err(self.poison(format!("the rest of a failed append cannot be cleared: {error}")));
@@ -499,6 +500,9 @@ impl Log {
         if is_full(&error) {
             let used = self.disk_bytes();
             return LogError::Full { used, limit: used };
+        }
+        if is_for_now(&error) {
+            return LogError::ForNow(Arc::new(error));
         }
         LogError::io("the log cannot be written", error)
     }

@@ -4,7 +4,7 @@
 //! needed only for the entries in it. Its file is used again under a new name, which saves writing zeros; the
 //! old frames in it name their old position and are worth nothing.
 
-use crate::error::{LogError, is_full, is_out_of_files};
+use crate::error::{LogError, is_for_now, is_full, patiently};
 use crate::file::Files;
 use crate::frame::{HEADER, LogOffset, align};
 use crate::index::{Index, Segment, SegmentUse};
@@ -110,13 +110,14 @@ impl Log {
         {
             let file = match self.files.open(&spare) {
                 Ok(file) => file,
-                Err(error) if is_out_of_files(&error) => {
+                Err(error) if is_for_now(&error) => {
                     self.spares.push(spare);
-                    return Err(LogError::NoFiles(Arc::new(error)));
+                    return Err(LogError::ForNow(Arc::new(error)));
                 }
                 Err(error) => return Err(LogError::io("a spare segment cannot be opened", error)),
             };
-            let taken = self.files.rename(&spare, &name).and_then(|()| self.files.sync_dir());
+            let renamed = patiently(|| self.files.rename(&spare, &name));
+            let taken = renamed.and_then(|()| self.files.sync_dir());
             taken.map_err(|error| LogError::io("a spare segment cannot be used", error))?;
             self.stats.ready_segments += 1;
             return Ok(Segment { number, length, file, sound: true });
@@ -132,8 +133,8 @@ impl Log {
                 if is_full(&error) {
                     return Err(LogError::Full { used, limit: used });
                 }
-                if is_out_of_files(&error) {
-                    return Err(LogError::NoFiles(Arc::new(error)));
+                if is_for_now(&error) {
+                    return Err(LogError::ForNow(Arc::new(error)));
                 }
                 Err(LogError::io("a segment cannot be created", error))
             }
@@ -179,10 +180,10 @@ impl Log {
         {
             let spare = spare_name(self.next_spare);
             self.next_spare += 1;
-            self.files.rename(&name, &spare)?;
+            patiently(|| self.files.rename(&name, &spare))?;
             self.spares.push(spare);
         } else {
-            self.files.remove(&name)?;
+            patiently(|| self.files.remove(&name))?;
         }
         // One by one from the front, so that a crash leaves a row without a hole.
         self.files.sync_dir()

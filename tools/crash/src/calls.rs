@@ -50,20 +50,20 @@ impl FileCall {
         }
     }
 
-    /// The errors with which it is made to fail: no room, a disk that fails, no descriptor left.
+    /// The errors with which it is made to fail: no room, a disk that fails, no descriptor or memory left.
     pub fn errors(&self) -> &'static [Errno] {
         match self {
             FileCall::Open(_, flags) if flags & libc::O_CREAT != 0 => {
-                &[Errno::EMFILE, Errno::ENOSPC, Errno::EIO]
+                &[Errno::EMFILE, Errno::ENOMEM, Errno::ENOSPC, Errno::EIO]
             }
-            FileCall::Open(..) => &[Errno::EMFILE, Errno::EIO],
+            FileCall::Open(..) => &[Errno::EMFILE, Errno::ENOMEM, Errno::EIO],
             FileCall::Remove(_) | FileCall::Read(_) => &[Errno::EIO],
             FileCall::Write(..)
             | FileCall::SetLength(..)
             | FileCall::Sync(_)
             | FileCall::Rename(..)
             | FileCall::Link(..)
-            | FileCall::MakeDir(_) => &[Errno::ENOSPC, Errno::EIO],
+            | FileCall::MakeDir(_) => &[Errno::ENOSPC, Errno::ENOMEM, Errno::EIO],
         }
     }
 }

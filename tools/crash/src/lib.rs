@@ -53,11 +53,11 @@
 //! then the power is lost: what the second one was told must hold, although the first one's syncs are
 //! missing.
 //!
-//! A call below the directory fails with ENOSPC, EIO or EMFILE instead of being made. The engine may answer
-//! with an error, do without (a merge that found no room comes again), or say that it is damaged; a worker
-//! tries again what found no room, and opens the engine anew after anything else. Its content must be right
-//! at once and at the end, and what a power loss leaves soon after the call, too. What could only not be made
-//! for now must not take the engine out of service.
+//! A call below the directory fails with ENOSPC, EIO, EMFILE or ENOMEM instead of being made. The engine may
+//! answer with an error, do without (a merge that found no room comes again), or say that it is damaged; a
+//! worker tries again what found no room, and opens the engine again after anything else. Its content must be
+//! right at once and at the end, and what a power loss leaves soon after the call, too. What could only not
+//! be made for now must not take the engine out of service.
 //!
 //! # What is found
 //!

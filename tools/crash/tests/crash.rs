@@ -222,6 +222,30 @@ fn failing_calls_leave_the_engine_whole() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
+/// The system has no memory for a call that makes or writes a file: the engine can do it later, and is whole
+/// meanwhile.
+#[test]
+fn pr459_want_of_memory_is_no_damage_and_no_failed_disk() {
+    work_if_asked();
+    let (test, mut known) = ("pr459_want_of_memory_is_no_damage_and_no_failed_disk", Known::default());
+    let Some(whole) = recorded(test, Scenario::Flush, None) else { return };
+    let makes =
+        |chance: &Chance| ["open", "write"].contains(&chance.call) && chance.errors.contains(&Errno::ENOSPC);
+    let chances = whole.recording.chances.iter().enumerate().filter(|(_, chance)| makes(chance));
+    let chances: Vec<usize> = chances.map(|(from, _)| from).collect();
+    assert!(!chances.is_empty(), "a flush writes files");
+    let (step, mut faults) = (chances.len().div_ceil(12), Vec::new());
+    for from in chances.into_iter().step_by(step) {
+        let fault = Fault { from, strike: Strike::Fail(Errno::ENOMEM) };
+        match record(test, Scenario::Flush, Some(fault)) {
+            Ok(run) => faults.extend(fault_of(&run, &mut known).1),
+            Err(FollowError::Refused(why)) => faults.push(why),
+            Err(FollowError::NotPermitted(why)) => panic!("it was permitted before: {why}"),
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
 const FAILING: &str = "failing_calls_leave_the_engine_whole";
 
 /// So many steps after a failing call the power may be lost.
@@ -250,7 +274,7 @@ fn is_for_now(injected: &Injected) -> bool {
     let makes = ["open", "write", "mkdir", "link"].contains(&injected.at.call)
         && injected.at.errors.contains(&Errno::ENOSPC)
         && !injected.at.path.contains("/.tmp");
-    makes && [Action::Fail(Errno::ENOSPC), Action::Fail(Errno::EMFILE)].contains(&injected.action)
+    makes && [Errno::ENOSPC, Errno::EMFILE, Errno::ENOMEM].map(Action::Fail).contains(&injected.action)
 }
 
 /// A path without its numbers and arbitrary names.

@@ -12,7 +12,7 @@ use super::background::{FileCall, NoOutcome, Task};
 use super::digest::{Watch, has_digest};
 use super::environment::Environment;
 use super::tree::{LoadKeys, check_load};
-use crate::files::{self, create_dir, is_full, not_written, remove_if_there};
+use crate::files::{self, create_dir, is_for_now, not_written, remove_if_there};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs::{self, File, OpenOptions};
@@ -287,9 +287,9 @@ fn check(
         match has_digest(path, file.digest, watch)? {
             None => return Err(EngineError::Library("lsm: the check of a load was given up".into())),
             Some(false) => tainted.push(index),
-            // Without room for it, what the disk has of it is unknown (F08): it has to come again.
+            // Without room or memory for it, what the disk has of it is unknown (F08): it has to come again.
             Some(true) => match sync(path, environment)? {
-                Err(error) if is_full(&error) => tainted.push(index),
+                Err(error) if is_for_now(&error) => tainted.push(index),
                 synced => synced?,
             },
         }

@@ -54,7 +54,7 @@ impl DirStore {
 impl SnapshotStore for DirStore {
     fn save(&mut self, write: SnapshotWriter<'_>) -> io::Result<()> {
         if let Err(error) = self.write_unfinished(write) {
-            if files::is_full(&error) {
+            if files::is_for_now(&error) {
                 files::remove_if_there(&self.unfinished())?;
             }
             return Err(error);

@@ -1,6 +1,7 @@
 //! Divergent tails on this node's disk (R9), and those that find no room there (F20): their partitions wait
 //! until they can be set aside ([`BlockedOutputs`]).
 
+use crate::datadir::data_dirs::is_passing;
 use crate::failure::Failure;
 use crate::tails;
 use driver::BlockedOutputs;
@@ -49,8 +50,8 @@ impl Tails {
         self.held.hold(output)
     }
 
-    /// A divergent tail: on disk before anything that follows. None if there is no room for it: its partition
-    /// waits. Whatever else fails is the end.
+    /// A divergent tail: on disk before anything that follows. None if there is no room for it, or the system
+    /// has no open files or memory for it (PR-459): its partition waits. Whatever else fails is the end.
     pub fn set_aside(
         &mut self,
         report: TailReport,
@@ -99,7 +100,8 @@ impl Tails {
     }
 }
 
-/// Writes a tail into `dir`, and notes that it is there. The inner error is want of room.
+/// Writes a tail into `dir`, and notes that it is there. The inner error is want of room, of open files or of
+/// memory.
 fn write(
     dir: &Path,
     there: &mut Vec<TailReport>,
@@ -108,7 +110,7 @@ fn write(
 ) -> Result<Result<TailReport, std::io::Error>, Failure> {
     let written = match tails::write(dir, report.clone(), entries, rows) {
         Ok(written) => written,
-        Err(error) if wal::is_full(&error) => return Ok(Err(error)),
+        Err(error) if wal::is_full(&error) || is_passing(&error) => return Ok(Err(error)),
         Err(error) => return Err(Failure::io(dir, &error)),
     };
     eprintln!(
