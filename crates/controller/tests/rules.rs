@@ -8,7 +8,7 @@ use types::config::{Cause, ClusterRecord, FailoverRecord, NodeRecord, PartitionR
 use types::{Epoch, Incarnation, LogKind, Lsn, Member, NodeId, PartitionId, Policy, Position, StoreId, Term};
 use understudy_controller::{ConnId, Input, Settings};
 use wire::Message;
-use wire::control::{AdminCommand, ClusterMap, Propose};
+use wire::control::{AdminCommand, ClusterMap, ClusterStatus, Propose};
 
 fn durable() -> World {
     let mut world = World::new();
@@ -371,13 +371,17 @@ fn pr66_a_node_with_many_partitions_is_sealed_in_few_transactions() {
 fn pr67_what_fails_again_and_again_waits_longer_each_time() {
     let mut world = durable();
     let member = world.nodes[&NodeId(3)].member;
-    let mut waits = Vec::new();
+    let (mut waits, mut told) = (Vec::new(), Vec::new());
     for _ in 0..4 {
         world.propose(0, 64, |record| {
             record.in_sync.pop();
             record.cause = Cause::EvictedSlow;
         });
         world.take_lines();
+        let id = world.admin(AdminCommand::Status);
+        let status = world.answered(id).cloned().expect("answers").expect("is not refused");
+        let status: ClusterStatus = serde_json::from_str(&status).expect("is JSON");
+        told.extend(status.held_off.iter().map(|held| (held.node.0, held.times, held.ms.div_ceil(1000))));
         let start = world.now.mono;
         while !world.take_lines().iter().any(|line| line.contains("admit n3")) {
             world.pass(20);
@@ -394,6 +398,7 @@ fn pr67_what_fails_again_and_again_waits_longer_each_time() {
         });
     }
     assert_eq!(waits, [1, 2, 4, 8], "in seconds, with up to a tenth until the planner looks");
+    assert_eq!(told, [(3, 1, 1), (3, 2, 2), (3, 3, 4), (3, 4, 8)], "and the status says so");
 }
 
 #[test]

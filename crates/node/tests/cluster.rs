@@ -244,7 +244,11 @@ fn f20_a_full_disk_refuses_writes_and_serves_reads() {
         });
     };
     let full = |status: &ClusterStatus| status.nodes.iter().all(|(node, _)| node.full);
-    go_on_until(&mut client, &full);
+    let told = |status: &ClusterStatus| {
+        let mut replicas = status.nodes.iter().flat_map(|(node, _)| &node.replicas);
+        full(status) && replicas.any(|replica| replica.waits.starts_with("room in "))
+    };
+    go_on_until(&mut client, &told);
     let turned_away = || cluster.node(1).shared_status().metrics.answers(Outcome::NotDone);
     let before = turned_away();
     let late = client.new_lane();

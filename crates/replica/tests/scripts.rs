@@ -50,6 +50,7 @@ scripts! {
     garbled_entries_come_again,
     pr108_who_left_without_knowing_it,
     semi_write,
+    who_is_waited_for_is_named,
     ship_files,
     ship_to_members,
     cold_standby,

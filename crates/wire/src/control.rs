@@ -1,10 +1,12 @@
 //! What nodes, operators and controllers tell each other. Records travel as JSON, as the metastore has them.
 
+mod cluster_status;
+
+pub use cluster_status::{ClusterStatus, HeldOff, HungDisk};
 use serde::{Deserialize, Serialize};
 use types::config::{Addresses, TailReport};
 use types::{
-    Epoch, Executors, Generation, Lsn, Member, NodeId, PartitionId, PartitionRecord, Position, ProposalId,
-    TableId, Watermarks,
+    Epoch, Executors, Generation, Lsn, Member, NodeId, PartitionId, Position, ProposalId, TableId, Watermarks,
 };
 
 /// A record as JSON text. Kept as text on the wire so that unknown fields survive.
@@ -80,7 +82,7 @@ pub struct ClusterMap {
 pub struct Propose {
     /// The epoch that the proposal replaces.
     pub expected: Epoch,
-    /// The wanted [`PartitionRecord`], its epoch `expected + 1`.
+    /// The wanted [`types::PartitionRecord`], its epoch `expected + 1`.
     pub record: RecordText,
 }
 
@@ -569,27 +571,4 @@ pub struct AdminAnswer {
     pub id: u64,
     /// JSON of the result, or one sentence with the exit status that fits it (conventions).
     pub result: Result<String, (u8, String)>,
-}
-
-/// The last status of every node, with its age.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct ClusterStatus {
-    /// Each node's last status and the milliseconds since.
-    pub nodes: Vec<(NodeStatus, u64)>,
-    /// The records of all partitions.
-    pub partitions: Vec<PartitionRecord>,
-    /// Primaries on whose disk acknowledgements rest, and whose log's disk has hung for a second or more.
-    #[serde(default)]
-    pub hung: Vec<HungDisk>,
-}
-
-/// A primary whose log's disk hangs (PR-300, PR-341).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct HungDisk {
-    /// The partition that it leads.
-    pub partition: PartitionId,
-    /// Who leads.
-    pub primary: Member,
-    /// For how long there has been something to write, and nothing was written: milliseconds.
-    pub ms: u64,
 }

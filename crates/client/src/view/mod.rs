@@ -4,6 +4,7 @@
 //! it.
 
 pub mod failovers;
+mod held_off;
 mod lacking;
 pub mod overview;
 mod remarks;

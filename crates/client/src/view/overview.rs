@@ -2,17 +2,18 @@
 //!
 //! Made from the records and the last status of every node. It is for people; safety never rests on it.
 
-use super::lacking;
 use super::replay::Estimates;
 use super::survive;
 pub use super::words::size;
 use super::words::{have, partitions_text, replay_words, writes_nothing};
+use super::{held_off, lacking};
 use crate::route::Map;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Member, NodeId, NodeRecord, PartitionRecord, TableRecord};
 use wire::control::{
-    ClusterStatus, DirectoryStatus, ExecutorStatus, Failback, HungDisk, NodeStatus, ReplicaStatus, Role,
+    ClusterStatus, DirectoryStatus, ExecutorStatus, Failback, HeldOff, HungDisk, NodeStatus, ReplicaStatus,
+    Role,
 };
 
 /// Everything.
@@ -172,7 +173,8 @@ pub fn overview(map: &Map, status: &ClusterStatus) -> Overview {
         }
     }
     let hung = status.hung.iter().map(|hung| (hung.partition, *hung)).collect();
-    let mut look = Look { reports, records, hung, estimates: Estimates::default() };
+    let held_off = &status.held_off[..];
+    let mut look = Look { reports, records, hung, held_off, estimates: Estimates::default() };
     let tables: Vec<&TableRecord> = map.owners().map(|table| table.as_ref()).collect();
     look.estimate(&tables);
     let name = |record: &PartitionRecord| {
@@ -214,6 +216,7 @@ struct Look<'a> {
     reports: BTreeMap<NodeId, (&'a NodeStatus, u64)>,
     records: BTreeMap<types::PartitionId, PartitionRecord>,
     hung: BTreeMap<types::PartitionId, HungDisk>,
+    held_off: &'a [HeldOff],
     estimates: Estimates,
 }
 
@@ -333,6 +336,7 @@ impl Look<'_> {
             replicas: replicas.collect(),
             waits: match (lead.map(|lead| lead.waits.clone()).unwrap_or_default(), hung_ms) {
                 (waits, 1..) if waits.is_empty() => format!("its disk, which {}", writes_nothing(hung_ms)),
+                (waits, _) if waits.is_empty() => held_off::of_partition(self.held_off, record),
                 (waits, _) => waits,
             },
             disk_hangs_ms: hung_ms,
@@ -416,6 +420,7 @@ impl Look<'_> {
             let copies = if missing == 1 { "1 copy is".into() } else { format!("{missing} copies are") };
             said.push(format!("{copies} missing"));
         }
+        said.extend(held_off::of_records(self.held_off, records));
         said
     }
 

@@ -18,7 +18,9 @@ use std::collections::VecDeque;
 use tables::{COPIES, Creation};
 use types::{Holds, Micros, NodeId, Now, PartitionId, PartitionRecord};
 use wire::RecordText;
-use wire::control::{Admin, AdminAnswer, AdminCommand, AlterTable, ClusterStatus, CreateTable, HungDisk};
+use wire::control::{
+    Admin, AdminAnswer, AdminCommand, AlterTable, ClusterStatus, CreateTable, HeldOff, HungDisk,
+};
 use wire::moves::MoveTable;
 
 /// The answer to an operator: JSON, or an exit status with a sentence.
@@ -196,7 +198,15 @@ impl Controller {
             nodes,
             partitions: self.records.partitions().cloned().collect(),
             hung: self.records.partitions().filter_map(hangs).collect(),
+            held_off: self.planner.held_off(now.mono).filter(|held| self.lacks(held)).collect(),
         }
+    }
+
+    /// True if this node is to have a copy of the partition and has none.
+    fn lacks(&self, held: &HeldOff) -> bool {
+        self.records.partition(held.partition).is_some_and(|record| {
+            record.member_on(held.node).is_none() && self.records.placement(record).contains(&held.node)
+        })
     }
 
     fn wait(&mut self, now: Now, conn: ConnId, id: u64, wait_for: AdminWait) -> Option<Answer> {

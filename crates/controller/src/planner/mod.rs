@@ -17,7 +17,7 @@ use crate::settings::{Settings, doubled};
 use std::collections::BTreeMap;
 use types::config::{Cause, NodeRecord, PartitionRecord};
 use types::{Epoch, Micros, NodeId, Now, PartitionId, TableId};
-use wire::control::{Advice, Advise};
+use wire::control::{Advice, Advise, HeldOff};
 
 /// What the planner remembers.
 #[derive(Clone, Debug, Default)]
@@ -123,6 +123,18 @@ impl Planner {
     /// How often this node has failed in a row as a member of a partition: who has not comes first (PR-282).
     fn failed(&self, partition: PartitionId, node: NodeId) -> u32 {
         self.failures.get(&(partition, node)).map_or(0, |failures| failures.times)
+    }
+
+    /// Who may not be admitted again yet: the partition, the node, how often it failed in a row, and for how
+    /// long it waits.
+    pub(crate) fn held_off(&self, now: Micros) -> impl Iterator<Item = HeldOff> {
+        let waits = self.failures.iter().filter(move |(_, failures)| failures.not_before > now);
+        waits.map(move |((partition, node), failures)| HeldOff {
+            partition: *partition,
+            node: *node,
+            times: failures.times,
+            ms: failures.not_before.since(now).as_millis(),
+        })
     }
 
     /// True if this node may be admitted again.

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use types::{Engine, PartitionId};
 use wire::Message;
-use wire::control::{ExecutorStatus, NodeStatus};
+use wire::control::{ExecutorStatus, NodeStatus, Role};
 
 impl Node {
     pub(super) fn tick(&mut self) -> Result<(), Failure> {
@@ -165,6 +165,10 @@ impl Node {
         for replica in &mut replicas {
             if let Some(why) = waits(replica.partition) {
                 replica.waits = why.into();
+            } else if replica.role == Role::Primary
+                && let Some(place) = self.storage.without_room(replica.partition)
+            {
+                replica.waits = format!("room in {place}, and refuses writes");
             }
         }
         let blocked = !self.tails.held().is_empty();

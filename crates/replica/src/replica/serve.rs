@@ -1,6 +1,7 @@
 //! Clients' requests at a replica: who does them, and how their answers go. A reply waits for what it did and
 //! saw (N7, R12).
 
+use super::status::before_serving;
 use crate::answer::{Answer, When};
 use crate::context::Ctx;
 use crate::features::aggregate::AggregateScan;
@@ -151,10 +152,10 @@ impl Replica {
                 }
                 true => None,
                 false if any => None,
-                false => Some(
-                    too_few(record)
-                        .unwrap_or_else(|| Status::NotYet("the new primary is not ready yet".into())),
-                ),
+                false => Some(too_few(record).unwrap_or_else(|| {
+                    let waits = before_serving(leader, &self.data).unwrap_or_default();
+                    Status::NotYet(format!("the new primary is not ready yet ({waits})"))
+                })),
             },
             Role::Backup(backup) if any && !backup.copy.is_open() => None,
             Role::Damaged(damage) if any => Some(Status::Corrupt(damage.reason().into())),

@@ -1,12 +1,12 @@
 //! What a replica says of itself, for people and for planning. Safety never rests on it.
 
 use crate::data::Data;
+use crate::primary::Primary;
 use crate::primary::promotion::Phase;
 use crate::replica::{Replica, Role};
-use crate::sender::progress::Mode;
+use crate::sender::progress::{Mode, Progress};
 use crate::settings::Settings;
-use crate::transfer::Transfer;
-use types::{Micros, Now};
+use types::{Member, Micros, NodeId, Now, PartitionRecord};
 use wire::control::{ReplicaStatus, Role as Shown};
 
 impl Replica {
@@ -28,7 +28,7 @@ impl Replica {
             end: self.data.log.end(),
             marks: self.data.watermarks(),
             committed: self.data.marks.committed(),
-            waits: waits(&self.role, &self.data, &self.transfer),
+            waits: self.waits(now.mono),
             replay_ns: self.data.engine.replay_ns(),
             failback: self.transfer.failback(now.mono, self.role.is_copying()),
             ..ReplicaStatus::default()
@@ -54,26 +54,45 @@ impl Replica {
         status
     }
 
+    /// What it waits for, in a few words.
+    fn waits(&self, now: Micros) -> String {
+        let leader = match &self.role {
+            Role::Leader(leader) => leader,
+            Role::Damaged(damage) => return format!("damaged: {}", damage.reason()),
+            Role::Backup(backup) if backup.copy.is_open() => return "taking in a copy".into(),
+            _ => return self.transfer.incoming.words().unwrap_or_default(),
+        };
+        if let Some(words) = before_serving(leader, &self.data) {
+            return words;
+        }
+        if leader.membership.is_changing() {
+            return "a change of its set is being decided".into();
+        }
+        let record = self.config.record();
+        if let Some(node) = record.and_then(|record| late(leader, &self.data, record, now)) {
+            return format!("{node}, which has got no further for half a second");
+        }
+        let shipping = leader.members.iter().find_map(|(member, progress)| {
+            let (have, all) = progress.files.as_ref()?.progress();
+            Some(format!("ships files to {}, which has {have} of {all} bytes", member.node))
+        });
+        let copying = leader.members.values().any(|progress| matches!(progress.mode(), Mode::Copying(_)));
+        match shipping {
+            Some(words) => words,
+            None if copying => "copies the state to a returning replica".into(),
+            None => String::new(),
+        }
+    }
+
     /// True while files are on their way from here or to here.
     pub fn is_shipping(&self) -> bool {
         self.role.sends_files() || self.transfer.incoming.is_receiving()
     }
 }
 
-/// What it waits for, in a few words.
-fn waits(role: &Role, data: &Data, transfer: &Transfer) -> String {
-    let leader = match role {
-        Role::Leader(leader) => leader,
-        Role::Damaged(damage) => return format!("damaged: {}", damage.reason()),
-        Role::Backup(backup) if backup.copy.is_open() => return "taking in a copy".into(),
-        _ => return transfer.incoming.words().unwrap_or_default(),
-    };
-    let shipping = leader.members.iter().find_map(|(member, progress)| {
-        let (have, all) = progress.files.as_ref()?.progress();
-        Some(format!("ships files to {}, which has {have} of {all} bytes", member.node))
-    });
-    let copying = leader.members.values().any(|progress| matches!(progress.mode(), Mode::Copying(_)));
-    match leader.promotion.phase() {
+/// What a primary that does not serve yet waits for, in a few words; none if it serves.
+pub(super) fn before_serving(leader: &Primary, data: &Data) -> Option<String> {
+    Some(match leader.promotion.phase() {
         Phase::Reconciling { .. } => {
             let torn = match data.log.is_torn() {
                 true => "; its own was torn in a crash: if theirs are lost, an operator has to recover it",
@@ -92,9 +111,20 @@ fn waits(role: &Role, data: &Data, transfer: &Transfer) -> String {
             format!("its first entry {} is not committed yet", marker.lsn)
         }
         Phase::Marking(_) => "waits for its promise to the old primary to run out".into(),
-        Phase::Serving(_) if leader.membership.is_changing() => "a change of its set is being decided".into(),
-        Phase::Serving(_) if shipping.is_some() => shipping.unwrap_or_default(),
-        Phase::Serving(_) if copying => "copies the state to a returning replica".into(),
-        Phase::Serving(_) => String::new(),
+        Phase::Serving(_) => return None,
+    })
+}
+
+/// A member that commits wait for, and that has got no further for so long, is named.
+const LATE: Micros = Micros::from_millis(500);
+
+/// A member that holds up what is not committed, if one has for long.
+fn late(leader: &Primary, data: &Data, record: &PartitionRecord, now: Micros) -> Option<NodeId> {
+    if data.marks.committed() >= data.log.end().lsn {
+        return None;
     }
+    let counts = |member: &Member| record.rank(member).is_some_and(|rank| record.policy.waits_for(rank));
+    let hangs = |progress: &Progress| progress.health.hangs(now, progress.flight.oldest(), LATE);
+    let mut members = leader.members.iter();
+    members.find(|(member, progress)| counts(member) && hangs(progress)).map(|(member, _)| member.node)
 }
