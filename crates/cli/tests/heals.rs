@@ -1,10 +1,11 @@
 //! After a cut is healed the first write is acknowledged at once, however often that happened before: where
 //! nothing can be acknowledged without a member, nobody waits for the time that one which failed is to stay
-//! away (PR-106).
+//! away (PR-106), nor until the planner looks or a copy has been level for a while (PR-460).
 //!
-//! The aim is half a second. What is asserted is four times as much, since the processes share a machine that
-//! may be busy. A wait that doubles with each failure would be four seconds or more in the last rounds, since
-//! both nodes fail about as often.
+//! The aim is half a second, with the default settings. `cargo xtask long check` holds every heal to it; here
+//! half of them are, since the processes share a machine that may be busy, and none takes four times as long.
+//! A wait that doubles with each failure would be four seconds or more in the last rounds, since both nodes
+//! fail about as often.
 
 mod common;
 
@@ -17,8 +18,12 @@ use wire::control::CreateTable;
 
 /// So often two of three nodes are cut off and come back.
 const ROUNDS: usize = 6;
-/// A first write takes less, on a busy machine too.
+/// A first write is to take less.
+const AIM: Duration = Duration::from_millis(500);
+/// It takes less on a busy machine too.
 const BOUND: Duration = Duration::from_secs(2);
+/// Stands before the times, in milliseconds, that `cargo xtask long check` looks for.
+const MARK: &str = "heals, ms: ";
 /// Long enough for any other step.
 const STEP: Duration = Duration::from_secs(30);
 
@@ -27,8 +32,6 @@ fn pr106_the_first_write_after_a_heal_comes_at_once_however_often_it_happened_be
     let dir = tempfile::tempdir().expect("a directory");
     let mut options = local::ClusterOptions::new(dir.path().join("cluster"));
     options.binary = env!("CARGO_BIN_EXE_understudy").into();
-    // Who was not run for a moment is not cut off.
-    options.settings.push(("timing.suspect_ms".into(), "300".into()));
     let mut cluster = local::Cluster::start(options).expect("starts");
     let options =
         Options { controllers: cluster.controllers(), secret: local::secret(), ..Options::default() };
@@ -51,8 +54,10 @@ fn pr106_the_first_write_after_a_heal_comes_at_once_however_often_it_happened_be
         put(&mut client, &table, round as i64);
         times.push(healed.elapsed());
     }
-    println!("from a heal to the first write, {ROUNDS} times: {times:.0?}");
+    let shown: Vec<String> = times.iter().map(|time| time.as_millis().to_string()).collect();
+    println!("{MARK}{}", shown.join(" "));
     assert!(times.iter().all(|time| *time < BOUND), "{times:.0?}");
+    assert!(times.iter().filter(|time| **time < AIM).count() >= ROUNDS / 2, "{times:.0?}");
     assert_eq!(client.count(&table).expect("counted"), ROUNDS as u64 + 1);
     cluster.shutdown();
 }

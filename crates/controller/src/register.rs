@@ -144,6 +144,7 @@ impl Controller {
     fn welcome(&mut self, now: Now, conn: ConnId, register: &Register) {
         self.send_whole(conn);
         self.failure_detector.registered(conn, register.member, now.mono);
+        self.repeat_advice(&register.member);
         self.decide_all(now);
     }
 }

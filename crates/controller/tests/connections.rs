@@ -176,3 +176,29 @@ fn pr161_who_registers_while_not_all_is_known_is_told_later_what_there_is_not() 
     assert_eq!(told.last(), Some(&(true, 4)), "{told:?}");
     assert_eq!(told.iter().filter(|(whole, _)| *whole).count(), 1);
 }
+
+#[test]
+fn pr460_who_is_needed_is_asked_for_at_once_and_again_on_a_new_connection() {
+    for since_it_looked in (0..100).step_by(20) {
+        let mut world = World::new();
+        world.with_table(3, table("t", "durable", LogKind::Disk, None, 1));
+        world.kill(2);
+        world.kill(3);
+        world.propose(0, 64, |record| {
+            record.in_sync.truncate(1);
+            record.cause = types::config::Cause::EvictedSilent;
+        });
+        world.pass(1_000 + since_it_looked);
+        world.start(3, 2, 30);
+        world.sent.clear();
+        world.pass(40);
+        assert!(is_admitted(&world), "{since_it_looked} ms after the planner has looked at everything");
+        world.sent.clear();
+        world.pass(200);
+        assert!(!is_admitted(&world), "it was said");
+        // The connection broke before that came.
+        world.connect(NodeId(1));
+        world.pass(40);
+        assert!(is_admitted(&world), "{since_it_looked} ms");
+    }
+}

@@ -145,6 +145,11 @@ impl Replica {
         self.role.is_damaged()
     }
 
+    /// True if it has a whole state: it is not damaged, and is not in the middle of taking in a copy.
+    pub fn is_whole(&self) -> bool {
+        !self.role.is_damaged() && !self.role.is_copying()
+    }
+
     /// True if clients' writes are served here.
     pub fn serves(&self) -> bool {
         matches!(&self.role, Role::Leader(leader) if leader.promotion.serves())

@@ -51,6 +51,7 @@ scripts! {
     pr108_who_left_without_knowing_it,
     semi_write,
     who_is_waited_for_is_named,
+    pr460_who_is_needed_counts_as_soon_as_it_is_level,
     ship_files,
     ship_to_members,
     cold_standby,

@@ -1,10 +1,11 @@
 //! Histories of real clusters: every policy, five minutes each with all faults in turn; then a bank over
 //! global transactions, as long for each policy that is under them.
 
-use super::{Measured, figure, shown, understudy};
+use super::{Measured, figure, median, shown, understudy};
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
+use std::process::Command;
 
 const POLICIES: [&str; 6] = ["durable", "sync", "semi", "async", "local", "none"];
 /// Seconds of load per policy.
@@ -36,12 +37,59 @@ is in the manager's log, so nobody waits for the old primary (PR-291). A missed 
 
 ";
 
+/// In front of the times that the test of heals prints.
+const HEALS: &str = "heals, ms: ";
+/// From a heal to the first write, milliseconds.
+const HEAL_GOAL: f64 = 500.0;
+
 pub(super) fn all(root: &Path) -> Result<Measured, String> {
     let mut measured = policies(root)?;
-    let bank = bank(root);
-    measured.text.push_str(&bank.text);
-    measured.wrong.extend(bank.wrong);
+    for more in [bank(root), heals(root)] {
+        measured.text.push_str(&more.text);
+        measured.wrong.extend(more.wrong);
+    }
     Ok(measured)
+}
+
+/// How long the first write takes after a heal, where nothing can be acknowledged without who comes back, and
+/// however often that happened before: as the test of the binary plays it, with a goal for each.
+fn heals(root: &Path) -> Measured {
+    let test =
+        ["test", "--release", "--quiet", "-p", "understudy-cli", "--test", "heals", "--", "--nocapture"];
+    let output = match Command::new("cargo").args(test).current_dir(root).output() {
+        Ok(output) => output,
+        Err(error) => return Measured { text: String::new(), wrong: vec![format!("heals: {error}")] },
+    };
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    let mut heals = healed(&said);
+    if !output.status.success() {
+        heals.wrong.push(format!("heals: {said}"));
+    }
+    heals
+}
+
+/// What the test of heals said, for the document.
+fn healed(said: &str) -> Measured {
+    let times = said.lines().find_map(|line| line.split_once(HEALS)).map_or("", |(_, times)| times);
+    let times: Vec<f64> = times.split_whitespace().filter_map(|time| time.parse().ok()).collect();
+    let (Some(longest), Some(median)) = (times.iter().copied().reduce(f64::max), median(times.clone()))
+    else {
+        return Measured { text: String::new(), wrong: vec!["heals: no figures".into()] };
+    };
+    let text = format!(
+        "\nTwo of three nodes are cut off until the third one may acknowledge nothing, and healed, {} times in a row \
+         (`crates/cli/tests/heals.rs`). From the heal to the first write: median {} ms, longest {} ms, goal {} ms each.\n",
+        times.len(),
+        whole(median),
+        whole(longest),
+        whole(HEAL_GOAL)
+    );
+    let late = times.iter().filter(|time| **time > HEAL_GOAL).count();
+    let wrong = match late {
+        0 => Vec::new(),
+        _ => vec![format!("{late} first writes after a heal took longer than {} ms", whole(HEAL_GOAL))],
+    };
+    Measured { text, wrong }
 }
 
 fn policies(root: &Path) -> Result<Measured, String> {
@@ -260,6 +308,16 @@ mod tests {
         let both = "`semi` with kill: 455 ms, goal 400; `async` with kill: 1723 ms, goal 400.";
         assert_eq!(missed(&runs, &[]), format!("Missed goals: {both}"));
         assert!(gaps(&runs, &[]).contains("**1723 missed** |"));
+    }
+
+    #[test]
+    fn each_first_write_after_a_heal_has_its_goal() {
+        let good = healed("running 1 test\nheals, ms: 210 480 300 222 251 260\n.\n");
+        assert!(good.text.contains("6 times in a row") && good.wrong.is_empty(), "{:?}", good.wrong);
+        assert!(good.text.contains("median 251 ms, longest 480 ms, goal 500 ms"), "{}", good.text);
+        let late = healed("heals, ms: 210 501 999");
+        assert_eq!(late.wrong, ["2 first writes after a heal took longer than 500 ms"]);
+        assert_eq!(healed("error").wrong, ["heals: no figures"]);
     }
 
     #[test]

@@ -17,9 +17,24 @@ pub(super) fn starves(record: &PartitionRecord) -> bool {
 impl Controller {
     /// Looks at the copies of every partition.
     pub(super) fn plan_copies(&mut self, now: Now) {
-        let all: Vec<PartitionId> = self.records.partitions().map(|record| record.id).collect();
+        let all = self.records.partitions().map(|record| record.id).collect();
+        self.plan_copies_of(now, all);
+    }
+
+    /// The same of partitions that acknowledge nothing before they have another copy: they do not wait for
+    /// the next look at everything (PR-460).
+    pub(super) fn plan_starving(&mut self, now: Now) {
+        let starving = self.records.partitions().filter(|record| starves(record));
+        let starving: Vec<PartitionId> = starving.map(|record| record.id).collect();
+        if !starving.is_empty() {
+            self.forget_old_advice(now.mono);
+            self.plan_copies_of(now, starving);
+        }
+    }
+
+    fn plan_copies_of(&mut self, now: Now, partitions: Vec<PartitionId>) {
         let mut copies = self.copies_per_node();
-        for partition in all {
+        for partition in partitions {
             let Some(record) = self.records.partition(partition).cloned() else { continue };
             self.note_short(now, &record);
             // A primary that still takes over, or has advice to follow, is left alone; one that cannot commit

@@ -16,7 +16,7 @@ use crate::records::Replaced;
 use crate::settings::{Settings, doubled};
 use std::collections::BTreeMap;
 use types::config::{Cause, NodeRecord, PartitionRecord};
-use types::{Epoch, Micros, NodeId, Now, PartitionId, TableId};
+use types::{Epoch, Member, Micros, NodeId, Now, PartitionId, TableId};
 use wire::control::{Advice, Advise, HeldOff};
 
 /// What the planner remembers.
@@ -144,10 +144,11 @@ impl Planner {
 }
 
 impl Controller {
-    /// Looks at everything, not more often than is useful.
+    /// Looks at everything, not more often than is useful; each time at partitions that acknowledge nothing
+    /// for want of a copy (PR-460).
     pub(crate) fn plan(&mut self, now: Now) {
         if self.planner.looked.is_some_and(|at| now.mono.since(at) < self.settings.plan) {
-            return;
+            return self.plan_starving(now);
         }
         self.planner.looked = Some(now.mono);
         self.forget_old_advice(now.mono);
@@ -165,6 +166,16 @@ impl Controller {
         self.planner.advised.retain(|partition, given| {
             let same = records.partition(*partition).is_some_and(|record| record.epoch == given.epoch);
             same && now.since(given.at) < again
+        });
+    }
+
+    /// A node has connected: which copies it was to admit may have been said into a connection that broke.
+    /// Where nothing is acknowledged without one it is said again at once (PR-460).
+    pub(crate) fn repeat_advice(&mut self, member: &Member) {
+        let records = &self.records;
+        self.planner.advised.retain(|partition, given| {
+            let lost = |record: &PartitionRecord| record.primary == *member && copies::starves(record);
+            !matches!(given.advice, Advice::Admit(_)) || !records.partition(*partition).is_some_and(lost)
         });
     }
 

@@ -6,6 +6,7 @@ use crate::output::Output;
 use crate::primary::hops::next_hops;
 use crate::primary::membership::{HandOver, Undecided};
 use crate::primary::{Primary, View};
+use std::cmp::Ordering;
 use types::config::{Cause, PreviousTerm};
 use types::policy::Standby;
 use types::{Lsn, Member, Micros, PartitionRecord, Policy};
@@ -35,10 +36,13 @@ pub(crate) enum Next {
 }
 
 impl Primary {
-    /// A controller asks for something. Advice that was thought of in another epoch is ignored (F16).
+    /// A controller asks for something. Advice counts in its epoch alone (F16): that of an older one is
+    /// ignored, that of one to come waits for its record.
     pub fn on_advice(&mut self, view: &View, epoch: types::Epoch, advice: Advice) {
-        if view.record.epoch == epoch {
-            self.membership.advise(advice);
+        match epoch.cmp(&view.record.epoch) {
+            Ordering::Less => {}
+            Ordering::Equal => self.membership.advise(advice),
+            Ordering::Greater => self.membership.advise_early(epoch, advice),
         }
     }
 
@@ -252,13 +256,17 @@ impl Primary {
         false
     }
 
-    /// Lets the next level replica join, if there is one.
+    /// Lets the next level replica join, if there is one. Where nothing can be acknowledged without another
+    /// copy, it need not have been level for a while (PR-460).
     fn begin_join(&mut self, view: &View, ctx: &Ctx) -> bool {
         let now = ctx.now.mono;
+        let closed = !view.record.policy.allows(view.record.in_sync.len());
+        let time = if closed { Micros::ZERO } else { ctx.settings.level };
         let level = |member: &&Member| {
-            self.members.get(member).is_some_and(|progress| {
-                progress.streams() && progress.health.may_join(now, ctx.settings.level)
-            }) && !self.disk_hangs(now, member, ctx.settings.evict_slow)
+            self.members
+                .get(member)
+                .is_some_and(|progress| progress.streams() && progress.health.may_join(now, time))
+                && !self.disk_hangs(now, member, ctx.settings.evict_slow)
                 && !self.is_silent(view, ctx, **member)
         };
         let next = view.record.catching_up.iter().find(level).copied();

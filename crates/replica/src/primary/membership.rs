@@ -1,6 +1,7 @@
 //! What is under way at the set of members that a primary leads (R1): one change at a time, who is about to
 //! join, a hand-over, the entry of a new policy, and what controllers advise.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::config::Cause;
 use types::{Epoch, Lsn, Member, Micros, NodeId, PartitionRecord, Policy, ProposalId};
@@ -87,6 +88,8 @@ pub(crate) struct Membership {
     /// Those that were proposed as members, and refused: no controller may have let them in (PR-163).
     not_admitted: BTreeSet<Member>,
     advice: VecDeque<Advice>,
+    /// Advice in epochs of which this primary has not heard yet (PR-460).
+    early: Vec<(Epoch, Advice)>,
 }
 
 impl Membership {
@@ -111,6 +114,15 @@ impl Membership {
     pub fn advise(&mut self, advice: Advice) {
         if self.advice.len() < MAX_ADVICE && !self.advice.contains(&advice) {
             self.advice.push_back(advice);
+        }
+    }
+
+    /// A controller asks for something in an epoch whose record it knows before this primary does: that
+    /// counts once the record is here, and not before (F16).
+    pub fn advise_early(&mut self, epoch: Epoch, advice: Advice) {
+        let early = (epoch, advice);
+        if self.early.len() < MAX_ADVICE && !self.early.contains(&early) {
+            self.early.push(early);
         }
     }
 
@@ -216,6 +228,13 @@ impl Membership {
         }
         if record.next_policy.is_none() {
             self.policy_entry = None;
+        }
+        for (epoch, advice) in std::mem::take(&mut self.early) {
+            match epoch.cmp(&record.epoch) {
+                Ordering::Less => {}
+                Ordering::Equal => self.advise(advice),
+                Ordering::Greater => self.early.push((epoch, advice)),
+            }
         }
     }
 
@@ -426,6 +445,20 @@ mod tests {
         membership.saw(member(2, 4));
         assert_eq!(membership.later_incarnation(&member(2, 3)), Some(member(2, 4)));
         assert_eq!(membership.later_incarnation(&member(2, 4)), None);
+    }
+
+    #[test]
+    fn pr460_advice_that_comes_before_its_record_counts_in_its_epoch_alone() {
+        let mut membership = Membership::default();
+        let (next, admit) = (record().epoch.next(), |node| Advice::Admit(member(node, 1)));
+        membership.advise_early(next, admit(4));
+        membership.advise_early(next.next(), admit(5));
+        membership.settle(&record());
+        assert_eq!(membership.take_advice(), None, "its record is not here");
+        membership.settle(&PartitionRecord { epoch: next, ..record() });
+        assert_eq!(membership.take_advice(), Some(admit(4)));
+        membership.settle(&PartitionRecord { epoch: Epoch(next.0 + 2), ..record() });
+        assert_eq!(membership.take_advice(), None, "its epoch is over");
     }
 
     #[test]

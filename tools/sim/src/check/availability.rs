@@ -11,6 +11,9 @@ pub const WAITED_US: u64 = 2_500_000;
 /// A partition that may not acknowledge anything for want of a copy is given one within this, where there are
 /// nodes enough. Microseconds.
 pub const BLOCKED_US: u64 = 5_000_000;
+/// The same where a copy is there: all that could have one have been heard for a while, and what they lack is
+/// in the primary's log. Microseconds.
+pub const REACHED_US: u64 = 500_000;
 /// From the fault that takes a primary until another serves. Microseconds.
 pub const FAILOVER_US: u64 = 1_000_000;
 
@@ -42,6 +45,8 @@ pub struct Availability {
     closed: BTreeMap<PartitionId, (Option<u64>, bool)>,
     /// The same of partitions that may not acknowledge anything.
     blocked: BTreeMap<PartitionId, Option<u64>>,
+    /// The same where what those that are to have a copy lack is in the primary's log.
+    reached: BTreeMap<PartitionId, Option<u64>>,
     /// When a copy of a partition last got a piece of its files: they take as long as the budget for them
     /// makes them take.
     pieces: BTreeMap<PartitionId, u64>,
@@ -77,6 +82,20 @@ impl Availability {
             Some(ms) => {
                 Err(format!("{id} could have been given another copy for {ms} ms, and waits for one"))
             }
+            None => Ok(()),
+        }
+    }
+
+    /// The same where all that a copy lacks is in the primary's log, and whoever could have one has been
+    /// heard for a while (PR-460).
+    pub fn look_reached(&mut self, id: PartitionId, now: u64, reached: bool, hit: u64) -> Result<(), String> {
+        if !reached {
+            self.reached.remove(&id);
+            return Ok(());
+        }
+        let hit = hit.max(self.pieces.get(&id).copied().unwrap_or(0));
+        match lasts(self.reached.entry(id).or_insert(Some(now)), now, hit, REACHED_US) {
+            Some(ms) => Err(format!("{id} has waited for {ms} ms for a copy that its log reaches")),
             None => Ok(()),
         }
     }
@@ -201,6 +220,19 @@ mod tests {
         availability.gets_piece(P, 3 * BLOCKED_US);
         availability.look_blocked(P, 4 * BLOCKED_US, true, 5).expect("its files come in");
         availability.look_blocked(P, 4 * BLOCKED_US + 1, true, 5).expect_err("they do no more");
+    }
+
+    #[test]
+    fn pr460_a_copy_that_the_log_reaches_counts_soon() {
+        let mut availability = Availability::default();
+        availability.look_reached(P, 7, true, 0).expect("not long");
+        availability.look_reached(P, 7 + REACHED_US, true, 0).expect("not too long");
+        availability.look_reached(P, 8 + REACHED_US, true, 0).expect_err("too long");
+        availability.look_reached(P, 9 + REACHED_US, true, 0).expect("told already");
+        availability.look_reached(P, 10 + REACHED_US, false, 0).expect("it counts");
+        availability.look_reached(P, 2 * REACHED_US, true, 0).expect("again");
+        availability.look_reached(P, 3 * REACHED_US + 5, true, 2 * REACHED_US + 5).expect("a fault came");
+        availability.look_reached(P, 3 * REACHED_US + 6, true, 2 * REACHED_US + 5).expect_err("too long");
     }
 
     #[test]

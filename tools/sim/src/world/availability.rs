@@ -27,10 +27,15 @@ impl World {
     fn look_at_blocked(&mut self) {
         let now = self.now();
         let hit = self.faults.soundness.last_hit(1..=self.plan.nodes);
-        let look = |record: &PartitionRecord| (record.id, self.waits_for_copy(record));
-        let looks: Vec<(PartitionId, bool)> = self.checks.epochs.records().map(look).collect();
-        for (id, blocked) in looks {
+        let look = |record: &PartitionRecord| {
+            let blocked = self.waits_for_copy(record);
+            (record.id, blocked, blocked && !self.installs_load(record) && self.reaches_all(record))
+        };
+        let looks: Vec<(PartitionId, bool, bool)> = self.checks.epochs.records().map(look).collect();
+        for (id, blocked, reached) in looks {
             let verdict = self.checks.availability.look_blocked(id, now, blocked, hit);
+            self.checks.expect("I13", now, verdict);
+            let verdict = self.checks.availability.look_reached(id, now, reached, hit);
             self.checks.expect("I13", now, verdict);
         }
     }

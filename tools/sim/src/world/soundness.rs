@@ -271,6 +271,35 @@ impl World {
             && (1..=self.plan.nodes).filter(takes).count() >= least
     }
 
+    /// True if a partition is served, and every node that does not count has been sound for long enough to be
+    /// heard, and has a whole log of which the primary's has all that it lacks: whoever of them is chosen
+    /// counts soon (PR-460).
+    pub(super) fn reaches_all(&self, record: &PartitionRecord) -> bool {
+        let now = self.now();
+        let heard = |node: u32| self.faults.soundness.sound_for(node, now) >= HEARD_US;
+        let leads = self.machine(record.primary.node.0).process.as_ref();
+        let Some(leads) = leads.and_then(|process| process.host.replica(record.id)) else { return false };
+        let (log, copies) = (leads.log(), &self.plan.copies);
+        let executor = self.plan.executors.of(record.id);
+        let reaches = |node: u32| {
+            let hangs = self.machine(node).standing.hangs(executor);
+            let process = self.machine(node).process.as_ref().filter(|process| process.admitted);
+            let Some(replica) = process.and_then(|process| process.host.replica(record.id)) else {
+                return false;
+            };
+            let end = replica.log().end();
+            let by_log = !copies.failback_full && log.bytes_above(end.lsn) <= copies.failback_log_bytes;
+            let sound = !hangs && replica.is_whole() && !replica.log().is_torn() && !replica.is_shipping();
+            sound && by_log && end.lsn >= log.base().lsn && log.holds(end)
+        };
+        let counts = |node: u32| record.in_sync.iter().any(|member| member.node.0 == node);
+        let mut others = (1..=self.plan.nodes).filter(|node| !counts(*node));
+        self.is_serving(record)
+            && record.next_policy.is_none()
+            && record.in_sync.iter().all(|member| heard(member.node.0))
+            && others.all(|node| heard(node) && reaches(node))
+    }
+
     /// True if a primary that is not sound must be waited for (PR-85).
     pub(super) fn waits_for_primary(&self, record: &PartitionRecord) -> bool {
         let policies = || std::iter::once(&record.policy).chain(&record.next_policy);

@@ -2,7 +2,7 @@
 
 use super::run::{NODES, Run, found, get, payload, put_row};
 use super::{Accepted, KnownBad, bad};
-use crate::check::availability::{BLOCKED_US, CLOSED_US, FAILOVER_US, Look};
+use crate::check::availability::{BLOCKED_US, CLOSED_US, FAILOVER_US, Look, REACHED_US};
 use crate::check::ends::Last;
 use crate::check::epochs::tests::{member, record};
 use crate::check::history::{Action, Answer};
@@ -33,6 +33,7 @@ pub(super) const CASES: &[KnownBad] = &[
     bad("availability", "nobody serves", &[("I13", "has not been served")], closed_for_long),
     bad("availability", "a slow failover", &[("I13", "no other serves")], a_slow_failover),
     bad("availability", "no copy is given", &[("I13", "waits for one")], blocked_for_long),
+    bad("availability", "a copy does not count", &[("I13", "that its log reaches")], reached_for_long),
     bad("storage", "a durable entry is gone", &[("I12", "was durable")], a_start_without_an_entry),
     bad("storage", "a durable file is gone", &[("I12", "files held")], a_start_without_a_file),
     bad("requests", "two answers", &[("R12", "answered twice")], two_answers),
@@ -173,6 +174,16 @@ fn blocked_for_long() -> Run {
     for wait in [0, BLOCKED_US + 1] {
         run.now += wait;
         let verdict = run.checks.availability.look_blocked(P, run.now, true, 0);
+        run.checks.expect("I13", run.now, verdict);
+    }
+    run
+}
+
+fn reached_for_long() -> Run {
+    let mut run = Run::of(&["a"]);
+    for wait in [0, REACHED_US + 1] {
+        run.now += wait;
+        let verdict = run.checks.availability.look_reached(P, run.now, true, 0);
         run.checks.expect("I13", run.now, verdict);
     }
     run
