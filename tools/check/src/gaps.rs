@@ -30,6 +30,13 @@ pub struct Gap {
     pub missed: bool,
 }
 
+impl Gap {
+    /// What the goal is of, milliseconds: where two nodes were hit the part behind the end of the fault.
+    fn measured(&self) -> f64 {
+        if self.shape == Shape::Two { self.healed_ms } else { self.longest_ms }
+    }
+}
+
 /// One round's figures, milliseconds: all of the longest gap, and the longest part of any behind the end of
 /// the fault.
 fn of_round(acks: &BTreeMap<u32, Vec<u64>>, round: &Round, until: u64) -> (f64, f64) {
@@ -81,10 +88,19 @@ pub fn of_acks(mut acks: BTreeMap<u32, Vec<u64>>, rounds: &[Round], end: u64) ->
         gap.rounds += 1;
         gap.longest_ms = gap.longest_ms.max(longest_ms);
         gap.healed_ms = gap.healed_ms.max(healed_ms);
-        let measured = if shape == Shape::Two { gap.healed_ms } else { gap.longest_ms };
-        gap.missed = gap.goal_ms.is_some_and(|goal| measured > goal);
+        gap.missed = gap.goal_ms.is_some_and(|goal| gap.measured() > goal);
     }
     gaps
+}
+
+/// The goals that were missed, a sentence each.
+pub fn missed(gaps: &[Gap]) -> Vec<String> {
+    let missed = gaps.iter().filter(|gap| gap.missed);
+    let said = missed.filter_map(|gap| {
+        let (measured, goal) = (gap.measured(), gap.goal_ms?);
+        Some(format!("{}: {measured:.0} ms without an acknowledged write, goal {goal:.0}", gap.fault))
+    });
+    said.collect()
 }
 
 /// What happened in a round.
@@ -151,5 +167,9 @@ mod tests {
             ("kill and stop", 1910.0, 1400.0)
         );
         assert!(gaps[1].missed);
+        let said = missed(&gaps);
+        assert_eq!(said[0], "kill: 1000 ms without an acknowledged write, goal 400");
+        assert_eq!(said[1], "kill and stop: 1400 ms without an acknowledged write, goal 1000");
+        assert_eq!(said.len(), 2);
     }
 }

@@ -34,7 +34,7 @@ pub use gaps::Gap;
 pub use options::CheckOptions;
 pub use report::CheckReport;
 
-use history::{Finding, Losses, Operation};
+use history::{Finding, Losses, Operation, Subtracted};
 use keys::Keys;
 use local::{LocalError, Progress};
 use recorder::{Shared, together};
@@ -81,6 +81,8 @@ pub fn check(options: &CheckOptions, out: &mut dyn Progress) -> Result<CheckRepo
     let (history, not_done) = together(records);
     let told = told::ask(&mut client, &table, &history, &native.noticed)?;
     drop(cluster);
+    let gaps = gaps::of(&history, &rounds, end);
+    let missed_goals = if options.goals_count()? { gaps::missed(&gaps) } else { Vec::new() };
     let mut report = CheckReport {
         policy: options.policy.clone(),
         seconds: options.seconds,
@@ -89,7 +91,8 @@ pub fn check(options: &CheckOptions, out: &mut dyn Progress) -> Result<CheckRepo
         counts: counts(&history, not_done),
         bank: None,
         lost: None,
-        gaps: gaps::of(&history, &rounds, end),
+        gaps,
+        missed_goals,
         findings: told.findings,
         history: None,
         checked_in_s: 0.0,
@@ -102,7 +105,7 @@ pub fn check(options: &CheckOptions, out: &mut dyn Progress) -> Result<CheckRepo
         out.line(&format!("WRONG: {}", finding.sentence));
     }
     out.line(&report.verdict());
-    if report.is_good() {
+    if report.findings.is_empty() {
         std::fs::remove_dir_all(&dir).map_err(|error| LocalError::Io { path: dir, error })?;
     }
     Ok(report)
@@ -118,7 +121,9 @@ fn check_history(report: &mut CheckReport, history: &[Operation], promised: bool
         }
         false => match losses.subtract(history.to_vec()) {
             Ok((rest, taken)) => {
-                report.lost = Some(Lost { reported: taken.writes, unsure: taken.unsure, reads: taken.reads });
+                let Subtracted { writes: reported, unsure: unsure_operations, reads } = taken;
+                let unsure = unsure_operations.len() as u64;
+                report.lost = Some(Lost { reported, unsure, unsure_operations, reads });
                 history::check(&rest)
             }
             Err(wrong) => vec![Finding::of_losses(wrong)],
@@ -138,6 +143,7 @@ fn counts(history: &[Operation], not_done: u64) -> Counts {
         unknown: count(|operation| operation.end == history::End::Unknown),
         not_done,
         rows: history.iter().flat_map(Operation::keys).collect::<BTreeSet<_>>().len() as u64,
+        skews: history::skew::count(history),
         ..Counts::default()
     };
     for operation in history {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use types::random::Random;
 use types::{Micros, Position};
 use wire::request::ReadSnapshot;
-use wire::{Body, Op, RowOp};
+use wire::{Body, Op, Outcome as Refusal, RowOp};
 
 /// Lanes of the mixed load.
 const LANES: u32 = 8;
@@ -218,6 +218,10 @@ impl Work<'_> {
             (Outcome::Ok(answer), Asked::Write(writes)) => {
                 self.acknowledged.insert(completed.ticket, (called.place, self::at(&answer)));
                 self.wrote(called, writes, &answer);
+            }
+            (Outcome::Refused(Refusal::Exists, answer), Asked::Write(writes)) => {
+                let found = writes.iter().map(|write| write.key).collect();
+                self.record.was_there(self.load.shared, called, Some(self::at(&answer)), found);
             }
             (Outcome::Unknown(_), Asked::Write(writes)) => self.record.unknown(called, writes),
             (Outcome::Refused(..) | Outcome::Failed(..), _) | (Outcome::Unknown(_), _) => {

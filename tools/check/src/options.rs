@@ -28,6 +28,8 @@ pub struct CheckOptions {
     pub output: Option<PathBuf>,
     /// A bank over a database of global transactions instead of rows of one table.
     pub global: bool,
+    /// The goals for gaps are part of the verdict, where they apply.
+    pub goals: bool,
     /// Settings over every process's configuration: `section.key` and the value.
     pub settings: Vec<(String, String)>,
 }
@@ -42,12 +44,23 @@ impl Default for CheckOptions {
             seed: 1,
             output: None,
             global: false,
+            goals: true,
             settings: Vec::new(),
         }
     }
 }
 
 impl CheckOptions {
+    /// True if a goal for gaps that is missed makes a check bad. Where acknowledgements rest on the primary
+    /// alone it is waited for (PR-85), and a bank's controller is killed as well.
+    ///
+    /// # Errors
+    ///
+    /// As [`CheckOptions::policy`].
+    pub fn goals_count(&self) -> Result<bool, LocalError> {
+        Ok(self.goals && !self.global && !self.policy()?.rests_on().is_primary())
+    }
+
     /// Checks what makes no sense, before anything is started.
     ///
     /// # Errors
@@ -118,6 +131,27 @@ mod tests {
         assert!(check(|options| options.policy = "best".into()).contains("no policy 'best'"));
         assert!(check(|options| options.policy = "triplet".into()).contains("not available yet"));
         assert!(check(|options| options.faults.clear()).starts_with("name at least one fault"));
+    }
+
+    #[test]
+    fn goals_count_where_nobody_waits_for_the_old_primary() {
+        let count = |policy: &str, change: fn(&mut CheckOptions)| {
+            let mut options = CheckOptions { policy: policy.into(), ..CheckOptions::default() };
+            change(&mut options);
+            options.goals_count().expect("a policy")
+        };
+        for (policy, counts) in [
+            ("durable", true),
+            ("sync", true),
+            ("semi", true),
+            ("async", false),
+            ("local", false),
+            ("none", false),
+        ] {
+            assert_eq!(count(policy, |_| ()), counts, "{policy}");
+        }
+        assert!(!count("durable", |options| options.goals = false));
+        assert!(!count("durable", |options| options.global = true));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The clock of a history, and each client's part of it.
 
-use history::{At, End, Operation, Protocol, Read, Write};
+use history::{At, End, Key, Operation, Protocol, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -94,6 +94,14 @@ impl Record {
         self.add(called, completed, End::Done, at, reads, writes);
     }
 
+    /// Refused, right now, as these rows were there.
+    pub fn was_there(&mut self, shared: &Shared, called: Called, at: Option<At>, found: Vec<Key>) {
+        self.done(shared, called, at, Vec::new(), Vec::new());
+        if let Some(refused) = self.operations.last_mut() {
+            refused.found = found;
+        }
+    }
+
     /// A write of which it is not known whether it was done, or still will be. A read without an answer says
     /// nothing.
     pub fn unknown(&mut self, called: Called, writes: Vec<Write>) {
@@ -131,6 +139,7 @@ impl Record {
             at,
             reads,
             writes,
+            found: Vec::new(),
         });
     }
 }

@@ -24,6 +24,9 @@ pub struct Counts {
     pub by_kind: BTreeMap<String, u64>,
     /// Rows that were worked on.
     pub rows: u64,
+    /// Pairs of transactions each of which has read what the other one replaced: write skew, which snapshot
+    /// isolation allows.
+    pub skews: u64,
 }
 
 /// What the cluster reported lost.
@@ -33,6 +36,8 @@ pub struct Lost {
     pub reported: u64,
     /// Acknowledged writes over SQL around a loss, of which it is open on which side of it they are.
     pub unsure: u64,
+    /// Their numbers in the history.
+    pub unsure_operations: Vec<u64>,
     /// Reads of states that were lost.
     pub reads: u64,
 }
@@ -73,6 +78,8 @@ pub struct CheckReport {
     pub lost: Option<Lost>,
     /// The longest gaps, per kind of fault.
     pub gaps: Vec<Gap>,
+    /// Goals for gaps that were missed, a sentence each, where they are part of the verdict.
+    pub missed_goals: Vec<String>,
     /// What is wrong.
     pub findings: Vec<Finding>,
     /// Where the wrong history is.
@@ -82,9 +89,20 @@ pub struct CheckReport {
 }
 
 impl CheckReport {
-    /// True if the history is one that the promises allow.
+    /// True if the history is one that the promises allow, and no goal that counts was missed.
     pub fn is_good(&self) -> bool {
-        self.findings.is_empty()
+        self.findings.is_empty() && self.missed_goals.is_empty()
+    }
+
+    /// Why it is not good, in a sentence; none if it is.
+    pub fn why_not(&self) -> Option<String> {
+        match (self.findings.is_empty(), self.missed_goals.is_empty()) {
+            (false, _) => {
+                Some("what clients saw is not what the policy promises; the history above shows it".into())
+            }
+            (true, false) => Some(format!("goals were missed: {}", self.missed_goals.join("; "))),
+            (true, true) => None,
+        }
     }
 
     /// The process's exit status.
@@ -110,6 +128,10 @@ impl CheckReport {
         counts.add_row(["operations", &grouped(self.counts.operations), &sql]);
         counts.add_row(["unknown", &grouped(self.counts.unknown), "writes that may have been done or not"]);
         counts.add_row(["not done", &grouped(self.counts.not_done), "refused, or reads without an answer"]);
+        if self.counts.skews > 0 {
+            let skews = grouped(self.counts.skews);
+            counts.add_row(["write skews", &skews, "which snapshot isolation allows"]);
+        }
         if let Some(bank) = &self.bank {
             let transfers = format!("{} transfers committed", grouped(bank.committed));
             let snapshots = format!("{} snapshots of {} accounts", grouped(bank.snapshots), bank.accounts);
@@ -141,8 +163,14 @@ impl CheckReport {
     pub fn verdict(&self) -> String {
         let checked = format!("{:.1} s", self.checked_in_s);
         let operations = grouped(self.counts.operations);
-        match (&self.history, self.is_good()) {
-            (_, true) => format!("good: no anomaly in {operations} operations (checked in {checked})"),
+        match (&self.history, self.findings.is_empty()) {
+            (_, true) if self.is_good() => {
+                format!("good: no anomaly in {operations} operations (checked in {checked})")
+            }
+            (_, true) => format!(
+                "NOT good: no anomaly in {operations} operations (checked in {checked}), and goals were missed: {}",
+                self.missed_goals.join("; ")
+            ),
             (Some(path), false) => format!("NOT good: what is wrong is shown in {}", path.display()),
             (None, false) => "NOT good: see what is marked WRONG above".into(),
         }
@@ -178,8 +206,9 @@ mod tests {
             failovers: 3,
             counts: Counts { operations: 12_345, sql: 2345, rows: 40, ..Counts::default() },
             bank: None,
-            lost: Some(Lost { reported: 17, unsure: 1, reads: 5 }),
+            lost: Some(Lost { reported: 17, unsure: 1, unsure_operations: vec![9], reads: 5 }),
             gaps: vec![gap],
+            missed_goals: Vec::new(),
             findings: Vec::new(),
             history: None,
             checked_in_s: 0.5,
@@ -207,5 +236,12 @@ mod tests {
         let wrong = CheckReport { findings: vec![finding], history: Some("/tmp/x".into()), ..report() };
         assert_eq!((wrong.exit_status(), wrong.to_json()["good"].as_bool()), (1, Some(false)));
         assert!(wrong.verdict().starts_with("NOT good: what is wrong is shown in /tmp/x"));
+        let late = CheckReport { missed_goals: vec!["kill: 455 ms, goal 400".into()], ..report() };
+        assert_eq!((late.exit_status(), &late.to_json()["good"]), (1, &Value::Bool(false)));
+        let said = late.verdict();
+        assert!(said.starts_with("NOT good: no anomaly in 12,345 operations"), "{said}");
+        assert!(said.ends_with("goals were missed: kill: 455 ms, goal 400"), "{said}");
+        assert_eq!(late.why_not().as_deref(), Some("goals were missed: kill: 455 ms, goal 400"));
+        assert_eq!(report().why_not(), None);
     }
 }

@@ -18,7 +18,9 @@ const LOGIN_WITHIN: Duration = Duration::from_millis(1000);
 const PAUSE: Duration = Duration::from_millis(4);
 /// Refusals that say that nothing was done: the row or the transaction had changed, there was one already,
 /// the transaction had failed before.
-const NOT_DONE: [&str; 3] = ["40001", "23505", "25P02"];
+const NOT_DONE: [&str; 3] = ["40001", EXISTS, "25P02"];
+/// There was such a row already.
+const EXISTS: &str = "23505";
 
 /// Where nodes speak SQL, which changes when one of them is given another port.
 pub type Gateways = Mutex<Place>;
@@ -44,7 +46,8 @@ type Rows = Vec<Vec<Option<String>>>;
 /// How a statement went.
 enum StatementAnswer {
     Rows(Rows),
-    NotDone,
+    /// Nothing was done; true if that is so because there was such a row already.
+    NotDone(bool),
     Unknown,
 }
 
@@ -91,6 +94,16 @@ fn only(rows: &Rows) -> Result<Option<&Vec<Option<String>>>, LocalError> {
     }
 }
 
+/// Rows of `id, tag, prev, n` on the shelf of this number.
+fn rows_of(number: u32, rows: &Rows) -> Result<Vec<(Key, Seen)>, LocalError> {
+    let id = |row: &[Option<String>]| row.first()?.as_ref()?.parse().ok();
+    let row = |row: &Vec<Option<String>>| {
+        let none = || LocalError::Failed(format!("a row is none of ours: {row:?}"));
+        Ok((Key(number, id(row).ok_or_else(none)?), seen(row, 1)?))
+    };
+    rows.iter().map(row).collect()
+}
+
 fn of(key: Key) -> String {
     format!("shelf = {} AND id = {}", key.0, key.1)
 }
@@ -110,7 +123,7 @@ impl Work<'_> {
     }
 
     fn ask(&mut self, statement: &str) -> StatementAnswer {
-        let Some(session) = &mut self.session else { return StatementAnswer::NotDone };
+        let Some(session) = &mut self.session else { return StatementAnswer::NotDone(false) };
         let mut rows = Rows::new();
         let told = session.run_within(statement, STATEMENT_TIMEOUT, &mut |event| {
             if let Event::Row(row) = event {
@@ -120,7 +133,7 @@ impl Work<'_> {
         match told {
             Ok(()) => StatementAnswer::Rows(rows),
             Err(Fault::Refused(complaint)) if NOT_DONE.contains(&complaint.code.as_str()) => {
-                StatementAnswer::NotDone
+                StatementAnswer::NotDone(complaint.code == EXISTS)
             }
             Err(Fault::Refused(_)) => StatementAnswer::Unknown,
             Err(Fault::Broken(_)) => {
@@ -147,7 +160,8 @@ impl Work<'_> {
             27..34 => self.insert(shelf, key),
             34..55 => self.increment(shelf, key),
             55..67 => self.update(shelf, key),
-            67..85 => self.transaction(shelf),
+            67..77 => self.transaction(shelf),
+            77..85 => self.skew(shelf),
             85..88 => self.delete(shelf),
             _ => self.scan(shelf),
         }
@@ -157,7 +171,7 @@ impl Work<'_> {
     fn wrote(&mut self, called: Called, told: StatementAnswer, writes: Vec<Write>) {
         match told {
             StatementAnswer::Rows(_) => self.record.done(self.load.shared, called, None, Vec::new(), writes),
-            StatementAnswer::NotDone => self.record.not_done(),
+            StatementAnswer::NotDone(_) => self.record.not_done(),
             StatementAnswer::Unknown => self.record.unknown(called, writes),
         }
     }
@@ -193,6 +207,10 @@ impl Work<'_> {
         let values = format!("({}, {}, {tag}, 0, 0)", key.0, key.1);
         let called = self.called("insert", shelf);
         let told = self.ask(&format!("INSERT INTO {TABLE} (shelf, id, tag, prev, n) VALUES {values}"));
+        if let StatementAnswer::NotDone(true) = told {
+            self.record.was_there(self.load.shared, called, None, vec![key]);
+            return Ok(());
+        }
         self.wrote(called, told, vec![Write { key, tag: Some(tag), over: Over::Absence }]);
         Ok(())
     }
@@ -235,39 +253,19 @@ impl Work<'_> {
 
     /// Reads two rows and writes what is there of them, all at once.
     fn transaction(&mut self, shelf: usize) -> Result<(), LocalError> {
-        let [one, other] = self.load.keys.two(shelf, &mut self.random);
-        if !matches!(self.ask("BEGIN"), StatementAnswer::Rows(_)) {
-            self.session = None;
+        let both = self.load.keys.two(shelf, &mut self.random);
+        if !self.begin() {
             return Ok(());
         }
         let called = self.called("transaction's select", shelf);
-        let rows = match self.ask(&format!(
-            "SELECT id, tag, prev, n FROM {TABLE} WHERE shelf = {} AND id IN ({}, {})",
-            one.0, one.1, other.1
-        )) {
-            StatementAnswer::Rows(rows) => rows,
-            StatementAnswer::NotDone | StatementAnswer::Unknown => return self.give_up(),
-        };
-        let found = self.rows(shelf, &rows)?;
-        let reads = scene::scanned(found.clone(), &[one, other])?;
+        let Some(found) = self.select(both)? else { return self.give_up() };
+        let reads = scene::scanned(found.clone(), &both)?;
         self.record.done(self.load.shared, called, None, reads, Vec::new());
         let mut writes = Vec::new();
         for (key, seen) in &found {
-            let tag = self.load.shared.tag();
-            let told = self.ask(&format!(
-                "UPDATE {TABLE} SET tag = {tag}, prev = tag, n = n + 1 WHERE {} RETURNING prev",
-                of(*key)
-            ));
-            match told {
-                // It sees the state that it has read.
-                StatementAnswer::Rows(rows) if rows == [[Some(seen.tag.to_string())]] => {
-                    writes.push(Write { key: *key, tag: Some(tag), over: Over::Value(seen.tag) });
-                }
-                StatementAnswer::Rows(rows) => {
-                    let text = format!("a transaction read {seen:?} under {key} and replaced {rows:?}");
-                    return Err(LocalError::Failed(text));
-                }
-                StatementAnswer::NotDone | StatementAnswer::Unknown => return self.give_up(),
+            match self.replace(*key, seen)? {
+                Some(write) => writes.push(write),
+                None => return self.give_up(),
             }
         }
         let called = self.called("commit", shelf);
@@ -276,6 +274,68 @@ impl Work<'_> {
             self.wrote(called, told, writes);
         }
         Ok(())
+    }
+
+    /// Reads two rows in one state and writes one of them. Two that do so to each other's row are both done:
+    /// that is write skew, which snapshot isolation allows. What it forbids shows in what one of them has
+    /// read, so it is recorded as one operation.
+    fn skew(&mut self, shelf: usize) -> Result<(), LocalError> {
+        let both = self.load.keys.two(shelf, &mut self.random);
+        if !self.begin() {
+            return Ok(());
+        }
+        let called = self.called("transaction on one of two rows", shelf);
+        let Some(found) = self.select(both)? else { return self.give_up() };
+        let written = found.iter().find(|(key, _)| *key == both[1]).copied();
+        let Some((key, seen)) = written.filter(|_| found.len() == 2) else { return self.give_up() };
+        let Some(write) = self.replace(key, &seen)? else { return self.give_up() };
+        let reads = scene::scanned(found, &both)?;
+        match self.ask("COMMIT") {
+            StatementAnswer::Rows(_) => {
+                self.record.done(self.load.shared, called, None, reads, vec![write]);
+            }
+            told => self.wrote(called, told, vec![write]),
+        }
+        Ok(())
+    }
+
+    /// Begins a transaction; false if that does not work.
+    fn begin(&mut self) -> bool {
+        let begun = matches!(self.ask("BEGIN"), StatementAnswer::Rows(_));
+        if !begun {
+            self.session = None;
+        }
+        begun
+    }
+
+    /// What is there of two rows, in arbitrary order; none if that is not told.
+    fn select(&mut self, [one, other]: [Key; 2]) -> Result<Option<Vec<(Key, Seen)>>, LocalError> {
+        let statement = format!(
+            "SELECT id, tag, prev, n FROM {TABLE} WHERE shelf = {} AND id IN ({}, {})",
+            one.0, one.1, other.1
+        );
+        let StatementAnswer::Rows(rows) = self.ask(&statement) else { return Ok(None) };
+        rows_of(one.0, &rows).map(Some)
+    }
+
+    /// Replaces a row that the open transaction has read; none if it cannot.
+    fn replace(&mut self, key: Key, seen: &Seen) -> Result<Option<Write>, LocalError> {
+        let tag = self.load.shared.tag();
+        let told = self.ask(&format!(
+            "UPDATE {TABLE} SET tag = {tag}, prev = tag, n = n + 1 WHERE {} RETURNING prev",
+            of(key)
+        ));
+        match told {
+            // It sees the state that it has read.
+            StatementAnswer::Rows(rows) if rows == [[Some(seen.tag.to_string())]] => {
+                Ok(Some(Write { key, tag: Some(tag), over: Over::Value(seen.tag) }))
+            }
+            StatementAnswer::Rows(rows) => {
+                let text = format!("a transaction read {seen:?} under {key} and replaced {rows:?}");
+                Err(LocalError::Failed(text))
+            }
+            StatementAnswer::NotDone(_) | StatementAnswer::Unknown => Ok(None),
+        }
     }
 
     /// Nothing of a transaction is done that was not committed.
@@ -314,19 +374,8 @@ impl Work<'_> {
             self.record.not_done();
             return Ok(());
         };
-        let reads = scene::scanned(self.rows(shelf, &rows)?, &known)?;
+        let reads = scene::scanned(rows_of(number, &rows)?, &known)?;
         self.record.done(self.load.shared, called, None, reads, Vec::new());
         Ok(())
-    }
-
-    /// Rows of `id, tag, prev, n`.
-    fn rows(&self, shelf: usize, rows: &Rows) -> Result<Vec<(Key, Seen)>, LocalError> {
-        let number = self.load.keys.number(shelf);
-        let id = |row: &[Option<String>]| row.first()?.as_ref()?.parse().ok();
-        let row = |row: &Vec<Option<String>>| {
-            let none = || LocalError::Failed(format!("a row is none of ours: {row:?}"));
-            Ok((Key(number, id(row).ok_or_else(none)?), seen(row, 1)?))
-        };
-        rows.iter().map(row).collect()
     }
 }

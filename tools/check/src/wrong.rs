@@ -114,6 +114,7 @@ mod tests {
             at: None,
             reads: Vec::new(),
             writes: vec![Write { key, tag: Some(number), over: Over::Blind }],
+            found: Vec::new(),
         };
         let history = [operation(1, Key(1, 1)), operation(2, Key(1, 2)), operation(3, Key(1, 1))];
         assert_eq!(write(dir.path(), &[], &history).expect("nothing to write"), None);

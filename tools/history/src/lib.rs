@@ -7,6 +7,8 @@
 //! | linearizability of one register, as the simulator checks it | [`linear`] |
 //! | linearizability of one key, with conditional writes, increments and a delete | [`register`] |
 //! | that positions in a partition's log order what was told, and reads are of one snapshot | [`snapshot`] |
+//! | rows that were there for inserts which were refused | [`found`] |
+//! | write skew, which is counted | [`skew`] |
 //! | what is subtracted where losses were reported | [`losses`] |
 //! | all of it together | [`verdict`] |
 //! | a transaction over rows of any partitions | [`transaction`] |
@@ -14,10 +16,12 @@
 //! | a bank: its total, what is kept, and all of it together | [`bank`] |
 
 pub mod bank;
+pub mod found;
 pub mod linear;
 pub mod losses;
 pub mod operation;
 pub mod register;
+pub mod skew;
 pub mod snapshot;
 pub mod timestamps;
 pub mod transaction;

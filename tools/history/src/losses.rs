@@ -7,7 +7,7 @@
 //! stays. What remains open, writes of the moment at which a primary was lost that nobody saw afterwards, is
 //! taken out and counted as unsure.
 
-use crate::operation::{At, End, Operation, Over, Write};
+use crate::operation::{At, End, Key, Operation, Over, Write};
 use crate::register::Wrong;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,13 +18,18 @@ pub struct Losses {
     terms: BTreeMap<(u32, u64), Option<u64>>,
 }
 
+/// A write of unclear place is called so long at most after the last answer that has one, or answered so long
+/// at most before the next one is called that gets one. Microseconds: operations with positions are asked for
+/// every few milliseconds, on a machine that may be busy.
+const MOMENT: u64 = 2_000_000;
+
 /// What was taken out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Subtracted {
     /// Acknowledged writes that the cluster says are lost.
     pub writes: u64,
-    /// Writes over SQL of which it is open on which side of a loss they are.
-    pub unsure: u64,
+    /// Writes over SQL of which it is open on which side of a loss they are: their numbers.
+    pub unsure: Vec<u64>,
     /// Reads of states that were lost.
     pub reads: u64,
 }
@@ -82,10 +87,19 @@ impl Losses {
     ///
     /// # Errors
     ///
-    /// If something that is reported lost was seen in a state that was kept.
+    /// If something that is reported lost was seen in a state that was kept, or if an acknowledged write is
+    /// of unclear place and no term ended around it.
     pub fn subtract(&self, history: Vec<Operation>) -> Result<(Vec<Operation>, Subtracted), Wrong> {
         let fates = Fates::new(self, &history)?;
         let mut taken = Subtracted::default();
+        let mut unsure = history.iter().filter(|operation| fates.is_unsure(operation));
+        if let Some(operation) = unsure.find(|operation| !fates.is_of_a_loss(operation)) {
+            return Err(Wrong {
+                sentence: "nothing says whether an acknowledged write was lost, and no loss was near it"
+                    .into(),
+                operations: vec![operation.number],
+            });
+        }
         let kept = history.into_iter().filter_map(|operation| fates.rest(operation, &mut taken)).collect();
         Ok((kept, taken))
     }
@@ -112,13 +126,22 @@ impl Timeline {
         }
     }
 
+    /// What had been told last before an operation began, and when.
+    fn last(&self, operation: &Operation) -> Option<(u64, At)> {
+        let before = self.done.partition_point(|(when, _)| *when < operation.invoked);
+        before.checked_sub(1).map(|at| self.done[at])
+    }
+
+    /// What was asked for first after an operation ended, and when.
+    fn next(&self, operation: &Operation) -> Option<(u64, At)> {
+        let completed = operation.ended()?;
+        self.asked.get(self.asked.partition_point(|(when, _)| *when <= completed)).copied()
+    }
+
     /// What had been told before an operation began, and what was asked for only after it ended.
     fn around(&self, operation: &Operation) -> (Option<At>, Option<At>) {
-        let before = self.done.partition_point(|(when, _)| *when < operation.invoked);
-        let before = before.checked_sub(1).map(|at| self.done[at].1);
-        let Some(completed) = operation.ended() else { return (before, None) };
-        let after = self.asked.partition_point(|(when, _)| *when <= completed);
-        (before, self.asked.get(after).map(|(_, at)| *at))
+        let before = self.last(operation).map(|(_, at)| at);
+        (before, self.next(operation).map(|(_, at)| at))
     }
 }
 
@@ -129,7 +152,9 @@ struct Fates<'a> {
     of: BTreeMap<u64, Fate>,
     written_by: BTreeMap<u64, u64>,
     /// Rows whose removal was lost, or may have been.
-    removals: BTreeSet<crate::operation::Key>,
+    removals: BTreeSet<Key>,
+    /// Rows of which a value was lost, or may have been: whether they were there is not clear.
+    doubtful: BTreeSet<Key>,
 }
 
 impl<'a> Fates<'a> {
@@ -140,6 +165,7 @@ impl<'a> Fates<'a> {
             of: BTreeMap::new(),
             written_by: BTreeMap::new(),
             removals: BTreeSet::new(),
+            doubtful: BTreeSet::new(),
         };
         for operation in history {
             for tag in operation.writes.iter().filter_map(|write| write.tag) {
@@ -157,9 +183,11 @@ impl<'a> Fates<'a> {
         }
         fates.hear_witnesses(history)?;
         for operation in history {
-            let removed = operation.writes.iter().filter(|write| write.tag.is_none());
             if fates.of.get(&operation.number).is_some_and(|fate| *fate != Fate::Kept) {
-                fates.removals.extend(removed.map(|write| write.key));
+                for write in &operation.writes {
+                    let rows = if write.tag.is_none() { &mut fates.removals } else { &mut fates.doubtful };
+                    rows.insert(write.key);
+                }
             }
         }
         Ok(fates)
@@ -244,6 +272,24 @@ impl<'a> Fates<'a> {
         Ok(())
     }
 
+    /// True if this write was acknowledged, and it is open on which side of a loss it is.
+    fn is_unsure(&self, operation: &Operation) -> bool {
+        let fate = || self.of.get(&operation.number).copied().unwrap_or(Fate::Unsure);
+        operation.end == End::Done && !operation.writes.is_empty() && fate() == Fate::Unsure
+    }
+
+    /// True if the term that was told of last before an operation has ended, and an answer of that term or of
+    /// what came after it is near: then it may have been in the moment of a loss. Where nothing was told
+    /// before, nothing says that it was not.
+    fn is_of_a_loss(&self, operation: &Operation) -> bool {
+        let Some(told) = self.told.get(&operation.place) else { return true };
+        let Some((when, at)) = told.last(operation) else { return true };
+        let ended = self.losses.terms.get(&(operation.place, at.term)).is_some_and(Option::is_some);
+        let completed = operation.ended().unwrap_or(u64::MAX);
+        let next = told.next(operation).is_some_and(|(asked, _)| asked - completed <= MOMENT);
+        ended && (next || operation.invoked - when <= MOMENT)
+    }
+
     fn is_kept(&self, tag: u64) -> bool {
         // A value that nobody wrote stays, for the checker to find.
         self.written_by.get(&tag).is_none_or(|writer| self.of.get(writer) == Some(&Fate::Kept))
@@ -258,13 +304,13 @@ impl<'a> Fates<'a> {
                 // A removal leaves no value that somebody could have seen: it stays as one that may have
                 // been.
                 (Fate::Unsure, end) if operation.writes.iter().any(|write| write.tag.is_none()) => {
-                    taken.unsure += u64::from(end == End::Done);
+                    taken.unsure.extend((end == End::Done).then_some(operation.number));
                     (operation.end, operation.completed) = (End::Unknown, None);
                     operation.writes.iter_mut().for_each(|write| write.over = Over::Blind);
                     return Some(operation);
                 }
                 (Fate::Lost, End::Done) => taken.writes += 1,
-                (Fate::Unsure, End::Done) => taken.unsure += 1,
+                (Fate::Unsure, End::Done) => taken.unsure.push(operation.number),
                 (_, End::Unknown) => {}
             }
             return None;
@@ -281,8 +327,10 @@ impl<'a> Fates<'a> {
                 None => !self.removals.contains(&read.key),
             });
             taken.reads += u64::from(operation.reads.len() < all);
+            operation.found.clear();
         }
-        (!operation.reads.is_empty()).then_some(operation)
+        operation.found.retain(|key| !self.doubtful.contains(key));
+        (!operation.reads.is_empty() || !operation.found.is_empty()).then_some(operation)
     }
 }
 
@@ -316,7 +364,7 @@ mod tests {
             read(seen(3, 0), 24, 25).at(5, 12),
         ]);
         assert_eq!(left, [1, 4, 5, 6]);
-        assert_eq!(taken, Subtracted { writes: 1, unsure: 0, reads: 1 });
+        assert_eq!(taken, Subtracted { writes: 1, unsure: vec![], reads: 1 });
     }
 
     #[test]
@@ -352,7 +400,7 @@ mod tests {
             read(seen(4, 0), 7, 22).sql(),
         ]);
         assert_eq!(left, [1, 2, 3, 4, 6, 11, 12, 13]);
-        assert_eq!(taken, Subtracted { writes: 3, unsure: 1, reads: 2 });
+        assert_eq!(taken, Subtracted { writes: 3, unsure: vec![4], reads: 2 });
     }
 
     #[test]
@@ -371,7 +419,7 @@ mod tests {
             put(9, 30, 31).at(2, 11),
             read(seen(6, 1), 40, 41).at(2, 11),
         ]);
-        assert_eq!((left, taken.unsure), (vec![1, 2, 3, 5, 6], 0));
+        assert_eq!((left, taken.unsure), (vec![1, 2, 3, 5, 6], vec![]));
     }
 
     #[test]
@@ -404,6 +452,32 @@ mod tests {
             read(None, 24, 25).sql(),
         ]);
         assert_eq!(left, [1, 2, 5, 6]);
+    }
+
+    #[test]
+    fn a_write_of_unclear_place_is_near_a_loss_or_rejected() {
+        let open = |began| put(2, began, began + 1).sql();
+        let unclear = |began| {
+            let after = put(3, 9_000_000, 9_000_001).at(2, 11).of(OTHER);
+            losses().subtract(history([put(1, 1, 2).at(1, 9), open(began), after]))
+        };
+        let (_, taken) = unclear(MOMENT).expect("in the moment of the loss");
+        assert_eq!(taken.unsure, [2]);
+        let wrong = unclear(MOMENT + 3).expect_err("long after the last answer of the term that ended");
+        assert_eq!(wrong.operations, [2]);
+        // Of the term that was told of last nobody says that it has ended.
+        let unknown = history([put(1, 1, 2).at(7, 9), open(3), put(3, 5, 6).at(8, 11).of(OTHER)]);
+        assert!(losses().subtract(unknown).is_err());
+    }
+
+    #[test]
+    fn of_a_refusal_only_what_is_clear_is_left() {
+        let (clear, _) = left([put(1, 1, 2).at(1, 9), refused(3, 4).at(1, 10), put(3, 20, 21).at(2, 11)]);
+        assert_eq!(clear, [1, 2, 3]);
+        let lost = [put(1, 1, 2).at(1, 9), put(2, 3, 4).at(1, 11), refused(5, 6).at(2, 12)];
+        assert_eq!(left(lost).0, [1], "whether the row is there is open where one of its values was lost");
+        let gone = [put(1, 1, 2).at(1, 9), refused(3, 4).at(1, 12), put(3, 20, 21).at(2, 11)];
+        assert_eq!(left(gone).0, [1, 3], "the state was lost");
     }
 
     #[test]

@@ -121,9 +121,13 @@ pub struct Operation {
     /// Rows read, all at one state.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reads: Vec<Read>,
-    /// Rows written, all at once.
+    /// Rows written, all at once. With rows read beside them it is a transaction: those were read in one
+    /// state before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub writes: Vec<Write>,
+    /// Rows that an insert was refused for, as they were there. Nothing else is known of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub found: Vec<Key>,
 }
 
 impl Operation {
@@ -137,7 +141,8 @@ impl Operation {
 
     /// Every key that it speaks of.
     pub fn keys(&self) -> impl Iterator<Item = Key> + '_ {
-        self.reads.iter().map(|read| read.key).chain(self.writes.iter().map(|write| write.key))
+        let (reads, writes) = (self.reads.iter(), self.writes.iter());
+        reads.map(|read| read.key).chain(writes.map(|write| write.key)).chain(self.found.iter().copied())
     }
 
     /// As a line of a file.
@@ -178,7 +183,13 @@ pub(crate) mod made {
             at: None,
             reads: Vec::new(),
             writes: Vec::new(),
+            found: Vec::new(),
         }
+    }
+
+    /// An insert that is refused, as the row is there.
+    pub fn refused(began: u64, ended: u64) -> Operation {
+        Operation { found: vec![KEY], ..operation(began, Some(ended)) }
     }
 
     pub fn seen(tag: u64, prev: u64) -> Option<Seen> {
@@ -229,6 +240,12 @@ pub(crate) mod made {
             self
         }
 
+        /// The same with rows that it has read before it wrote.
+        pub fn after(mut self, read: &Operation) -> Operation {
+            self.reads = read.reads.clone();
+            self
+        }
+
         pub fn with(mut self, tag: u64, key: Key) -> Operation {
             self.writes.push(Write { key, tag: Some(tag), over: Over::Blind });
             self
@@ -255,6 +272,7 @@ mod tests {
             delete(5, 6),
             read(None, 7, 8),
             scan(&[(KEY, 8, 10)], 9, 12),
+            refused(13, 14),
         ];
         for operation in history(all) {
             assert_eq!(Operation::from_line(&operation.to_line()), Ok(operation));

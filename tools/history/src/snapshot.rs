@@ -182,20 +182,30 @@ impl Log {
         Ok(())
     }
 
-    /// All rows of a read are of one state.
+    /// All rows of a read are of one state; those of a transaction of one before its own entry.
     fn check_reads(&self, operation: &Operation, told: &Timeline, later: &Timeline) -> Result<(), Wrong> {
-        if operation.reads.is_empty() || operation.end == End::Unknown || !operation.writes.is_empty() {
+        // A row that it shows as it wrote it itself says nothing of the state before.
+        let own = |seen: &Seen| operation.writes.iter().any(|write| write.tag == Some(seen.tag));
+        if operation.end == End::Unknown
+            || operation.reads.iter().all(|read| read.seen.as_ref().is_some_and(own))
+        {
             return Ok(());
         }
         let Some(completed) = operation.completed else { return Ok(()) };
         let (mut from, mut from_by) = told.before(operation.invoked);
         let (until, until_by) = later.before(u64::MAX - completed);
         let (mut until, mut until_by) = (u64::MAX - until, until_by);
-        if let Some(at) = operation.at {
-            (from, from_by) = (at.lsn, operation.number);
-            (until, until_by) = (at.lsn + 1, operation.number);
+        let entry = self.entry_of.get(&operation.number);
+        match (operation.at, entry) {
+            (Some(at), None) => {
+                (from, from_by) = (at.lsn, operation.number);
+                (until, until_by) = (at.lsn + 1, operation.number);
+            }
+            (_, Some(entry)) if *entry < until => (until, until_by) = (*entry, operation.number),
+            _ => {}
         }
-        for (key, seen) in operation.reads.iter().filter_map(|read| Some((read.key, read.seen?))) {
+        let shown = operation.reads.iter().filter_map(|read| Some((read.key, read.seen?)));
+        for (key, seen) in shown.filter(|(_, seen)| !own(seen)) {
             let Some(entry) = self.entry(&seen) else { continue };
             if entry > from {
                 (from, from_by) = (entry, self.writer_of[&entry]);
@@ -290,6 +300,46 @@ mod tests {
         for operations in good {
             assert_eq!(verdict(operations.clone()), Ok(()), "{operations:?}");
         }
+    }
+
+    /// A transaction that has read both rows and replaces one of them.
+    fn transaction(rows: [u64; 2], write: Operation) -> Operation {
+        let [one, other] = rows;
+        write.after(&sql_scan(&[(KEY, one), (OTHER, other)], 3, 9)).sql()
+    }
+
+    #[test]
+    fn a_transaction_has_read_one_state_before_its_entry_and_skew_is_allowed() {
+        let both = || put(1, 1, 2).at(1, 5).with(2, OTHER);
+        let one = |tag, over| write(tag, Over::Value(over), 3, 9);
+        let skew = [
+            both(),
+            transaction([1, 2], one(3, 1).at(1, 6)),
+            transaction([1, 2], one(4, 2).of(OTHER).at(1, 7)),
+        ];
+        assert_eq!(verdict(skew), Ok(()));
+        // An increment shows what it wrote itself.
+        let increment = one(3, 1).at(1, 6).after(&sql_scan(&[(KEY, 3)], 3, 9));
+        assert_eq!(verdict([both(), increment]), Ok(()));
+        let two_states = [
+            both(),
+            write(3, Over::Value(1), 3, 4).at(1, 6),
+            put(4, 3, 4).of(OTHER).at(1, 7),
+            transaction([1, 4], one(5, 4).of(OTHER).at(1, 8)),
+        ];
+        assert!(verdict(two_states).is_err(), "one row from before what another one is from behind");
+        let behind = [
+            both(),
+            transaction([1, 4], one(3, 1).at(1, 6)),
+            write(4, Over::Value(2), 3, 9).of(OTHER).at(1, 7),
+        ];
+        assert!(verdict(behind).is_err(), "it has read what came behind its own entry");
+        let old = [
+            both(),
+            write(3, Over::Value(1), 3, 4).at(1, 6),
+            Operation { invoked: 5, ..transaction([1, 2], one(4, 2).of(OTHER).at(1, 7)) },
+        ];
+        assert!(verdict(old).is_err(), "its state is older than what had been told");
     }
 
     #[test]

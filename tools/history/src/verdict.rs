@@ -1,5 +1,6 @@
 //! All checkers over a history.
 
+use crate::found;
 use crate::operation::{End, Key, Operation, Protocol};
 use crate::register::{self, Wrong};
 use crate::snapshot;
@@ -91,7 +92,8 @@ pub fn check(history: &[Operation]) -> Vec<Finding> {
         places.entry(operation.place).or_default().push(operation);
     }
     let by_key = keys.iter().filter_map(|(key, operations)| {
-        let Wrong { sentence, operations } = register::check(*key, operations).err()?;
+        let checked = register::check(*key, operations).and_then(|()| found::check(*key, operations));
+        let Wrong { sentence, operations } = checked.err()?;
         Some(Finding { rule: Rule::Linearizable, key: Some(*key), place: None, sentence, operations })
     });
     let by_place = places.iter().filter_map(|(place, operations)| {
@@ -132,5 +134,7 @@ mod tests {
             ..half
         };
         assert_eq!(rules([both, half]), [Rule::Snapshot]);
+        // Nobody reads the row, and an insert is refused for it.
+        assert_eq!(rules([put(1, 1, 2), delete(3, 4), refused(5, 6)]), [Rule::Linearizable]);
     }
 }

@@ -23,9 +23,9 @@ type Runs = Vec<(&'static str, Value)>;
 const GAPS: &str = "
 The longest time without an acknowledged write to some partition, in milliseconds; of two nodes at once from
 when both were back. Goals: 400 with one node hit, 1000 with two hit and healed; none where one is hit again
-as soon as it is back. A missed goal fails nothing. `n/a`: the goal is not applicable. Under `async` and
-`local` a failover waits for the old primary by PR-85: what was acknowledged may be on its disk alone. Under
-`none` there is one copy, and nobody else can take over.
+as soon as it is back. A missed goal makes the run bad, as a wrong history does. `n/a`: the goal is not
+applicable. Under `async` and `local` a failover waits for the old primary by PR-85: what was acknowledged may
+be on its disk alone. Under `none` there is one copy, and nobody else can take over.
 
 ";
 
@@ -33,7 +33,8 @@ as soon as it is back. A missed goal fails nothing. `n/a`: the goal is not appli
 const BANK_GAPS: &str = "
 The longest time without an acknowledged commit that writes in some partition, in milliseconds; of two nodes
 at once from when both were back. Goals as above, with every policy: what a failover of a lazy partition loses
-is in the manager's log, so nobody waits for the old primary (PR-291). A missed goal fails nothing.
+is in the manager's log, so nobody waits for the old primary (PR-291). The controller is killed as well, so
+a missed goal fails nothing.
 
 ";
 
@@ -100,7 +101,7 @@ fn policies(root: &Path) -> Result<Measured, String> {
         let (objects, good) = understudy(root, &arguments)?;
         let run = objects.into_iter().next().ok_or("no figures")?;
         if !good {
-            wrong.push(format!("{policy}: the history is wrong, see {}", run["history"]));
+            wrong.push(format!("{policy}: {}", what_is_wrong(&run)));
         }
         runs.push((policy, run));
     }
@@ -116,6 +117,15 @@ fn policies(root: &Path) -> Result<Measured, String> {
     text.push_str(GAPS);
     let _ = write!(text, "{}\n{}\n", gaps(&runs, &WAITING), missed(&runs, &WAITING));
     Ok(Measured { text, wrong })
+}
+
+/// Why a run is not good: its history, or goals that it missed.
+fn what_is_wrong(run: &Value) -> String {
+    if run["findings"].as_array().is_some_and(|findings| !findings.is_empty()) {
+        return format!("the history is wrong, see {}", run["history"]);
+    }
+    let missed = run["missed_goals"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    format!("goals were missed: {}", missed.collect::<Vec<_>>().join("; "))
 }
 
 /// Transfers over all partitions, and snapshots of all accounts. A run that could not be played to its end
@@ -308,6 +318,13 @@ mod tests {
         let both = "`semi` with kill: 455 ms, goal 400; `async` with kill: 1723 ms, goal 400.";
         assert_eq!(missed(&runs, &[]), format!("Missed goals: {both}"));
         assert!(gaps(&runs, &[]).contains("**1723 missed** |"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_the_history_or_a_goal() {
+        let run = |findings: &[&str]| json!({ "findings": findings, "history": "wrong.txt", "missed_goals": ["kill: 455", "cut: 401"] });
+        assert_eq!(what_is_wrong(&run(&[])), "goals were missed: kill: 455; cut: 401");
+        assert_eq!(what_is_wrong(&run(&["one"])), "the history is wrong, see \"wrong.txt\"");
     }
 
     #[test]

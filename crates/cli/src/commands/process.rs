@@ -65,6 +65,7 @@ pub fn check(args: CheckArgs, context: &mut Context) -> Result<(), Failure> {
         seed: args.seed,
         output: args.output,
         global: args.transactions.is_some(),
+        goals: !args.no_goals,
         settings: args.set,
         ..CheckOptions::default()
     };
@@ -72,13 +73,9 @@ pub fn check(args: CheckArgs, context: &mut Context) -> Result<(), Failure> {
     if context.out.json {
         context.out.object(&report.to_json());
     }
-    match report.exit_status() {
-        0 => Ok(()),
-        status => {
-            let sentence =
-                "what clients saw is not what the policy promises; the history above shows it".into();
-            Err(Failure { status, sentence })
-        }
+    match report.why_not() {
+        None => Ok(()),
+        Some(sentence) => Err(Failure { status: report.exit_status(), sentence }),
     }
 }
 

@@ -208,6 +208,7 @@ fn report(options: &CheckOptions, history: &[Transaction], rounds: &[Round], fai
         bank: Some(bank),
         lost: None,
         gaps: Vec::new(),
+        missed_goals: Vec::new(),
         findings: Vec::new(),
         history: None,
         checked_in_s: 0.0,
