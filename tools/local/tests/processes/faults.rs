@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use types::data::{Column, ColumnType, Row, Schema, Value};
 use types::{FailoverRecord, NodeId, PartitionId, system};
 use understudy_local::http;
-use understudy_local::process::{Signal, is_ours, signal_ours};
+use understudy_local::process::{Signal, is_ours, is_stopped, signal_ours};
 use understudy_local::{
     Cluster, ClusterFile, ClusterOptions, DevCommand, LocalError, Metastore, Running, dev_command,
 };
@@ -259,6 +259,24 @@ fn restarts(dir: &Path) {
     assert!(error.to_string().contains("no controller has let it in yet"), "{error}");
 }
 
+/// Healing says what it has ended, and that it has ended nothing. Node 3 is the process of this id.
+fn heals(dir: &Path, pid: i32) {
+    let run = |command: DevCommand| dev_command(dir, &command).expect("done");
+    let stop = || {
+        run(DevCommand::Stop("3".into()));
+        wait("it stands still", || is_stopped(pid));
+    };
+    let heal = || run(DevCommand::Heal("3".into()));
+    stop();
+    assert_eq!(heal(), "node 3 goes on; it was not cut off");
+    assert_eq!(heal(), "node 3 was neither frozen nor cut off: nothing is changed");
+    run(DevCommand::Cut("3".into()));
+    assert_eq!(heal(), "node 3 reaches nodes 1, 2, controllers, clients again");
+    run(DevCommand::Cut("3".into()));
+    stop();
+    assert_eq!(heal(), "node 3 goes on, and reaches nodes 1, 2, controllers, clients again");
+}
+
 /// `dev` is found and harmed from outside, restarts what it is asked to, and keeps data between runs.
 pub fn dev() {
     let temporary = tempfile::tempdir().expect("a directory");
@@ -272,8 +290,7 @@ pub fn dev() {
     assert_eq!(run(DevCommand::Stop("9".into())).expect_err("none").exit_status(), 3);
     put(&mut client, &table, 20..40);
     run(DevCommand::Restart { node: "n2".into(), full: false, wait: true }).expect("restarted");
-    run(DevCommand::Stop("3".into())).expect("stopped");
-    run(DevCommand::Heal("3".into())).expect("healed");
+    heals(&dir, running.file().nodes[2].process.pid);
     wait("all in sync", || in_sync(&mut client));
     restarts(&dir);
     run(DevCommand::PowerLoss).expect("all started again");
