@@ -327,6 +327,39 @@ fn tables_are_made_and_taken_back_with_their_transaction() {
 }
 
 #[test]
+fn a_transaction_makes_hundreds_of_tables_and_empties_them_with_those_that_refer_to_them() {
+    let cluster = Cluster::start();
+    drop(cluster.ready());
+    let service = service(&cluster);
+    Talk::new(&service).good("CREATE DATABASE many");
+    let (mut one, mut two) = (within(&service, "many"), within(&service, "many"));
+    one.good("BEGIN");
+    one.good("CREATE TABLE t0 (id int PRIMARY KEY, v int)");
+    for number in 1..200 {
+        let above = number / 2;
+        one.good(&format!("CREATE TABLE t{number} (id int PRIMARY KEY, v int REFERENCES t{above})"));
+    }
+    assert_eq!(one.good("COMMIT"), "COMMIT");
+    for number in 0..200 {
+        two.good(&format!("INSERT INTO t{number} VALUES (0, 0)"));
+    }
+    assert!(two.say("TRUNCATE t0").starts_with("0A000"));
+    assert!(two.say("TRUNCATE t0 RESTRICT").starts_with("0A000"));
+    // In a transaction it is taken back, and by itself it is done at once.
+    two.good("BEGIN");
+    assert_eq!(two.good("TRUNCATE t1 CASCADE"), "TRUNCATE TABLE");
+    assert_eq!(two.good("SELECT (SELECT count(*) FROM t1), (SELECT count(*) FROM t199)"), "0|0");
+    assert_eq!(one.good("SELECT (SELECT count(*) FROM t1), (SELECT count(*) FROM t199)"), "1|1");
+    two.good("ROLLBACK");
+    assert_eq!(one.good("SELECT (SELECT count(*) FROM t1), (SELECT count(*) FROM t199)"), "1|1");
+    assert_eq!(two.good("TRUNCATE t0 CASCADE"), "TRUNCATE TABLE");
+    for number in [0, 1, 2, 100, 199] {
+        assert_eq!(one.good(&format!("SELECT count(*) FROM t{number}")), "0", "t{number}");
+    }
+    assert!(one.say("INSERT INTO t199 VALUES (1, 1)").starts_with("23503"), "the rows to refer to are gone");
+}
+
+#[test]
 fn pr123_a_transaction_loads_what_it_has_made_and_nobody_sees_it_before() {
     let cluster = Cluster::start();
     drop(cluster.ready());

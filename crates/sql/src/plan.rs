@@ -24,7 +24,8 @@ use crate::ty::Ty;
 pub use crate::work::Work;
 use pg::{Column, Failure, Kind, Shape, code};
 use sqlparser::ast::{
-    ContextModifier, CreateTable, ObjectType, Reset, Set, Statement, Truncate, TruncateIdentityOption,
+    CascadeOption, ContextModifier, CreateTable, ObjectType, Reset, Set, Statement, Truncate,
+    TruncateIdentityOption,
 };
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -479,7 +480,12 @@ fn truncated(catalog: &Catalog, truncate: &Truncate) -> Result<Work, Failure> {
         return Err(refused(&Statement::Truncate(truncate.clone())));
     }
     let restart = matches!(truncate.identity, Some(TruncateIdentityOption::Restart));
-    Ok(Work::Truncate { names, restart })
+    let named = names.len();
+    let names = match truncate.cascade {
+        Some(CascadeOption::Cascade) => crate::truncate::with_referring(catalog, names),
+        _ => names,
+    };
+    Ok(Work::Truncate { names, named, restart })
 }
 
 /// What to do instead of a statement that is not understood.

@@ -1,6 +1,7 @@
 //! TRUNCATE of a database's tables: each is another one, without rows, under the same name.
 
 use crate::catalog::{Catalog, as_of};
+use crate::constraints::children;
 use crate::database::{change, dropped, fills_of, numbers, referring};
 use crate::driver::Handle;
 use crate::fault;
@@ -58,6 +59,22 @@ pub async fn truncate(handle: &Handle, names: &[String], restart: bool) -> Resul
         Ok(changes)
     })
     .await
+}
+
+/// These tables, and behind them all others that refer to one of them, or to one that does: what CASCADE
+/// empties as well.
+pub fn with_referring(catalog: &Catalog, mut names: Vec<String>) -> Vec<String> {
+    let mut at = 0;
+    while at < names.len() {
+        let table = catalog.table(&names[at]);
+        for (child, ..) in table.map(|table| children(catalog, table.id)).unwrap_or_default() {
+            if !names.contains(&child.name) {
+                names.push(child.name.clone());
+            }
+        }
+        at += 1;
+    }
+    names
 }
 
 /// The sequences that go with columns of these tables.

@@ -76,6 +76,8 @@ pub enum Work {
     Truncate {
         /// The tables' names.
         names: Vec<String>,
+        /// How many of them the statement has named; the others refer to these.
+        named: usize,
         /// Numbers begin again.
         restart: bool,
     },

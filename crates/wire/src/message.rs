@@ -122,7 +122,7 @@ messages! {
 /// The most row operations in one write.
 pub const MAX_OPS: usize = 50_000;
 /// The most changes of tables in one write.
-pub const MAX_CHANGES: usize = 64;
+pub const MAX_CHANGES: usize = 512;
 /// Above every LSN and every epoch that there ever is: a message that names a higher one is not a sound
 /// node's.
 const BEYOND: u64 = 1 << 60;

@@ -130,9 +130,18 @@ impl SqlSession {
                     {
                         self.note(ddl::NO_FILL.into());
                     }
+                    self.note_cascaded(work, done.is_ok());
                     return done;
                 }
             }
+        }
+    }
+
+    /// Says which tables a TRUNCATE that was done has emptied beside those that it names.
+    fn note_cascaded(&mut self, work: &Work, done: bool) {
+        let Work::Truncate { names, named, .. } = work else { return };
+        for name in names.iter().skip(*named).filter(|_| done) {
+            self.note(format!("truncate cascades to table \"{name}\""));
         }
     }
 
@@ -172,7 +181,7 @@ impl SqlSession {
                     false => self.note(format!("relation \"{name}\" already exists, skipping")),
                 }
             }
-            Work::Truncate { names, restart } => {
+            Work::Truncate { names, restart, .. } => {
                 truncate::truncate(&handle, names, *restart).await?;
                 self.empty(names).await?;
             }
@@ -315,7 +324,7 @@ impl SqlSession {
                     }
                 }
             }
-            Work::Truncate { names, restart } => self.truncate_later(&catalog, names, *restart).await?,
+            Work::Truncate { names, restart, .. } => self.truncate_later(&catalog, names, *restart).await?,
             Work::Alter(altering) => return self.alter_later(&catalog, altering).await,
             Work::Rekey(key) => return self.rekey_later(&catalog, key),
             Work::Constrain(Some(change), _) => return self.constrain_later(&catalog, change).await,
