@@ -10,6 +10,7 @@ import java.sql.DriverManager;
 import java.sql.PreparedStatement;
 import java.sql.ResultSet;
 import java.sql.SQLException;
+import java.sql.Savepoint;
 import java.sql.Statement;
 import java.time.LocalTime;
 import java.time.OffsetDateTime;
@@ -17,6 +18,7 @@ import java.util.Properties;
 import java.util.UUID;
 import org.postgresql.PGConnection;
 import org.postgresql.copy.CopyManager;
+import org.postgresql.util.PSQLException;
 
 public class TryJdbc {
     interface Work {
@@ -52,6 +54,24 @@ public class TryJdbc {
             copies(connection);
             metadata(connection);
             transactions(connection);
+            try (Statement statement = connection.createStatement()) {
+                statement.execute("CREATE DATABASE jdbc");
+            }
+        }
+        url = "jdbc:postgresql://" + args[0] + "/jdbc";
+        try (Connection one = DriverManager.getConnection(url, properties);
+                Connection other = DriverManager.getConnection(url, properties)) {
+            twoTables(one);
+            commitsAndRollsBack(one, other);
+            savepoints(one, other);
+            batches(one, other);
+            violations(one);
+            begunAgain(one, other);
+            try (Statement statement = one.createStatement()) {
+                ResultSet wrong = statement.executeQuery("SELECT count(*) FROM accounts a WHERE balance <> 100 + "
+                    + "(SELECT coalesce(sum(delta), 0) FROM moves m WHERE m.account = a.id)");
+                check(wrong.next() && wrong.getInt(1) == 0, "what accounts have is what was moved");
+            }
         }
         System.out.println("pgjdbc ok");
     }
@@ -220,5 +240,155 @@ public class TryJdbc {
             connection.commit();
         }
         connection.setAutoCommit(true);
+    }
+    /** Tables of a database that refer to each other. */
+    static void twoTables(Connection connection) throws Exception {
+        try (Statement statement = connection.createStatement()) {
+            statement.execute("CREATE TABLE accounts (id int PRIMARY KEY, owner text NOT NULL UNIQUE, balance int CHECK (balance >= 0))");
+            statement.execute("CREATE TABLE moves (id serial PRIMARY KEY, account int NOT NULL REFERENCES accounts, delta int NOT NULL)");
+            statement.executeUpdate("INSERT INTO accounts VALUES (1, 'ada', 100), (2, 'alan', 100)");
+        }
+        ResultSet keys = connection.getMetaData().getImportedKeys(null, "public", "moves");
+        check(keys.next() && keys.getString("PKTABLE_NAME").equals("accounts"), "the foreign key");
+        check(keys.getString("FKCOLUMN_NAME").equals("account") && !keys.next(), "of one column");
+    }
+
+    /** Writes both tables. */
+    static void move(Connection connection, int account, int delta) throws SQLException {
+        try (PreparedStatement update = connection.prepareStatement("UPDATE accounts SET balance = balance + ? WHERE id = ?");
+                PreparedStatement insert = connection.prepareStatement("INSERT INTO moves (account, delta) VALUES (?, ?)")) {
+            update.setInt(1, delta);
+            update.setInt(2, account);
+            check(update.executeUpdate() == 1, "one row");
+            insert.setInt(1, account);
+            insert.setInt(2, delta);
+            check(insert.executeUpdate() == 1, "one row");
+        }
+    }
+
+    /** The balance of an account, and how often it was moved, as another connection sees them. */
+    static void seen(Connection connection, int account, int balance, int moves) throws SQLException {
+        String both = "SELECT a.balance, count(m.id) FROM accounts a LEFT JOIN moves m ON m.account = a.id WHERE a.id = ? GROUP BY a.balance";
+        try (PreparedStatement select = connection.prepareStatement(both)) {
+            select.setInt(1, account);
+            ResultSet row = select.executeQuery();
+            check(row.next() && row.getInt(1) == balance && row.getInt(2) == moves, row.getInt(1) + " " + row.getInt(2));
+        }
+    }
+
+    /** Often enough that the statements are prepared at the server. */
+    static void commitsAndRollsBack(Connection connection, Connection other) throws Exception {
+        connection.setAutoCommit(false);
+        for (int round = 0; round < 10; round++) {
+            move(connection, 1, -5);
+            move(connection, 2, 5);
+        }
+        seen(other, 1, 100, 0);
+        connection.commit();
+        seen(other, 1, 50, 10);
+        seen(other, 2, 150, 10);
+        move(connection, 1, -5);
+        connection.rollback();
+        seen(other, 1, 50, 10);
+        connection.setAutoCommit(true);
+    }
+
+    static void savepoints(Connection connection, Connection other) throws Exception {
+        connection.setAutoCommit(false);
+        move(connection, 1, -1);
+        Savepoint named = connection.setSavepoint("named");
+        move(connection, 1, -1);
+        move(connection, 2, 2);
+        connection.rollback(named);
+        Savepoint failed = connection.setSavepoint();
+        refused("23503", () -> refersToNone(connection));
+        refused("25P02", () -> move(connection, 1, -1));
+        connection.rollback(failed);
+        move(connection, 2, 1);
+        connection.releaseSavepoint(failed);
+        connection.commit();
+        seen(other, 1, 49, 11);
+        seen(other, 2, 151, 11);
+        connection.setAutoCommit(true);
+    }
+
+    /** A row that refers to none. */
+    static void refersToNone(Connection connection) throws SQLException {
+        try (Statement statement = connection.createStatement()) {
+            statement.executeUpdate("INSERT INTO moves (account, delta) VALUES (99, 1)");
+        }
+    }
+
+    static void batches(Connection connection, Connection other) throws Exception {
+        connection.setAutoCommit(false);
+        try (PreparedStatement update = connection.prepareStatement("UPDATE accounts SET balance = balance + ? WHERE id = ?");
+                PreparedStatement insert = connection.prepareStatement("INSERT INTO moves (delta, account) VALUES (?, ?)")) {
+            for (int round = 0; round < 20; round++) {
+                for (PreparedStatement statement : new PreparedStatement[] {update, insert}) {
+                    statement.setInt(1, 1);
+                    statement.setInt(2, 1);
+                    statement.addBatch();
+                }
+            }
+            check(update.executeBatch().length == 20 && insert.executeBatch().length == 20, "all of them");
+        }
+        connection.commit();
+        seen(other, 1, 69, 31);
+        connection.setAutoCommit(true);
+    }
+
+    static void violations(Connection connection) throws Exception {
+        String[][] wrong = {
+            {"23503", "moves_account_fkey", "INSERT INTO moves (account, delta) VALUES (99, 1)"},
+            {"23503", "moves_account_fkey", "DELETE FROM accounts WHERE id = 1"},
+            {"23505", "accounts_pkey", "INSERT INTO accounts VALUES (1, 'again', 0)"},
+            {"23505", "accounts_owner_key", "INSERT INTO accounts VALUES (3, 'ada', 0)"},
+            {"23514", "accounts_balance_check", "UPDATE accounts SET balance = -1 WHERE id = 1"},
+            {"23502", null, "INSERT INTO moves (account) VALUES (1)"},
+        };
+        try (Statement statement = connection.createStatement()) {
+            for (String[] one : wrong) {
+                try {
+                    statement.executeUpdate(one[2]);
+                    throw new AssertionError(one[2] + " was done");
+                } catch (PSQLException error) {
+                    check(one[0].equals(error.getSQLState()), one[2] + ": " + error.getSQLState() + " " + error.getMessage());
+                    String constraint = error.getServerErrorMessage().getConstraint();
+                    check(java.util.Objects.equals(one[1], constraint), one[2] + ": " + constraint);
+                }
+            }
+        }
+    }
+
+    /** Two transactions of one snapshot each that write one row: the second one is told so, and is done again. */
+    static void begunAgain(Connection connection, Connection other) throws Exception {
+        connection.setTransactionIsolation(Connection.TRANSACTION_REPEATABLE_READ);
+        connection.setAutoCommit(false);
+        other.setAutoCommit(false);
+        int tries = 0;
+        while (true) {
+            tries += 1;
+            try (Statement statement = connection.createStatement()) {
+                ResultSet row = statement.executeQuery("SELECT balance FROM accounts WHERE id = 2");
+                check(row.next(), "a row");
+                int balance = row.getInt(1);
+                if (tries == 1) {
+                    move(other, 2, 10);
+                    other.commit();
+                }
+                statement.executeUpdate("UPDATE accounts SET balance = " + (balance - 1) + " WHERE id = 2");
+                statement.executeUpdate("INSERT INTO moves (account, delta) VALUES (2, -1)");
+                connection.commit();
+                break;
+            } catch (SQLException error) {
+                check("40001".equals(error.getSQLState()) && tries == 1, error.getSQLState() + " " + error.getMessage());
+                connection.rollback();
+            }
+        }
+        check(tries == 2, tries);
+        seen(other, 2, 160, 13);
+        other.commit();
+        connection.setAutoCommit(true);
+        other.setAutoCommit(true);
     }
 }

@@ -155,6 +155,133 @@ def copies(conn):
     assert conn.execute("SELECT count(*) FROM copied").fetchone() == (5000,)
 
 
+def two_tables(url):
+    """Tables of a database that refer to each other, in transactions over both."""
+    with psycopg.connect(url, autocommit=True) as conn:
+        conn.execute("CREATE DATABASE psycopg")
+    url = url.rsplit("/", 1)[0] + "/psycopg"
+    with psycopg.connect(url) as conn:
+        conn.execute("CREATE TABLE accounts (id int PRIMARY KEY, owner text NOT NULL UNIQUE, balance int CHECK (balance >= 0))")
+        conn.execute("CREATE TABLE moves (id serial PRIMARY KEY, account int NOT NULL REFERENCES accounts, delta int NOT NULL)")
+        conn.cursor().executemany("INSERT INTO accounts VALUES (%s, %s, 100)", [(1, "ada"), (2, "alan"), (3, "grace")])
+    commits_and_rolls_back(url)
+    violations(url)
+    in_a_pipeline(url)
+    begun_again(url)
+    with psycopg.connect(url) as conn:
+        moved = "SELECT coalesce(sum(delta), 0) FROM moves m WHERE m.account = a.id"
+        wrong = conn.execute(f"SELECT id FROM accounts a WHERE balance <> 100 + ({moved})").fetchall()
+        assert wrong == [], f"what accounts have is not what was moved: {wrong}"
+
+
+def move(conn, key, delta):
+    """Writes both tables. Done often enough that both statements are prepared at the server."""
+    conn.execute("UPDATE accounts SET balance = balance + %s WHERE id = %s", (delta, key), prepare=True)
+    conn.execute("INSERT INTO moves (account, delta) VALUES (%s, %s)", (key, delta), prepare=True)
+
+
+def seen(url, key):
+    with psycopg.connect(url) as conn:
+        balance = conn.execute("SELECT balance FROM accounts WHERE id = %s", (key,)).fetchone()[0]
+        return balance, conn.execute("SELECT count(*) FROM moves WHERE account = %s", (key,)).fetchone()[0]
+
+
+def commits_and_rolls_back(url):
+    with psycopg.connect(url) as conn:
+        for _ in range(10):
+            move(conn, 1, -5)
+            move(conn, 2, 5)
+        assert seen(url, 1) == (100, 0), "nothing is seen before the commit"
+        conn.commit()
+        assert seen(url, 1) == (50, 10) and seen(url, 2) == (150, 10)
+        conn.execute("PREPARE balance_of (int) AS SELECT balance FROM accounts WHERE id = $1")
+        move(conn, 1, -5)
+        assert conn.execute("EXECUTE balance_of (1)").fetchone() == (45,), "a transaction sees what it has written"
+        conn.rollback()
+        assert seen(url, 1) == (50, 10), "nothing is left of what was rolled back"
+        with conn.transaction():
+            move(conn, 1, -1)
+            try:
+                with conn.transaction():  # a savepoint
+                    move(conn, 1, -1)
+                    move(conn, 2, 2)
+                    raise KeyError
+            except KeyError:
+                pass
+            move(conn, 2, 1)
+        assert seen(url, 1) == (49, 11) and seen(url, 2) == (151, 11)
+
+
+def violations(url):
+    """Each is told with its code and its constraint; what else its transaction has written stays behind a savepoint, and goes
+    without one."""
+    wrong = [
+        ("23503", "moves_account_fkey", "INSERT INTO moves (account, delta) VALUES (99, 1)"),
+        ("23503", "moves_account_fkey", "DELETE FROM accounts WHERE id = 1"),
+        ("23505", "accounts_pkey", "INSERT INTO accounts VALUES (1, 'again', 0)"),
+        ("23505", "accounts_owner_key", "INSERT INTO accounts VALUES (4, 'ada', 0)"),
+        ("23514", "accounts_balance_check", "UPDATE accounts SET balance = -1 WHERE id = 1"),
+        ("23502", None, "INSERT INTO moves (account, delta) VALUES (1, NULL)"),
+    ]
+    with psycopg.connect(url) as conn:
+        for sqlstate, constraint, statement in wrong:
+            with conn.transaction():
+                move(conn, 3, 1)
+
+                def fails():
+                    with conn.transaction():
+                        conn.execute(statement)
+
+                error = raises(sqlstate, fails)
+                assert error.diag.constraint_name == constraint, (statement, error.diag.constraint_name)
+        assert seen(url, 3) == (106, 6)
+
+        def all_of_it():
+            with conn.transaction():
+                move(conn, 3, 1)
+                conn.execute(wrong[0][2])
+
+        raises("23503", all_of_it)
+        assert seen(url, 3) == (106, 6)
+        # What a transaction brings in order before its end is no violation.
+        with conn.transaction():
+            conn.execute("INSERT INTO accounts VALUES (5, 'short', 0)")
+            conn.execute("INSERT INTO moves (account, delta) VALUES (5, 0)")
+            conn.execute("DELETE FROM moves WHERE account = 5")
+            conn.execute("DELETE FROM accounts WHERE id = 5")
+
+
+def in_a_pipeline(url):
+    with psycopg.connect(url) as conn:
+        with conn.pipeline():
+            for _ in range(5):
+                move(conn, 1, 1)
+        conn.commit()
+        assert seen(url, 1) == (54, 16)
+
+
+def begun_again(url):
+    """Two transactions of one snapshot each that write one row: the second one is told so, and is done again."""
+    tries = 0
+    with psycopg.connect(url) as conn, psycopg.connect(url) as other:
+        conn.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        while True:
+            tries += 1
+            try:
+                with conn.transaction():
+                    (balance,) = conn.execute("SELECT balance FROM accounts WHERE id = 2").fetchone()
+                    if tries == 1:
+                        with other.transaction():
+                            move(other, 2, 10)
+                    conn.execute("UPDATE accounts SET balance = %s WHERE id = 2", (balance - 1,))
+                    conn.execute("INSERT INTO moves (account, delta) VALUES (2, -1)")
+                break
+            except psycopg.errors.SerializationFailure:
+                assert tries == 1, "nobody writes it any more"
+    assert tries == 2, tries
+    assert seen(url, 2) == (160, 13), seen(url, 2)
+
+
 with psycopg.connect(URL, autocommit=True) as connection:
     assert connection.info.server_version >= 150000
     types(connection)
@@ -162,4 +289,5 @@ with psycopg.connect(URL, autocommit=True) as connection:
     statements(connection)
     copies(connection)
 transactions(URL)
+two_tables(URL)
 print("psycopg", psycopg.__version__, "ok")
