@@ -51,8 +51,7 @@ fn ci() -> Result<(), String> {
     step("demo", || run("cargo", &["run", "--release", "--quiet", "--", "demo", "--short", "--seconds", "9"]))
 }
 
-/// All tests; then those that could not be run here are named. None may be where `UNDERSTUDY_SKIP_NOTHING` is
-/// set.
+/// All tests; then those that could not be run here are named.
 fn tests() -> Result<(), String> {
     let list = root().join("target/skipped-tests.txt");
     // There is none if nothing was skipped the last time.

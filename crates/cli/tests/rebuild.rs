@@ -459,7 +459,7 @@ fn etcd(dir: &Path) -> Option<(Child, String)> {
     match command.spawn() {
         Ok(child) => Some((child, client)),
         Err(error) => {
-            testing::skipped("a cluster moves into etcd", &format!("etcd cannot be started ({error})"));
+            testing::missing("etcd", &format!("etcd cannot be started ({error})"));
             None
         }
     }

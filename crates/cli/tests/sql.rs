@@ -152,7 +152,7 @@ fn cancelled(cluster: &Cluster, listener: &[&str]) {
 /// `script` makes the terminal; where it is not installed, this part is left out.
 fn typed(cluster: &Cluster) {
     if Command::new("script").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
-        return println!("skipped: no `script` to make a terminal with");
+        return testing::missing("script", "no `script` to make a terminal with");
     }
     let shell = format!("{} sql --history typed.history", env!("CARGO_BIN_EXE_understudy"));
     let mut command = Command::new("script");

@@ -23,7 +23,7 @@ impl Cluster {
     fn start() -> Option<Cluster> {
         if Command::new("etcd").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err()
         {
-            testing::skipped("three members of etcd", "etcd is not installed");
+            testing::missing("etcd", "etcd is not installed");
             return None;
         }
         let directory = tempfile::tempdir().unwrap();

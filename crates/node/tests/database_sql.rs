@@ -345,7 +345,7 @@ fn a_transaction_makes_hundreds_of_tables_and_empties_them_with_those_that_refer
     }
     assert!(two.say("TRUNCATE t0").starts_with("0A000"));
     assert!(two.say("TRUNCATE t0 RESTRICT").starts_with("0A000"));
-    // In a transaction it is taken back, and by itself it is done at once.
+    // In a transaction it can be rolled back, and by itself it is done at once.
     two.good("BEGIN");
     assert_eq!(two.good("TRUNCATE t1 CASCADE"), "TRUNCATE TABLE");
     assert_eq!(two.good("SELECT (SELECT count(*) FROM t1), (SELECT count(*) FROM t199)"), "0|0");

@@ -51,7 +51,7 @@ impl Drop for Etcd {
 fn a_cluster_outlives_its_controllers_and_a_node_together() {
     let dir = tempfile::tempdir().expect("a directory");
     let Some(etcd) = Etcd::start(dir.path()) else {
-        return testing::skipped("a cluster on a real etcd", "etcd is not installed");
+        return testing::missing("etcd", "etcd is not installed");
     };
     let place = |name: String| dir.path().join(name).to_str().expect("a name").to_string();
     let mut controllers = Vec::new();

@@ -37,8 +37,7 @@ fn gone_afterwards<P: Subject>(peer: P) {
 #[test]
 fn redis_answers_with_two_replicas_behind_it() {
     if redis::installed().is_none() {
-        eprintln!("skipped: redis-server is not installed");
-        return;
+        return testing::missing("redis", "redis-server is not installed");
     }
     for (append_only, update_percent) in [(true, 100), (false, 50)] {
         let started = Redis::start(&Common::default(), &workload(update_percent), 10, append_only);
@@ -51,8 +50,7 @@ fn redis_answers_with_two_replicas_behind_it() {
 #[test]
 fn postgres_answers_with_two_standbys_behind_it() {
     if postgres::installed().is_none() {
-        eprintln!("skipped: PostgreSQL is not installed");
-        return;
+        return testing::missing("postgres", "PostgreSQL is not installed");
     }
     let mut peer = Postgres::start(&Common::default(), &workload(50), 10, "on").expect("starts");
     put_under_load(&mut peer);

@@ -30,7 +30,7 @@ impl SmallDisk {
             command
         };
         if !with_disk("true").output().is_ok_and(|output| output.status.success()) {
-            crate::skipped(name, "this system gives no disk of one's own");
+            crate::missing("small-disk", &format!("{name}: this system gives no disk of one's own"));
             return None;
         }
         let mut command = with_disk("exec \"$@\"");

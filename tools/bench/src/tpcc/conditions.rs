@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn each_condition_finds_what_breaks_it() {
         if postgres::installed().is_none() {
-            return eprintln!("skipped: PostgreSQL is not installed");
+            return testing::missing("postgres", "PostgreSQL is not installed");
         }
         let scale = Scale { warehouses: 1, customers: 10, items: 20 };
         let mut servers = Servers::start(&Common::default()).expect("starts");

@@ -1,6 +1,7 @@
 """Django's bundled apps (admin, auth, contenttypes, sessions) against a cluster: python3 try_django.py URL
 
 `migrate`, unchanged, and again; then the tests in `bundled/bundled_tests.py`, which Django runs in a database that it makes and drops.
+They are of our own, since a wheel of Django has none: `try_django_suites.py` runs those of its source package.
 """
 
 import os

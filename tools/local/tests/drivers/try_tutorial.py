@@ -1,7 +1,7 @@
-"""SQLAlchemy's Unified Tutorial in a database of a cluster: python3 try_tutorial.py URL
+"""What SQLAlchemy's dialect for PostgreSQL sends, in a database of a cluster: python3 try_tutorial.py URL
 
-Core and ORM, with relationships, as the tutorial goes through them; behind it what its PostgreSQL dialect sends besides. Parts that
-are named in REFUSED must fail with SQLSTATE 0A000, and no other.
+Core and ORM in the order of SQLAlchemy's Unified Tutorial (`try_documents.py` has that one as it stands); behind it types, sequences
+and statements that are PostgreSQL's own. Parts that are named in REFUSED must fail with SQLSTATE 0A000, and no other.
 """
 
 import sys

@@ -8,6 +8,7 @@ use client::table::Table;
 use client::{Client, Database, ScanOptions};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+use testing::missing;
 use types::NodeId;
 use types::data::Value;
 use understudy_local::{Cluster, ClusterOptions};
@@ -170,7 +171,7 @@ pub fn survives_over_partitions() {
 
 fn survives_in(options: &str, fill: impl Fn(&str)) {
     if !runs("pgbench", "--version") {
-        return println!("skipped: pgbench is not installed");
+        return missing("pgbench", "pgbench is not installed");
     }
     let dir = tempfile::tempdir().expect("a directory");
     let mut cluster = Cluster::start(ClusterOptions::new(dir.path())).expect("starts");

@@ -4,6 +4,7 @@ use super::drivers::patient;
 use crate::sql::{of_node, psql, rows};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use testing::missing;
 use types::NodeId;
 use understudy_local::Cluster;
 
@@ -159,7 +160,7 @@ fn until(url: &str, statement: &str, wanted: &str) {
 /// Skipped where PostgreSQL's client is not installed.
 pub fn client() {
     if Command::new("psql").arg("--version").stdout(Stdio::null()).status().is_err() {
-        return println!("skipped: psql is not installed");
+        return missing("psql", "psql is not installed");
     }
     let dir = tempfile::tempdir().expect("a directory");
     let mut cluster = Cluster::start(patient(dir.path(), 2_000)).expect("starts");

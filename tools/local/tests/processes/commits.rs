@@ -4,6 +4,7 @@ use super::faults::wait;
 use client::{Client, Options};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use testing::missing;
 use types::NodeId;
 use understudy_local::{Cluster, ClusterOptions};
 
@@ -72,7 +73,7 @@ fn stream(cluster: &mut Cluster) {
 /// Skipped where PostgreSQL's client is not installed.
 pub fn client() {
     if Command::new("psql").arg("--version").stdout(Stdio::null()).status().is_err() {
-        return println!("skipped: psql is not installed");
+        return missing("psql", "psql is not installed");
     }
     let dir = tempfile::tempdir().expect("a directory");
     let mut cluster = Cluster::start(ClusterOptions::new(dir.path())).expect("starts");

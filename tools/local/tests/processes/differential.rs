@@ -11,6 +11,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use testing::missing;
 use understudy_local::Cluster;
 
 /// Stands before each answer.
@@ -124,7 +125,7 @@ impl Postgres {
     /// Starts one; `None`: it is not installed, and that is said.
     fn start() -> Option<Postgres> {
         let Some(programs) = programs() else {
-            println!("PostgreSQL is not asked again: its initdb is not installed");
+            missing("postgres", "PostgreSQL is not asked again: its initdb is not installed");
             return None;
         };
         let dir = tempfile::tempdir().expect("a directory");
@@ -143,7 +144,7 @@ impl Postgres {
             .stdout(Stdio::null())
             .status();
         if !made.is_ok_and(|status| status.success()) {
-            println!("PostgreSQL is not asked again: initdb does not work here");
+            missing("postgres", "PostgreSQL is not asked again: initdb does not work here");
             return None;
         }
         let mut command = as_nobody(&programs.join("postgres"));

@@ -1,10 +1,12 @@
 //! Drivers that people use, each with a program of its own against a cluster of three nodes. What is not
-//! installed by `tests/drivers/install` is skipped, and that is said.
+//! installed by `tests/drivers/install` is skipped, and that is said; `UNDERSTUDY_TOOLS` forbids it
+//! (`docs/testing.md`).
 
 use super::bank::number;
 use super::sql::rows;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use testing::missing;
 use understudy_local::{Cluster, ClusterOptions};
 
 fn here() -> PathBuf {
@@ -55,42 +57,71 @@ pub fn run(command: &mut Command) -> String {
     out
 }
 
-fn python(program: &str, module: &str) {
+/// The file of a package's source, which has what its wheel lacks: documents and tests.
+fn source(package: &str) -> Option<PathBuf> {
+    let files = std::fs::read_dir(installed().join("source")).ok()?;
+    let begins = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        name.strip_prefix(package).is_some_and(|rest| rest.starts_with('-') && rest.ends_with(".tar.gz"))
+    };
+    files.filter_map(|entry| entry.ok().map(|entry| entry.path())).find(begins)
+}
+
+/// Runs a program in Python with a cluster's URL, and with the source of its package where it asks for that.
+fn python(program: &str, package: &str, with_source: bool) {
     let packages = installed().join("python");
-    if !packages.join(module).is_dir() {
-        return println!("skipped: {module} is not in {}", packages.display());
+    if !packages.join(package).is_dir() {
+        return missing(package, &format!("{package} is not in {}", packages.display()));
+    }
+    let source = source(package).filter(|_| with_source);
+    if with_source && source.is_none() {
+        return missing(
+            &format!("{package}-source"),
+            &format!("the source of {package} is not in {}", installed().join("source").display()),
+        );
     }
     let path = std::env::var_os("PYTHONPATH").unwrap_or_default();
     let paths = std::iter::once(packages).chain(std::env::split_paths(&path));
     let path = std::env::join_paths(paths).expect("paths");
     with_cluster(|url| {
         let mut command = Command::new("python3");
-        let said = run(command.arg("-B").arg(here().join(program)).arg(url).env("PYTHONPATH", path));
-        print!("{said}");
+        command.arg("-B").arg(here().join(program)).arg(url).args(&source).env("PYTHONPATH", path);
+        print!("{}", run(&mut command));
     });
 }
 
-/// psycopg 3: types, prepared statements, transactions, COPY.
+/// psycopg 3: types, prepared statements, COPY, transactions over the tables of a database.
 pub fn psycopg() {
-    python("try_psycopg.py", "psycopg");
+    python("try_psycopg.py", "psycopg", false);
 }
 
-/// SQLAlchemy's "ORM Quick Start".
+/// SQLAlchemy's ORM: relationships in both directions, cascades, violations, transactions begun again.
 pub fn sqlalchemy() {
-    python("try_sqlalchemy.py", "sqlalchemy");
+    python("try_sqlalchemy.py", "sqlalchemy", false);
 }
 
-/// SQLAlchemy's Unified Tutorial, in a database.
+/// SQLAlchemy's "ORM Quick Start" and Unified Tutorial, as its source package has them.
+pub fn documents() {
+    python("try_documents.py", "sqlalchemy", true);
+}
+
+/// What SQLAlchemy's dialect sends beside what its documents show, in a database.
 pub fn tutorial() {
-    python("try_tutorial.py", "sqlalchemy");
+    python("try_tutorial.py", "sqlalchemy", false);
 }
 
-/// Django's bundled apps: `migrate`, and tests in a database that Django makes.
+/// Django's bundled apps: `migrate`, and tests of our own in a database that Django makes.
 pub fn django() {
-    python("try_django.py", "django");
+    python("try_django.py", "django", false);
 }
 
-/// pgjdbc: server-prepared statements in binary, generated keys, CopyManager, metadata, cursors.
+/// Django's own tests of its bundled apps, as its source package has them.
+pub fn django_suites() {
+    python("try_django_suites.py", "django", true);
+}
+
+/// pgjdbc: server-prepared statements in binary, generated keys, CopyManager, metadata, cursors, transactions
+/// over the tables of a database.
 pub fn jdbc() {
     let jars = installed().join("java");
     let jar = std::fs::read_dir(&jars).ok().and_then(|entries| {
@@ -98,7 +129,7 @@ pub fn jdbc() {
         paths.find(|path| path.extension().is_some_and(|extension| extension == "jar"))
     });
     let Some(jar) = jar.filter(|_| runs("java", "-version")) else {
-        return println!("skipped: no java, or no pgjdbc in {}", jars.display());
+        return missing("pgjdbc", &format!("no java, or no pgjdbc in {}", jars.display()));
     };
     with_cluster(|url| {
         let (user, rest) = url.split_once('@').expect("a user");
@@ -110,11 +141,12 @@ pub fn jdbc() {
     });
 }
 
-/// node-postgres: parameters, named statements, a pool. It knows one address only.
+/// node-postgres: parameters, named statements, a pool, transactions over the tables of a database. It knows
+/// one address only.
 pub fn node() {
     let modules = installed().join("node/node_modules");
     if !modules.join("pg").is_dir() || !runs("node", "--version") {
-        return println!("skipped: no node, or no pg in {}", modules.display());
+        return missing("node-postgres", &format!("no node, or no pg in {}", modules.display()));
     }
     with_cluster(|url| {
         let (before, rest) = url.split_once('@').expect("a user");
@@ -129,7 +161,7 @@ pub fn node() {
 /// pgbench with scripts of its own, in all three ways to send statements.
 pub fn pgbench() {
     if !runs("pgbench", "--version") {
-        return println!("skipped: pgbench is not installed");
+        return missing("pgbench", "pgbench is not installed");
     }
     with_cluster(|url| {
         rows(
@@ -161,7 +193,7 @@ const MOST_RETRIES: u64 = 20;
 /// statements. What accounts, tellers and branches have is what the history says.
 pub fn pgbench_bank() {
     if !runs("pgbench", "--version") {
-        return println!("skipped: pgbench is not installed");
+        return missing("pgbench", "pgbench is not installed");
     }
     with_cluster(|url| {
         rows(url, "CREATE DATABASE bank");

@@ -4,6 +4,7 @@ use super::drivers::{run, runs, with_cluster, with_database};
 use super::sql::rows;
 use std::path::Path;
 use std::process::Command;
+use testing::missing;
 
 /// Views whose names stand before what they show, sequences of columns and on their own, constraints of each
 /// kind, a table without a key, values that need care.
@@ -51,7 +52,7 @@ fn restore(url: &str, dir: &Path, dump: &str) {
 
 pub fn restored() {
     if !runs("pg_dump", "--version") || !runs("psql", "--version") {
-        return println!("skipped: pg_dump is not installed");
+        return missing("psql", "pg_dump is not installed");
     }
     with_cluster(|url| {
         rows(url, "CREATE DATABASE one");

@@ -7,6 +7,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use testing::missing;
 use types::data::{Column, ColumnType, Row, Schema, Value};
 use types::{FailoverRecord, NodeId, PartitionId, system};
 use understudy_local::http;
@@ -199,8 +200,7 @@ pub fn power_loss() {
 /// Three controllers on a three-member etcd; one of each is lost with a node.
 pub fn etcd() {
     if Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_err() {
-        println!("skipped: etcd is not installed");
-        return;
+        return missing("etcd", "etcd is not installed");
     }
     let dir = tempfile::tempdir().expect("a directory");
     let mut options = ClusterOptions::new(dir.path());

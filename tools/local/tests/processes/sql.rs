@@ -1,6 +1,7 @@
 //! The SQL gateway, with PostgreSQL's own client against a cluster of three nodes.
 
 use std::process::{Command, Stdio};
+use testing::missing;
 use types::NodeId;
 use understudy_local::{Cluster, ClusterOptions};
 
@@ -141,7 +142,7 @@ pub fn copies() {
 fn with_psql(test: impl FnOnce()) {
     match Command::new("psql").arg("--version").stdout(Stdio::null()).status() {
         Ok(_) => test(),
-        Err(_) => println!("skipped: psql is not installed"),
+        Err(_) => missing("psql", "psql is not installed"),
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::browser::{Browser, installed};
 use client::view::failovers::{Line, lines};
 use client::{Client, Options};
+use testing::missing;
 use types::config::FailoverRecord;
 use types::data::{Column, ColumnType, Schema};
 use types::{EngineKind, NodeId};
@@ -13,7 +14,7 @@ use wire::control::{AdminCommand, CreateTable};
 pub fn failover() {
     match installed() {
         Some(binary) => through_a_failover(binary),
-        None => println!("skipped: chromium is not installed"),
+        None => missing("chromium", "chromium is not installed"),
     }
 }
 
