@@ -1,7 +1,7 @@
 //! Threads that look after the directories of a node's replicas, where there are several or the log is
 //! elsewhere, one for each: whether it is still the one that it was, whether its disk answers, what is free
-//! there, and what the replicas' files take. A disk that hangs holds up its own thread, and neither the others
-//! nor an executor.
+//! there, and what the replicas' files take. A disk that hangs holds up its own thread, and neither the
+//! others nor an executor.
 
 use crate::datadir::data_dirs::{probe, trouble};
 use crate::datadir::{DataDir, DirectoryId};

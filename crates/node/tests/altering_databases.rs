@@ -185,8 +185,8 @@ fn a_database_is_not_dropped_under_who_is_in_it_by_way_of_another_node() {
     assert_eq!(other.say("SELECT 1"), Ok(vec!["1".to_string()]), "it is in another one");
 }
 
-/// Says this while the node that leads the database dies, so long after it was begun. What came of it, and which
-/// node is gone.
+/// Says this while the node that leads the database dies, so long after it was begun. What came of it, and
+/// which node is gone.
 fn interrupted(cluster: &mut Cluster, talk: &mut Talk, (text, after): (&str, Duration)) -> (String, u32) {
     let mut client = cluster.client();
     let partition = client.database("bank").expect("it is there").partition();

@@ -151,8 +151,8 @@ fn set(option: &SqlOption, request: &mut Request) -> Result<(), Failure> {
     }
 }
 
-/// What the client is told of SET and RESET. A value with which sessions begin in any case may be set: nothing
-/// else would come of it.
+/// What the client is told of SET and RESET. A value with which sessions begin in any case may be set:
+/// nothing else would come of it.
 fn parameter(statement: &Statement) -> Result<Option<&'static str>, Failure> {
     let beginning = Settings::default();
     match statement {

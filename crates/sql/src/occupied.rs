@@ -1,8 +1,8 @@
 //! Who is in a database, on any node: it is not dropped, and gets no other name, under somebody's feet.
 //!
-//! Each node tells the controllers several times a second which databases its gateway's clients are in. So who
-//! has just come to another node may not be seen. That costs nothing but a connection: when a database is gone,
-//! every node ends the sessions in it (`Handle::dropped`).
+//! Each node tells the controllers several times a second which databases its gateway's clients are in. So
+//! who has just come to another node may not be seen. That costs nothing but a connection: when a database is
+//! gone, every node ends the sessions in it (`Handle::dropped`).
 
 use crate::ddl::on_a_client;
 use crate::driver::Handle;

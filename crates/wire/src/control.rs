@@ -549,8 +549,8 @@ pub struct AlterTable {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drop_index: Option<String>,
     /// Another name, for a database, or for a table that has got the rows of one that moves
-    /// ([`types::system::moving`]). Nothing else is changed with it. That there is neither a table of the one name nor of the other is answered
-    /// only if it is so in the metastore (PR-380).
+    /// ([`types::system::moving`]). Nothing else is changed with it. That there is neither a table of the one
+    /// name nor of the other is answered only if it is so in the metastore (PR-380).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rename: Option<String>,
 }

@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::io::Write;
 
-/// Names a file to which a line is added for each test that is skipped: what a test prints nobody sees as long
-/// as it succeeds. `cargo xtask ci` shows them.
+/// Names a file to which a line is added for each test that is skipped: what a test prints nobody sees as
+/// long as it succeeds. `cargo xtask ci` shows them.
 pub const SKIPPED: &str = "UNDERSTUDY_SKIPPED";
 /// Names the tools that must be there, separated by commas; `required`: all of them.
 pub const TOOLS: &str = "UNDERSTUDY_TOOLS";

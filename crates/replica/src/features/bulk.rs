@@ -331,8 +331,8 @@ pub(crate) fn loading(engine: &dyn Engine) -> Option<Status> {
     engine.pending_load().map(|_| why())
 }
 
-/// True if all rows of a load that is staged are of the table with these keys (PR-449). What is not staged has
-/// no rows.
+/// True if all rows of a load that is staged are of the table with these keys (PR-449). What is not staged
+/// has no rows.
 pub(crate) fn is_of_table(engine: &dyn Engine, load: LoadId, keys: KeySpace) -> Result<bool, EngineError> {
     let range = engine.staging().map_or(Ok(None), |staging| staging.staged_keys(load))?;
     Ok(range.is_none_or(|(lowest, highest)| keys.has(&lowest) && keys.has(&highest)))

@@ -1,5 +1,5 @@
-//! What ends the sessions of a database that is dropped. Every node hears of that from the controllers, whichever
-//! node the statement came to.
+//! What ends the sessions of a database that is dropped. Every node hears of that from the controllers,
+//! whichever node the statement came to.
 
 use super::{Handle, Place, Shared};
 use pg::{Failure, Overdue, code};

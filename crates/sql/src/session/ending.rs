@@ -18,8 +18,8 @@ impl SqlSession {
         self.settings.check_secured(table, manager.map(AsRef::as_ref))
     }
 
-    /// What ends the connection while the client is silent: the end of its database, and a transaction that it
-    /// leaves open for too long.
+    /// What ends the connection while the client is silent: the end of its database, and a transaction that
+    /// it leaves open for too long.
     pub(super) fn ended_by(&self) -> Option<Overdue> {
         let silent = self.open.as_ref().and_then(Open::overdue);
         match (self.evaluator.handle.dropped(), silent) {

@@ -67,8 +67,8 @@ impl World {
         }
     }
 
-    /// The second directory of a node is lost, for a while or for good, and so is what its engines have in it.
-    /// False if nothing is there.
+    /// The second directory of a node is lost, for a while or for good, and so is what its engines have in
+    /// it. False if nothing is there.
     pub(super) fn lose_second(&mut self, node: u32) -> bool {
         let gone = self.faults.random().chance(500);
         self.lose_second_so(node, gone)

@@ -1,5 +1,6 @@
-//! Faults of files with a rhythm of their own: writes of a log that fail, files of engines and of kept records
-//! that lose their end, and a second directory whose disk does nothing beside a log whose disk is well.
+//! Faults of files with a rhythm of their own: writes of a log that fail, files of engines and of kept
+//! records that lose their end, and a second directory whose disk does nothing beside a log whose disk is
+//! well.
 
 use super::machines::End;
 use super::{Event, Phase, World};
@@ -115,8 +116,8 @@ impl World {
         }
     }
 
-    /// The replicas of a node that its heartbeats do not name: the disk with their files hangs, and others can
-    /// lead them (PR-456).
+    /// The replicas of a node that its heartbeats do not name: the disk with their files hangs, and others
+    /// can lead them (PR-456).
     pub(super) fn unvouched(&self, node: u32) -> BTreeSet<PartitionId> {
         let machine = self.machine(node);
         let silent = machine.second.silent(self.now());

@@ -39,8 +39,8 @@ impl Tree {
 /// The lowest and the highest stored key of a load.
 pub(in crate::lsm) type LoadKeys = (Bytes, Bytes);
 
-/// Why the files cannot be those of a load, if so; else how many rows they have, and their keys. Their digests
-/// are right.
+/// Why the files cannot be those of a load, if so; else how many rows they have, and their keys. Their
+/// digests are right.
 pub(in crate::lsm) fn check_load(
     load: LoadId,
     files: &[(Component, PathBuf)],
