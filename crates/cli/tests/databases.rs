@@ -562,9 +562,9 @@ fn databases_are_spread_by_ranges() {
 #[test]
 fn copies_of_a_database_go_where_a_file_says() {
     let cluster = Cluster::start();
-    cluster.write("places", "2 3\n3 1\n");
+    cluster.write("placement", "2 3\n3 1\n");
     let create = ["database", "create", "shop", "--partitions", "2", "--partition-by", "w", "--placement"];
-    let made = cluster.json(&[&create[..], &["places"]].concat());
+    let made = cluster.json(&[&create[..], &["placement"]].concat());
     assert_eq!((&made["partitions"], &made["factor"]), (&2.into(), &2.into()), "{made}");
     let status = cluster.json(&["status"]);
     let all = status["partitions"].as_array().expect("a list");

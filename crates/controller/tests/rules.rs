@@ -381,7 +381,7 @@ fn pr67_what_fails_again_and_again_waits_longer_each_time() {
         let id = world.admin(AdminCommand::Status);
         let status = world.answered(id).cloned().expect("answers").expect("is not refused");
         let status: ClusterStatus = serde_json::from_str(&status).expect("is JSON");
-        told.extend(status.held_off.iter().map(|held| (held.node.0, held.times, held.ms.div_ceil(1000))));
+        told.extend(status.back_offs.iter().map(|held| (held.node.0, held.times, held.ms.div_ceil(1000))));
         let start = world.now.mono;
         while !world.take_lines().iter().any(|line| line.contains("admit n3")) {
             world.pass(20);

@@ -11,7 +11,7 @@
 use crate::alter;
 use crate::altering;
 use crate::bind::folded;
-use crate::database::{self, DatabaseStatement};
+use crate::database::{self, Written};
 use crate::ddl::{on_a_client, option_text};
 use crate::driver::Handle;
 use crate::fault;
@@ -19,29 +19,11 @@ use crate::occupied;
 use crate::settings::{self, Settings};
 use crate::system::sessions::Sessions;
 use pg::{Failure, code};
-use sqlparser::ast::{ObjectName, Owner, Reset, SqlOption, Statement};
-use sqlparser::keywords::Keyword;
-use sqlparser::parser::{Parser, ParserError};
-use sqlparser::tokenizer::Token;
+use sqlparser::ast::{ObjectName, Reset, SqlOption, Statement};
 use std::sync::Arc;
 use types::{Ship, TableRecord};
 use wire::RecordText;
 use wire::control::{AdminCommand, AlterTable as Request};
-
-/// What an ALTER DATABASE says, as it was read.
-#[derive(Clone, Debug)]
-pub enum Written {
-    /// SET (name = value, ...).
-    Options(Vec<SqlOption>),
-    /// RENAME TO.
-    Name(ObjectName),
-    /// OWNER TO.
-    Owner(Owner),
-    /// SET or RESET of a parameter, as that statement by itself.
-    Parameter(Box<Statement>),
-    /// Anything else: the words.
-    Other(String),
-}
 
 /// What is to be done to a database.
 #[derive(Clone, PartialEq, Debug)]
@@ -66,42 +48,6 @@ pub enum Change {
 /// What a client is told that sets a parameter to what it is anyway.
 const NOT_KEPT: &str =
     "parameters are not kept with a database: every session begins with this value by itself";
-
-/// What follows ALTER DATABASE.
-pub fn parse(parser: &mut Parser<'_>) -> Result<DatabaseStatement, ParserError> {
-    let name = parser.parse_object_name(false)?;
-    Ok(DatabaseStatement::Alter { name, written: written(parser)? })
-}
-
-fn written(parser: &mut Parser<'_>) -> Result<Written, ParserError> {
-    if parser.parse_keywords(&[Keyword::RENAME, Keyword::TO]) {
-        return Ok(Written::Name(parser.parse_object_name(false)?));
-    }
-    if parser.parse_keywords(&[Keyword::OWNER, Keyword::TO]) {
-        return Ok(Written::Owner(parser.parse_owner()?));
-    }
-    let sets = parser.peek_keyword(Keyword::SET);
-    let second = parser.peek_nth_token_ref(1).token.clone();
-    if sets && second == Token::LParen {
-        parser.expect_keyword(Keyword::SET)?;
-        parser.expect_token(&Token::LParen)?;
-        let options = parser.parse_comma_separated(Parser::parse_sql_option)?;
-        parser.expect_token(&Token::RParen)?;
-        return Ok(Written::Options(options));
-    }
-    let moves = second.to_string().eq_ignore_ascii_case("TABLESPACE");
-    if (sets && !moves) || parser.peek_keyword(Keyword::RESET) {
-        return Ok(Written::Parameter(Box::new(parser.parse_statement()?)));
-    }
-    let mut words = Vec::new();
-    while !matches!(parser.peek_token_ref().token, Token::SemiColon | Token::EOF) {
-        words.push(parser.next_token().to_string());
-    }
-    match words.is_empty() {
-        true => parser.expected("SET, RESET, RENAME TO or OWNER TO", parser.peek_token()),
-        false => Ok(Written::Other(words.join(" "))),
-    }
-}
 
 /// What is to be done for it. Whether there is such a database is not looked at here.
 pub fn plan(named: &ObjectName, written: &Written) -> Result<AlterDatabase, Failure> {
@@ -264,7 +210,10 @@ async fn rename(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::database::DatabaseStatement;
     use sqlparser::dialect::PostgreSqlDialect;
+    use sqlparser::parser::Parser;
+    use sqlparser::tokenizer::Token;
     use types::policy::Standby;
 
     fn planned(text: &str) -> Result<AlterDatabase, &'static str> {

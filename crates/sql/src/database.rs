@@ -1,6 +1,9 @@
 //! CREATE DATABASE and DROP DATABASE, and tables of the database that a session is in.
 
-use crate::alter_database::{self, Written};
+mod altered;
+
+pub use altered::Written;
+
 use crate::bind::folded;
 use crate::catalog::{Catalog, Fill, UnderWay, as_of};
 use crate::constraints::define::{self, Declared, Place};
@@ -81,7 +84,7 @@ pub fn parse(parser: &mut Parser<'_>) -> Result<Option<DatabaseStatement>, Parse
         return Ok(Some(DatabaseStatement::Create { name, options }));
     }
     if parser.parse_keywords(&[Keyword::ALTER, Keyword::DATABASE]) {
-        return alter_database::parse(parser).map(Some);
+        return altered::parse(parser).map(Some);
     }
     if parser.parse_keywords(&[Keyword::DROP, Keyword::DATABASE]) {
         let if_exists = parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);

@@ -11,8 +11,6 @@
 
 mod by_value;
 
-pub use by_value::row_with;
-
 use crate::catalog::Catalog;
 use crate::constraints::unique::{Finder, Found};
 use crate::constraints::{children, violation};
@@ -332,7 +330,7 @@ impl Looking<'_> {
                 let mut row = Row::new(vec![Value::Null; parent.schema().columns().len()]);
                 key.iter().zip(values).for_each(|(at, value)| row.values[*at] = value);
                 let values = reference.parent_columns.iter().map(|at| row.values[*at].clone());
-                referring.push(by_value::row_with(&child, &reference.columns, values));
+                referring.push(follow::row_with(&child, &reference.columns, values));
                 old.push(row);
             }
             let finder = self.finder((&child, part.partition), &constraint).await?;

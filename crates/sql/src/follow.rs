@@ -10,7 +10,6 @@ use crate::catalog::Catalog;
 use crate::constraints::unique::Finder;
 use crate::constraints::{Replaced, children, follows, names, violation};
 use crate::constraints::{define::ident, unreadable};
-use crate::early::row_with;
 use crate::edits::{self, Edits};
 use crate::evaluate::Evaluator;
 use crate::fault;
@@ -200,4 +199,11 @@ pub fn gathered(
         true => Err(Failure::new(code::INTERNAL, "a write of no rows")),
         false => Ok((written, tables)),
     }
+}
+
+/// A row of the table that has these values in these columns, and nothing else.
+pub fn row_with(table: &Table, columns: &[usize], values: impl Iterator<Item = Value>) -> Row {
+    let mut row = Row::new(vec![Value::Null; table.schema().columns().len()]);
+    columns.iter().zip(values).for_each(|(at, value)| row.values[*at] = value);
+    row
 }

@@ -159,8 +159,7 @@ pub async fn alone(
     let (mut retry, mut beginnings, mut violations) = (Retry::begin(), 1, 0);
     loop {
         // Tables that lie together are read at one state.
-        let together = statement.table().database().is_some();
-        let view = match together {
+        let view = match statement.table().database().is_some() {
             true if global => global::begin(&evaluator.handle, &View::default()).await?,
             true => View::lasting(),
             false => View::default(),

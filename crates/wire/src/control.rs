@@ -2,7 +2,7 @@
 
 mod cluster_status;
 
-pub use cluster_status::{ClusterStatus, HeldOff, HungDisk};
+pub use cluster_status::{ClusterStatus, BackOff, HungDisk};
 use serde::{Deserialize, Serialize};
 use types::config::{Addresses, TailReport};
 use types::{

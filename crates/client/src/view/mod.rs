@@ -4,7 +4,7 @@
 //! it.
 
 pub mod failovers;
-mod held_off;
+mod back_offs;
 mod lacking;
 pub mod overview;
 mod remarks;

@@ -6,13 +6,13 @@ use super::replay::Estimates;
 use super::survive;
 pub use super::words::size;
 use super::words::{have, partitions_text, replay_words, writes_nothing};
-use super::{held_off, lacking};
+use super::{back_offs, lacking};
 use crate::route::Map;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Member, NodeId, NodeRecord, PartitionRecord, TableRecord};
 use wire::control::{
-    ClusterStatus, DirectoryStatus, ExecutorStatus, Failback, HeldOff, HungDisk, NodeStatus, ReplicaStatus,
+    ClusterStatus, DirectoryStatus, ExecutorStatus, Failback, BackOff, HungDisk, NodeStatus, ReplicaStatus,
     Role,
 };
 
@@ -173,8 +173,8 @@ pub fn overview(map: &Map, status: &ClusterStatus) -> Overview {
         }
     }
     let hung = status.hung.iter().map(|hung| (hung.partition, *hung)).collect();
-    let held_off = &status.held_off[..];
-    let mut look = Look { reports, records, hung, held_off, estimates: Estimates::default() };
+    let back_offs = &status.back_offs[..];
+    let mut look = Look { reports, records, hung, back_offs, estimates: Estimates::default() };
     let tables: Vec<&TableRecord> = map.owners().map(|table| table.as_ref()).collect();
     look.estimate(&tables);
     let name = |record: &PartitionRecord| {
@@ -216,7 +216,7 @@ struct Look<'a> {
     reports: BTreeMap<NodeId, (&'a NodeStatus, u64)>,
     records: BTreeMap<types::PartitionId, PartitionRecord>,
     hung: BTreeMap<types::PartitionId, HungDisk>,
-    held_off: &'a [HeldOff],
+    back_offs: &'a [BackOff],
     estimates: Estimates,
 }
 
@@ -336,7 +336,7 @@ impl Look<'_> {
             replicas: replicas.collect(),
             waits: match (lead.map(|lead| lead.waits.clone()).unwrap_or_default(), hung_ms) {
                 (waits, 1..) if waits.is_empty() => format!("its disk, which {}", writes_nothing(hung_ms)),
-                (waits, _) if waits.is_empty() => held_off::of_partition(self.held_off, record),
+                (waits, _) if waits.is_empty() => back_offs::of_partition(self.back_offs, record),
                 (waits, _) => waits,
             },
             disk_hangs_ms: hung_ms,
@@ -420,7 +420,7 @@ impl Look<'_> {
             let copies = if missing == 1 { "1 copy is".into() } else { format!("{missing} copies are") };
             said.push(format!("{copies} missing"));
         }
-        said.extend(held_off::of_records(self.held_off, records));
+        said.extend(back_offs::of_records(self.back_offs, records));
         said
     }
 

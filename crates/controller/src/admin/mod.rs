@@ -19,7 +19,7 @@ use tables::{COPIES, Creation};
 use types::{Holds, Micros, NodeId, Now, PartitionId, PartitionRecord};
 use wire::RecordText;
 use wire::control::{
-    Admin, AdminAnswer, AdminCommand, AlterTable, ClusterStatus, CreateTable, HeldOff, HungDisk,
+    Admin, AdminAnswer, AdminCommand, AlterTable, ClusterStatus, CreateTable, BackOff, HungDisk,
 };
 use wire::moves::MoveTable;
 
@@ -198,12 +198,12 @@ impl Controller {
             nodes,
             partitions: self.records.partitions().cloned().collect(),
             hung: self.records.partitions().filter_map(hangs).collect(),
-            held_off: self.planner.held_off(now.mono).filter(|held| self.lacks(held)).collect(),
+            back_offs: self.planner.back_offs(now.mono).filter(|held| self.lacks(held)).collect(),
         }
     }
 
     /// True if this node is to have a copy of the partition and has none.
-    fn lacks(&self, held: &HeldOff) -> bool {
+    fn lacks(&self, held: &BackOff) -> bool {
         self.records.partition(held.partition).is_some_and(|record| {
             record.member_on(held.node).is_none() && self.records.placement(record).contains(&held.node)
         })

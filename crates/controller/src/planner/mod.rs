@@ -17,7 +17,7 @@ use crate::settings::{Settings, doubled};
 use std::collections::BTreeMap;
 use types::config::{Cause, NodeRecord, PartitionRecord};
 use types::{Epoch, Member, Micros, NodeId, Now, PartitionId, TableId};
-use wire::control::{Advice, Advise, HeldOff};
+use wire::control::{Advice, Advise, BackOff};
 
 /// What the planner remembers.
 #[derive(Clone, Debug, Default)]
@@ -127,9 +127,9 @@ impl Planner {
 
     /// Who may not be admitted again yet: the partition, the node, how often it failed in a row, and for how
     /// long it waits.
-    pub(crate) fn held_off(&self, now: Micros) -> impl Iterator<Item = HeldOff> {
+    pub(crate) fn back_offs(&self, now: Micros) -> impl Iterator<Item = BackOff> {
         let waits = self.failures.iter().filter(move |(_, failures)| failures.not_before > now);
-        waits.map(move |((partition, node), failures)| HeldOff {
+        waits.map(move |((partition, node), failures)| BackOff {
             partition: *partition,
             node: *node,
             times: failures.times,

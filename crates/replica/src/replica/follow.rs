@@ -28,10 +28,34 @@ fn note_garbled(role: &mut Role, ctx: &mut Ctx, append: &Append, why: &EntryErro
     }
 }
 
+/// What becomes of an append that this replica does not even look at.
+fn refuses_append(replica: &Replica, ctx: &Ctx, append: &Append) -> Option<AppendOutcome> {
+    let me = &replica.identity.me;
+    let Some(record) = replica.config.record() else {
+        return Some(AppendOutcome::Refused(Refusal::NotMine));
+    };
+    if append.epoch < record.epoch {
+        let text = serde_json::to_string(record).expect("a record has only text keys");
+        return Some(AppendOutcome::Refused(Refusal::OldEpoch(text)));
+    }
+    if append.epoch > record.epoch || append.from != record.primary || !record.holds(me) {
+        return Some(AppendOutcome::Refused(Refusal::NotMine));
+    }
+    let catching_up = replica.config.is_catching_up(me);
+    let nothing = || Some(AppendOutcome::Refused(Refusal::Mismatch(unusable())));
+    match &replica.role {
+        Role::Damaged(_) if replica.role.awaits_copy(catching_up, ctx.now.mono) => nothing(),
+        Role::Damaged(_) => Some(AppendOutcome::Refused(Refusal::Busy)),
+        _ if replica.transfer.failback.wants_all(ctx.settings, catching_up) => nothing(),
+        role if role.is_whole_backup() => None,
+        _ => Some(AppendOutcome::Ignored),
+    }
+}
+
 impl Replica {
     /// Entries from a primary.
     pub(crate) fn on_append(&mut self, ctx: &mut Ctx, append: &Append) {
-        let outcome = match self.refuses_append(ctx, append) {
+        let outcome = match refuses_append(self, ctx, append) {
             Some(outcome) => outcome,
             None => {
                 let cold = self.role.is_cold(&self.config, &self.data);
@@ -73,35 +97,11 @@ impl Replica {
         ctx.out.push(Output::Send { to: append.from, message: PeerMessage::AppendRefused(refused) });
     }
 
-    /// What becomes of an append that this replica does not even look at.
-    fn refuses_append(&self, ctx: &Ctx, append: &Append) -> Option<AppendOutcome> {
-        let me = &self.identity.me;
-        let Some(record) = self.config.record() else {
-            return Some(AppendOutcome::Refused(Refusal::NotMine));
-        };
-        if append.epoch < record.epoch {
-            let text = serde_json::to_string(record).expect("a record has only text keys");
-            return Some(AppendOutcome::Refused(Refusal::OldEpoch(text)));
-        }
-        if append.epoch > record.epoch || append.from != record.primary || !record.holds(me) {
-            return Some(AppendOutcome::Refused(Refusal::NotMine));
-        }
-        let catching_up = self.config.is_catching_up(me);
-        let nothing = || Some(AppendOutcome::Refused(Refusal::Mismatch(unusable())));
-        match &self.role {
-            Role::Damaged(_) if self.role.awaits_copy(catching_up, ctx.now.mono) => nothing(),
-            Role::Damaged(_) => Some(AppendOutcome::Refused(Refusal::Busy)),
-            _ if self.transfer.failback.wants_all(ctx.settings, catching_up) => nothing(),
-            role if role.is_whole_backup() => None,
-            _ => Some(AppendOutcome::Ignored),
-        }
-    }
-
     /// An append finds no room for its entries, and its sender is told so elsewhere. What it says beside them
     /// counts where this log is the primary's up to them: a log that does not learn what nobody needs any
     /// more keeps it, and would stay full for ever (PR-115).
     pub(crate) fn hear_positions(&mut self, ctx: &mut Ctx, append: &Append) {
-        if self.refuses_append(ctx, append).is_some() || !self.data.follows(append) {
+        if refuses_append(self, ctx, append).is_some() || !self.data.follows(append) {
             return;
         }
         if let Some(backup) = self.role.backup_mut() {

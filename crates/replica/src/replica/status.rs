@@ -28,7 +28,7 @@ impl Replica {
             end: self.data.log.end(),
             marks: self.data.watermarks(),
             committed: self.data.marks.committed(),
-            waits: self.waits(now.mono),
+            waits: waits(self, now.mono),
             replay_ns: self.data.engine.replay_ns(),
             failback: self.transfer.failback(now.mono, self.role.is_copying()),
             ..ReplicaStatus::default()
@@ -54,39 +54,39 @@ impl Replica {
         status
     }
 
-    /// What it waits for, in a few words.
-    fn waits(&self, now: Micros) -> String {
-        let leader = match &self.role {
-            Role::Leader(leader) => leader,
-            Role::Damaged(damage) => return format!("damaged: {}", damage.reason()),
-            Role::Backup(backup) if backup.copy.is_open() => return "taking in a copy".into(),
-            _ => return self.transfer.incoming.words().unwrap_or_default(),
-        };
-        if let Some(words) = before_serving(leader, &self.data) {
-            return words;
-        }
-        if leader.membership.is_changing() {
-            return "a change of its set is being decided".into();
-        }
-        let record = self.config.record();
-        if let Some(node) = record.and_then(|record| late(leader, &self.data, record, now)) {
-            return format!("{node}, which has got no further for half a second");
-        }
-        let shipping = leader.members.iter().find_map(|(member, progress)| {
-            let (have, all) = progress.files.as_ref()?.progress();
-            Some(format!("ships files to {}, which has {have} of {all} bytes", member.node))
-        });
-        let copying = leader.members.values().any(|progress| matches!(progress.mode(), Mode::Copying(_)));
-        match shipping {
-            Some(words) => words,
-            None if copying => "copies the state to a returning replica".into(),
-            None => String::new(),
-        }
-    }
-
     /// True while files are on their way from here or to here.
     pub fn is_shipping(&self) -> bool {
         self.role.sends_files() || self.transfer.incoming.is_receiving()
+    }
+}
+
+/// What it waits for, in a few words.
+fn waits(replica: &Replica, now: Micros) -> String {
+    let leader = match &replica.role {
+        Role::Leader(leader) => leader,
+        Role::Damaged(damage) => return format!("damaged: {}", damage.reason()),
+        Role::Backup(backup) if backup.copy.is_open() => return "taking in a copy".into(),
+        _ => return replica.transfer.incoming.words().unwrap_or_default(),
+    };
+    if let Some(words) = before_serving(leader, &replica.data) {
+        return words;
+    }
+    if leader.membership.is_changing() {
+        return "a change of its set is being decided".into();
+    }
+    let record = replica.config.record();
+    if let Some(node) = record.and_then(|record| late(leader, &replica.data, record, now)) {
+        return format!("{node}, which has got no further for half a second");
+    }
+    let shipping = leader.members.iter().find_map(|(member, progress)| {
+        let (have, all) = progress.files.as_ref()?.progress();
+        Some(format!("ships files to {}, which has {have} of {all} bytes", member.node))
+    });
+    let copying = leader.members.values().any(|progress| matches!(progress.mode(), Mode::Copying(_)));
+    match shipping {
+        Some(words) => words,
+        None if copying => "copies the state to a returning replica".into(),
+        None => String::new(),
     }
 }
 

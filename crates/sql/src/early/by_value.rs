@@ -9,6 +9,7 @@ use crate::constraints::unique::Found;
 use crate::constraints::{children, violation};
 use crate::driver::Handle;
 use crate::fault;
+use crate::follow::row_with;
 use crate::read;
 use crate::txn::View;
 use bytes::Bytes;
@@ -27,13 +28,6 @@ const NO_KEY: &[u8] = &[0xff];
 /// True if rows refer to the keys of a table with these columns.
 pub fn is_by_key(parent: &Schema, reference: &Reference) -> bool {
     matches!(parent.target(&reference.parent_columns), Some(Target::Key(_)))
-}
-
-/// A row of the table that has these values in these columns, and nothing else.
-pub fn row_with(table: &Table, columns: &[usize], values: impl Iterator<Item = Value>) -> Row {
-    let mut row = Row::new(vec![Value::Null; table.schema().columns().len()]);
-    columns.iter().zip(values).for_each(|(at, value)| row.values[*at] = value);
-    row
 }
 
 /// What was found, each foreign key with each value once. The error: a commit may not have as much.

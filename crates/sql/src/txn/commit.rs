@@ -1,7 +1,7 @@
 //! COMMIT: one write of everything, if nothing of it has changed since it was read.
 
 use super::buffer::Written;
-use super::{Buffer, Open, arbiter, global};
+use super::{Buffer, Open, global, met};
 use crate::catalog::Catalog;
 use crate::constraints::violation::{self, Refused};
 use crate::driver::Handle;
@@ -166,7 +166,7 @@ impl Open {
     /// True if others have inserted a row since that one of the transaction's is like, where ON CONFLICT has
     /// looked for such a row: the statement does something else when it is done again.
     pub async fn is_met(&self, handle: &Handle) -> bool {
-        arbiter::is_met(handle, self.buffer(), None).await
+        met::is_met(handle, self.buffer(), None).await
     }
 
     /// What is said of a write of these rows.
@@ -222,8 +222,7 @@ pub async fn forbidden(
     (refused, written): (&Refused, &Arc<Buffer>),
 ) -> Failure {
     // What refers to a row that goes came meanwhile, or what ON CONFLICT is to meet.
-    let came =
-        violation::passes(handle, number, refused) || arbiter::is_met(handle, written, Some(number)).await;
+    let came = violation::passes(handle, number, refused) || met::is_met(handle, written, Some(number)).await;
     match came {
         true => fault::conflict(),
         false => violation::told(handle, number, refused).await,

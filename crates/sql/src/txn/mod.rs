@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | one transaction: modes, savepoints, its end | here |
 //! | what it has written | [`buffer`] |
-//! | ON CONFLICT, and rows that come meanwhile | [`arbiter`] |
+//! | ON CONFLICT, and rows that come meanwhile | [`arbiter`], [`met`] |
 //! | how much memory that takes | [`memory`] |
 //! | COMMIT: one write of everything; more than one has is `crate::large::commit`'s | [`commit`] |
 //! | which tables it has made and dropped | [`defined`] |
@@ -24,6 +24,7 @@ pub mod defined;
 pub mod global;
 pub mod keeper;
 pub mod memory;
+pub mod met;
 pub mod shared_turns;
 pub mod turns;
 pub mod view;

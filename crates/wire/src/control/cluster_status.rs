@@ -16,12 +16,12 @@ pub struct ClusterStatus {
     pub hung: Vec<HungDisk>,
     /// Nodes that are to have a copy, failed as members of its partition, and are let in again later.
     #[serde(default)]
-    pub held_off: Vec<HeldOff>,
+    pub back_offs: Vec<BackOff>,
 }
 
 /// A node that is let in again as a member of a partition only after a while, since it failed as one (PR-67).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct HeldOff {
+pub struct BackOff {
     /// The partition.
     pub partition: PartitionId,
     /// The node.

@@ -4,15 +4,15 @@
 use super::survive;
 use std::collections::BTreeMap;
 use types::{NodeId, PartitionRecord};
-use wire::control::HeldOff;
+use wire::control::BackOff;
 
 /// What a partition waits for on their account; empty: nothing.
-pub(super) fn of_partition(all: &[HeldOff], record: &PartitionRecord) -> String {
+pub(super) fn of_partition(all: &[BackOff], record: &PartitionRecord) -> String {
     of_records(all, &[record]).join("; ")
 }
 
 /// A sentence for each node that some of these partitions wait for.
-pub(super) fn of_records(all: &[HeldOff], records: &[&PartitionRecord]) -> Vec<String> {
+pub(super) fn of_records(all: &[BackOff], records: &[&PartitionRecord]) -> Vec<String> {
     let mut nodes: BTreeMap<NodeId, (u32, u64)> = BTreeMap::new();
     for held in all.iter().filter(|held| records.iter().any(|record| waits(held, record))) {
         let (times, ms) = nodes.entry(held.node).or_default();
@@ -27,7 +27,7 @@ pub(super) fn of_records(all: &[HeldOff], records: &[&PartitionRecord]) -> Vec<S
 
 /// True if this partition waits for this node. Where nothing can be acknowledged before there is another copy
 /// nobody is held off (PR-106).
-fn waits(held: &HeldOff, record: &PartitionRecord) -> bool {
+fn waits(held: &BackOff, record: &PartitionRecord) -> bool {
     held.partition == record.id && record.member_on(held.node).is_none() && !survive::stopped(record)
 }
 
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn who_is_let_in_again_later_is_named_with_the_time() {
-        let held = |node, times, ms| HeldOff { partition: PartitionId(64), node: NodeId(node), times, ms };
+        let held = |node, times, ms| BackOff { partition: PartitionId(64), node: NodeId(node), times, ms };
         let all = [held(3, 1, 940), held(2, 4, 7_450)];
         let both = "n2 failed 4 times in a row and is let in again within 7.5 s; \
                     n3 failed once and is let in again within 0.9 s";
