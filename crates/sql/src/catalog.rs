@@ -28,6 +28,8 @@ pub struct Catalog {
     pub spread_by: usize,
     /// Where names without a schema are looked for.
     pub path: SearchPath,
+    /// The versions under which partitions know tables that the transaction has altered which sees these.
+    known: BTreeMap<TableId, u32>,
 }
 
 /// Tables of a database whose rows are being copied, and those that get them.
@@ -230,7 +232,8 @@ impl Catalog {
         let (schemas, others) = others.into_iter().partition(|(_, other)| is_schema(other));
         let under_way = UnderWay::default();
         let path = SearchPath::default();
-        Catalog { revision, database: name.into(), tables, others, schemas, under_way, spread_by: 0, path }
+        let (database, spread_by, known) = (name.into(), 0, BTreeMap::new());
+        Catalog { revision, database, tables, others, schemas, under_way, spread_by, path, known }
     }
 
     /// The same of a database that is spread by so many columns.
@@ -256,6 +259,17 @@ impl Catalog {
         tables.extend(more.map(|table| (table.name.clone(), table.clone())));
         let seen = Catalog::of_database(&self.database, revision, tables).with(self.under_way.clone());
         seen.spread_by(self.spread_by)
+    }
+
+    /// The same where partitions know some tables under these versions.
+    pub fn known_as(mut self, versions: impl IntoIterator<Item = (TableId, u32)>) -> Catalog {
+        self.known.extend(versions);
+        self
+    }
+
+    /// The version under which partitions know a table that has this one here.
+    pub fn known_version(&self, table: TableId, version: u32) -> u32 {
+        self.known.get(&table).copied().unwrap_or(version)
     }
 
     /// True if a table that is made here lies in the database's partition, unless it says otherwise.

@@ -158,7 +158,8 @@ pub async fn carry_out(
         match step {
             Step::Add { declared, not_valid, if_not_exists } => {
                 let name = declared.name.as_deref().filter(|_| *if_not_exists);
-                let known = name.filter(|name| has_index(&evaluator.handle.catalog(), name));
+                let catalog = evaluator.handle.catalog();
+                let known = name.filter(|name| catalog.as_ref().is_some_and(|all| has_index(all, name)));
                 if let Some(name) = known {
                     if let Some(number) = unchecked(&evaluator.handle.catalog(), &change.table, name) {
                         validate(evaluator, (&change.table, number), false, values).await?;
@@ -189,9 +190,10 @@ pub async fn carry_out(
     Ok(notes)
 }
 
-fn has_index(catalog: &Option<Arc<Catalog>>, name: &str) -> bool {
+/// True if a table or an index has this name.
+pub fn has_index(catalog: &Catalog, name: &str) -> bool {
     let named = |table: &Arc<TableRecord>| table.schema.constraint_named(name).is_some();
-    catalog.as_ref().is_some_and(|catalog| catalog.table(name).is_some() || catalog.all().any(named))
+    catalog.table(name).is_some() || catalog.all().any(named)
 }
 
 /// The number of a constraint that rows may be against which were there before it.
@@ -263,42 +265,49 @@ async fn drop_one(
     evaluator: &Evaluator,
     table: &str,
     name: &str,
-    (if_exists, cascade, indexes): (bool, bool, bool),
+    how: (bool, bool, bool),
 ) -> Result<Vec<String>, Failure> {
-    change(evaluator, 1, |catalog, _| {
-        let table = table_of(catalog, table)?;
-        let key = format!("{}_pkey", catalog.placed(&table.name).1);
-        if name == key && !table.schema.has_hidden_key() {
-            let hint =
-                "rows are copied for it: drop it alone, without CASCADE, or with ADD PRIMARY KEY beside it";
-            return Err(Failure::unsupported("DROP CONSTRAINT of a primary key in this form", hint));
-        }
-        let found = table.schema.constraint_named(name).filter(|one| indexes || !one.is_index());
-        let Some(constraint) = found else {
-            let message = format!("constraint \"{name}\" of relation \"{}\" does not exist", table.name);
-            return match if_exists {
-                true => Ok((BTreeMap::new(), vec![format!("{message}, skipping")])),
-                false => Err(define::missing(name, &table.name)),
-            };
+    change(evaluator, 1, |catalog, _| dropping(catalog, &table_of(catalog, table)?, name, how)).await
+}
+
+/// Tables without a constraint of one of them, and, with `cascade`, without the foreign keys that need it:
+/// the constraints that they have then. With what the client may want to know. `indexes`: it may be an index
+/// that demands nothing.
+pub fn dropping(
+    catalog: &Catalog,
+    table: &TableRecord,
+    name: &str,
+    (if_exists, cascade, indexes): (bool, bool, bool),
+) -> Result<(BTreeMap<TableId, Vec<Constraint>>, Vec<String>), Failure> {
+    let key = format!("{}_pkey", catalog.placed(&table.name).1);
+    if name == key && !table.schema.has_hidden_key() {
+        let hint =
+            "rows are copied for it: drop it alone, without CASCADE, or with ADD PRIMARY KEY beside it";
+        return Err(Failure::unsupported("DROP CONSTRAINT of a primary key in this form", hint));
+    }
+    let found = table.schema.constraint_named(name).filter(|one| indexes || !one.is_index());
+    let Some(constraint) = found else {
+        let message = format!("constraint \"{name}\" of relation \"{}\" does not exist", table.name);
+        return match if_exists {
+            true => Ok((BTreeMap::new(), vec![format!("{message}, skipping")])),
+            false => Err(define::missing(name, &table.name)),
         };
-        let needing = needing(catalog, &table, constraint);
-        if let Some((child, foreign)) = needing.first().filter(|_| !cascade) {
-            let message = format!(
-                "cannot drop constraint {name} on table {} because other objects depend on it",
-                table.name
-            );
-            let detail =
-                format!("constraint {} on table {} depends on index {name}", foreign.name, child.name);
-            return Err(violation::depended_on(message, detail));
-        }
-        let mut gone = BTreeSet::from([constraint.number]);
-        gone.extend(needing.iter().map(|(_, foreign)| foreign.number));
-        let note = |(child, foreign): &(Arc<TableRecord>, Constraint)| {
-            format!("drop cascades to constraint {} on table {}", foreign.name, child.name)
-        };
-        Ok((lacking(catalog, &gone), needing.iter().map(note).collect()))
-    })
-    .await
+    };
+    let needing = needing(catalog, table, constraint);
+    if let Some((child, foreign)) = needing.first().filter(|_| !cascade) {
+        let message = format!(
+            "cannot drop constraint {name} on table {} because other objects depend on it",
+            table.name
+        );
+        let detail = format!("constraint {} on table {} depends on index {name}", foreign.name, child.name);
+        return Err(violation::depended_on(message, detail));
+    }
+    let mut gone = BTreeSet::from([constraint.number]);
+    gone.extend(needing.iter().map(|(_, foreign)| foreign.number));
+    let note = |(child, foreign): &(Arc<TableRecord>, Constraint)| {
+        format!("drop cascades to constraint {} on table {}", foreign.name, child.name)
+    };
+    Ok((lacking(catalog, &gone), needing.iter().map(note).collect()))
 }
 
 /// The foreign keys that refer to a table by this constraint.

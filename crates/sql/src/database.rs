@@ -4,8 +4,9 @@ mod altered;
 
 pub use altered::Written;
 
+use crate::altering::holding;
 use crate::bind::folded;
-use crate::catalog::{Catalog, Fill, UnderWay, as_of};
+use crate::catalog::{Catalog, Fill, UnderWay};
 use crate::constraints::define::{self, Declared, Place};
 use crate::constraints::{children, violation};
 use crate::ddl::{self, on_a_client};
@@ -273,7 +274,7 @@ pub async fn lift_abandoned(handle: &Handle) -> Result<(), Failure> {
     for id in over {
         let Some(table) = catalog.all().find(|table| table.id == id) else { continue };
         let version = numbers(handle, 1).await?;
-        let to = as_of(table, version);
+        let to = holding::freed(table, version)?;
         let mut changes = vec![TableChange::Alter { from: table.schema.version(), to: RecordText::new(&to) }];
         changes.extend(fills_of(&catalog, id));
         // Copies of other tables may refer to these.

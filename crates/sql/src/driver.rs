@@ -396,8 +396,12 @@ impl Handle {
         self.shared.map.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Hands a call over. `answer` is called by the driver and must not block.
-    pub fn submit(&self, call: Call, answer: impl FnOnce(Outcome) + Send + 'static) {
+    /// Hands a call over. `answer` is called by the driver and must not block. Of a table that the session's
+    /// transaction has altered the partition is asked under the version that it knows (PR-451).
+    pub fn submit(&self, mut call: Call, answer: impl FnOnce(Outcome) + Send + 'static) {
+        if let Some(overlay) = &self.overlay {
+            call.schema = overlay.known_version(call.table, call.schema);
+        }
         let answer: Answer = match self.database() {
             None => Box::new(answer),
             Some(database) => {

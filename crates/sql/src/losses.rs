@@ -8,7 +8,7 @@ use pg::Failure;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use types::data::constraint::Constraint;
-use types::{TableId, TableRecord};
+use types::{CatalogTable, TableId, TableRecord};
 use wire::{RecordText, TableChange};
 
 /// Tables that stay, and what they lose.
@@ -42,17 +42,26 @@ impl Losses {
     }
 
     /// What they are without it, under versions from this one on.
-    pub fn changes(mut self, first: u32) -> Result<Vec<TableChange>, Failure> {
-        let mut changes = Vec::with_capacity(self.tables.len());
-        for (table, version) in self.tables.iter().zip(first..) {
-            let mut to = as_of(table, version);
+    pub fn changes(self, first: u32) -> Result<Vec<TableChange>, Failure> {
+        let change = |(table, to): (Arc<TableRecord>, CatalogTable)| TableChange::Alter {
+            from: table.schema.version(),
+            to: RecordText::new(&to),
+        };
+        Ok(self.amended(first)?.into_iter().map(change).collect())
+    }
+
+    /// The same as definitions, each behind how the table is.
+    pub fn amended(mut self, first: u32) -> Result<Vec<(Arc<TableRecord>, CatalogTable)>, Failure> {
+        let mut amended = Vec::with_capacity(self.tables.len());
+        for (table, version) in self.tables.into_iter().zip(first..) {
+            let mut to = as_of(&table, version);
             if let Some(constraints) = self.constraints.remove(&table.id) {
                 to = to.constrained(constraints).map_err(|why| Failure::new("42P16", why))?;
             }
             numbering::forget(&mut to, &self.sequences);
-            changes.push(TableChange::Alter { from: table.schema.version(), to: RecordText::new(&to) });
+            amended.push((table, to));
         }
-        Ok(changes)
+        Ok(amended)
     }
 }
 
@@ -60,7 +69,6 @@ impl Losses {
 mod tests {
     use super::*;
     use crate::catalog::example;
-    use types::CatalogTable;
     use types::data::{Column, ColumnType, Fallback, Rules};
 
     #[test]

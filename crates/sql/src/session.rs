@@ -5,6 +5,7 @@ mod counting;
 mod cursors;
 mod define;
 mod ending;
+mod later;
 mod procedures;
 mod reading;
 mod schemas;

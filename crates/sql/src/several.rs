@@ -11,8 +11,10 @@ use pg::Failure;
 use sqlparser::ast::Statement;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;
+use types::data::constraint::Constraint;
 use types::data::{Column, Schema, Standing};
 use types::{CatalogTable, TableId};
 use wire::TableChange;
@@ -133,6 +135,21 @@ async fn built(handle: &Handle, indexes: Vec<(TableId, u32)>) {
                 _ => break,
             }
         }
+    }
+}
+
+/// Waits a moment until these indexes are built, by their numbers: what the next statement says may rest on
+/// them. The change is done, whatever becomes of this.
+pub async fn built_soon(handle: &Handle, numbers: &BTreeSet<u32>) {
+    let (handle, deadline) = (handle.seeing(None), Instant::now() + LONGEST_BUILD);
+    while !numbers.is_empty() && Instant::now() < deadline {
+        let Ok(catalog) = handle.look().await else { return };
+        let is_being_built =
+            |one: &Constraint| numbers.contains(&one.number) && one.standing == Standing::Building;
+        if !catalog.all().any(|table| table.schema.constraints().iter().any(is_being_built)) {
+            return;
+        }
+        tokio::time::sleep(BUILD_POLL_INTERVAL).await;
     }
 }
 

@@ -74,18 +74,6 @@ impl Applied {
     pub fn rekeys(&self, before: &Schema) -> bool {
         self.schema.key() != before.key()
     }
-
-    /// True if rows that are there may not fit.
-    pub fn looks_at_rows(&self, before: &Schema) -> bool {
-        let pairs = before.columns().iter().zip(self.schema.columns());
-        let narrower = |(old, new): (&Column, &Column)| {
-            let bits = |column: &Column| column.rules.bits.unwrap_or(64);
-            let chars = |column: &Column| column.rules.max_chars.unwrap_or(u32::MAX);
-            old.nullable && !new.nullable || bits(new) < bits(old) || chars(new) < chars(old)
-        };
-        let computed = !self.never_null.is_empty() || !self.values.is_empty();
-        computed || self.rekeys(before) || pairs.into_iter().any(narrower)
-    }
 }
 
 /// Where steps are applied.

@@ -23,9 +23,11 @@ use wire::{RecordText, TableChange};
 const MAX_ATTEMPTS: usize = 8;
 
 /// What rows must keep, and the error if one does not.
-struct Condition {
-    expr: Expr,
-    failure: Failure,
+pub struct Condition {
+    /// It is not false.
+    pub expr: Expr,
+    /// The error.
+    pub failure: Failure,
 }
 
 /// Carries it out. What the client may want to know.
@@ -83,10 +85,7 @@ fn conditions(table: &TableRecord, altering: &Altering) -> Vec<Condition> {
     for step in &altering.steps {
         match step {
             Step::NotNull(name, true) if column(name).is_some_and(|column| column.nullable) => {
-                let message =
-                    format!("column \"{name}\" of relation \"{}\" contains null values", table.name);
-                let expr = Expr::IsNotNull(Box::new(Expr::Identifier(ident(name))));
-                found.push(Condition { expr, failure: Failure::new("23502", message) });
+                found.push(never_null(name, &table.name));
             }
             Step::Type(name, to) => {
                 found.extend(column(name).and_then(|column| narrower(column, &to.rules)));
@@ -97,8 +96,15 @@ fn conditions(table: &TableRecord, altering: &Altering) -> Vec<Condition> {
     found
 }
 
+/// The condition of a column of this table that is never null.
+pub fn never_null(column: &str, table: &str) -> Condition {
+    let message = format!("column \"{column}\" of relation \"{table}\" contains null values");
+    let expr = Expr::IsNotNull(Box::new(Expr::Identifier(ident(column))));
+    Condition { expr, failure: Failure::new("23502", message) }
+}
+
 /// The condition of a type that holds less than before.
-fn narrower(column: &Column, to: &Rules) -> Option<Condition> {
+pub fn narrower(column: &Column, to: &Rules) -> Option<Condition> {
     let number = |number: i64| Expr::value(sqlparser::ast::Value::Number(number.to_string(), false));
     let of = || Box::new(Expr::Identifier(ident(&column.name)));
     match (to.bits, to.max_chars) {

@@ -12,9 +12,13 @@
 //! | what steps make of a definition | [`apply`] |
 //! | which rows must be looked at, and the entries | [`carry`] |
 //! | which rows become others, and how | [`rewrite`] |
+//! | what rows that are there must be, within a transaction | [`demands`] |
+//! | COMMIT of such a transaction | [`holding`] |
 
 pub mod apply;
 pub mod carry;
+pub mod demands;
+pub mod holding;
 pub mod rewrite;
 
 use crate::alter;

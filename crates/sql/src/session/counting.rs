@@ -1,6 +1,6 @@
 //! Sequences and views: made, changed and dropped, at once or with the transaction.
 
-use super::SqlSession;
+use super::{SqlSession, later};
 use crate::altering::{self, Altering, Step, carry};
 use crate::bind::{folded, new_name, table_name};
 use crate::catalog::{Catalog, as_of};
@@ -310,6 +310,9 @@ impl SqlSession {
             return Err(Failure::unsupported(format!("{what} in several partitions"), hint));
         }
         let own = self.open.as_ref().is_some_and(|open| open.definitions().has_made(table.id));
+        if !own && self.is_later() {
+            return Err(later::writes_rows(&table.name));
+        }
         if !own {
             self.defining(work)?;
         }

@@ -4,12 +4,10 @@ use super::SqlSession;
 use super::cursors::Resolved;
 use crate::alter::{self, Rekey};
 use crate::alter_database::{self, Change};
-use crate::altering::apply::{self, SequenceChanges};
+use crate::altering::carry;
 use crate::altering::rewrite::{self, Rewrite};
-use crate::altering::{Altering, carry};
 use crate::catalog::Catalog;
-use crate::constraining::{self, Constraining, Step};
-use crate::constraints::define::{self, Declared, Place, What};
+use crate::constraining;
 use crate::database;
 use crate::ddl;
 use crate::driver::Place as Where;
@@ -18,17 +16,13 @@ use crate::held;
 use crate::indexes;
 use crate::moved;
 use crate::moving::{self, Move};
-use crate::numbering;
 use crate::plan::{Parsed, StatementPlan, Work, plan};
 use crate::read::Values;
 use crate::several;
 use crate::truncate;
-use crate::txn::Open;
-use crate::views;
 use pg::{Failure, Kind, Outcome};
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use types::{CatalogTable, TableId, TableRecord};
+use types::TableRecord;
 
 impl SqlSession {
     /// The plan of a statement. What is wrong with it may be right since somebody looked at the database's
@@ -268,246 +262,6 @@ impl SqlSession {
         if own.is_some() || self.evaluator.handle.is_overlaid() {
             self.evaluator.handle = self.evaluator.handle.seeing(own);
         }
-    }
-
-    /// Makes, alters or drops tables when the transaction commits. False: it cannot wait for that.
-    async fn define_later(&mut self, work: &Work) -> Result<bool, Failure> {
-        let handle = self.evaluator.handle.clone();
-        let catalog = handle.current().await?;
-        let apart = handle.place() == Where::Shared;
-        match work {
-            Work::CreateTable(create, _) if apart && ddl::is_apart(create) => return Ok(false),
-            Work::DropTables { names, .. } if names.iter().any(|name| !catalog.is_within(name)) => {
-                return Ok(false);
-            }
-            Work::CreateTable(create, indexes) => {
-                let (name, schema, declared, numbered) = ddl::in_database(create, indexes)?;
-                match (catalog.has_relation(&name), create.if_not_exists) {
-                    (true, true) => self.note(format!("relation \"{name}\" already exists, skipping")),
-                    (true, false) => return Err(database::taken(&name)),
-                    (false, _) => {
-                        let schema = several::placed(&handle, schema)?;
-                        database::counted(&handle, &schema).await?;
-                        let count = 1 + declared.len() + numbered.len();
-                        let first = database::numbers(&handle, count as u32).await?;
-                        let now = self.catalog_now(&catalog);
-                        let sequences = first + 1 + declared.len() as u32;
-                        let (schema, sequences) =
-                            numbering::columns(&now, (&name, &schema), &numbered, sequences)?;
-                        let asked = (&name[..], &schema, &declared[..]);
-                        self.make(&catalog, database::constrained(&now, asked, first)?)?;
-                        for sequence in sequences {
-                            self.make(&catalog, sequence)?;
-                        }
-                    }
-                }
-            }
-            Work::DropTables { names, if_exists, .. } => {
-                let now = self.catalog_now(&catalog);
-                let ids = names.iter().filter_map(|name| now.table(name)).map(|table| table.id).collect();
-                // A table that the transaction has not made is altered by itself alone.
-                database::not_referred(&now, &database::referring(&now, &ids))?;
-                numbering::number_no_others(&now, &ids)?;
-                for name in names {
-                    match self.catalog_now(&catalog).table(name).cloned() {
-                        Some(table) => {
-                            views::not_shown(&now, name, "table", &BTreeSet::new())?;
-                            self.unmake(&catalog, &table)?;
-                            for sequence in numbering::owned(&now, &table) {
-                                self.unmake(&catalog, &sequence)?;
-                            }
-                        }
-                        None if *if_exists => {
-                            self.note(format!("table \"{name}\" does not exist, skipping"));
-                        }
-                        None => return Err(database::missing(name)),
-                    }
-                }
-            }
-            Work::Truncate { names, restart, .. } => self.truncate_later(&catalog, names, *restart).await?,
-            Work::Alter(altering) => return self.alter_later(&catalog, altering).await,
-            Work::Rekey(key) => return self.rekey_later(&catalog, key),
-            Work::Constrain(Some(change), _) => return self.constrain_later(&catalog, change).await,
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    /// Tables without a row under the names of these, when the transaction commits.
-    async fn truncate_later(
-        &mut self,
-        catalog: &Arc<Catalog>,
-        names: &[String],
-        restart: bool,
-    ) -> Result<(), Failure> {
-        let handle = self.evaluator.handle.clone();
-        let now = self.catalog_now(catalog);
-        if restart && truncate::is_shared(&now, names) {
-            let what = "RESTART IDENTITY in a transaction of numbers that other tables have, too";
-            return Err(Failure::unsupported(what, "send it by itself"));
-        }
-        let owned = truncate::owned(&now, names).len();
-        let first = database::numbers(&handle, (names.len() + owned) as u32).await?;
-        let mut sequences = first + names.len() as u32;
-        let renamed = truncate::renamed(&now, names, first)?;
-        for (name, id) in names.iter().zip(first..) {
-            let missing = || Failure::new("42P01", format!("relation \"{name}\" does not exist"));
-            let table = self.catalog_now(catalog).table(name).cloned().ok_or_else(missing)?;
-            let now = self.catalog_now(catalog);
-            self.unmake(catalog, &table)?;
-            let mut emptied = truncate::emptied(&table, (TableId(id), &renamed), restart);
-            let again = numbering::again(&now, &table, restart, sequences);
-            sequences += again.len() as u32;
-            for (old, new) in again {
-                numbering::instead(&mut emptied, old.id, new.id);
-                self.unmake(catalog, &old)?;
-                self.make(catalog, new)?;
-            }
-            self.make(catalog, emptied)?;
-        }
-        Ok(())
-    }
-
-    /// The tables as they are after what was done until now.
-    fn catalog_now(&self, catalog: &Arc<Catalog>) -> Arc<Catalog> {
-        let own = self.open.as_ref().and_then(|open| open.definitions().catalog().cloned());
-        own.unwrap_or_else(|| catalog.clone())
-    }
-
-    pub(super) fn make(&mut self, catalog: &Arc<Catalog>, table: CatalogTable) -> Result<(), Failure> {
-        let record = self.evaluator.handle.database_record()?.record().with_table(table);
-        self.may_define()?;
-        if let Some(open) = &mut self.open {
-            open.define(|definitions| definitions.make(catalog, record));
-        }
-        Ok(())
-    }
-
-    pub(super) fn unmake(&mut self, catalog: &Arc<Catalog>, table: &TableRecord) -> Result<(), Failure> {
-        self.may_define()?;
-        if let Some(open) = &mut self.open {
-            open.define(|definitions| definitions.unmake(catalog, table));
-        }
-        Ok(())
-    }
-
-    /// What a transaction writes lies in one partition, and tables that lie together are rows of theirs.
-    fn may_define(&self) -> Result<(), Failure> {
-        let Some(table) = self.open.as_ref().and_then(Open::has_written_apart) else { return Ok(()) };
-        let what = "making or dropping tables in a transaction that has written in another partition";
-        Err(Failure::unsupported(what, format!("rows of \"{}\" are written: COMMIT first", table.name())))
-    }
-
-    /// True if the transaction has made the table, and may still make it otherwise: no row of it is written.
-    fn may_remake(&self, id: TableId, rows: bool) -> bool {
-        let Some(open) = &self.open else { return false };
-        let definitions = open.definitions();
-        definitions.has_made(id) && !definitions.has_loaded(id) && (!rows || !open.has_written(id))
-    }
-
-    /// Another definition for a table that the transaction has made.
-    pub(super) async fn alter_later(
-        &mut self,
-        catalog: &Arc<Catalog>,
-        altering: &Altering,
-    ) -> Result<bool, Failure> {
-        let Some(table) = catalog.table(&altering.table).cloned() else { return Ok(false) };
-        if !self.may_remake(table.id, false) {
-            return Ok(false);
-        }
-        let handle = self.evaluator.handle.clone();
-        let now = self.open.as_ref().map_or_else(super::now, |open| open.now);
-        // Rows that it has written say by which columns.
-        let version = database::numbers(&handle, 1 + apply::constraints(altering)).await?;
-        let seen = self.catalog_now(catalog);
-        let mut applied = apply::apply(&seen, &table, altering, (version + 1, now))?;
-        let written = self.open.as_ref().is_some_and(|open| open.has_written(table.id));
-        if !written {
-            // What cannot become of rows is refused whether there are any or not.
-            rewrite::transforms(&table, &applied)?;
-            applied.fill();
-        } else if applied.looks_at_rows(&table.schema) {
-            let hint = "COMMIT first, or do it before rows are written";
-            return Err(Failure::unsupported("a condition for rows that the transaction has written", hint));
-        }
-        if !applied.gone.is_empty() {
-            let hint = "COMMIT first, or drop the foreign key by itself";
-            return Err(Failure::unsupported("dropping foreign keys with a column in a transaction", hint));
-        }
-        let rekeyed = match applied.rekeys(&table.schema) {
-            true => Some(Rewrite::of(&seen, &table, &applied)?.of_no_rows(&seen, &table)?),
-            false => None,
-        };
-        let SequenceChanges { made, gone } = std::mem::take(&mut applied.sequences);
-        if seen.all().any(|other| other.id != table.id && numbering::is_numbered_by(other, &gone)) {
-            let hint = "COMMIT first, or drop the default by itself";
-            return Err(Failure::unsupported("dropping defaults with a column in a transaction", hint));
-        }
-        applied.notes.iter().for_each(|note| self.note(note.clone()));
-        for sequence in seen.others().filter(|other| gone.contains(&other.id)) {
-            self.unmake(catalog, sequence)?;
-        }
-        for sequence in made {
-            self.make(catalog, sequence)?;
-        }
-        let to = match rekeyed {
-            Some(schema) => CatalogTable::new(table.id, &applied.name, schema, table.created_ms),
-            None => carry::renewed(&table, &applied, version)?,
-        };
-        self.make(catalog, to)?;
-        Ok(true)
-    }
-
-    /// Another key for a table that the transaction has made.
-    fn rekey_later(&mut self, catalog: &Arc<Catalog>, key: &Rekey) -> Result<bool, Failure> {
-        let Some(table) = catalog.table(&key.table).cloned() else { return Ok(false) };
-        fault::together(&table, "another primary key")?;
-        if !self.may_remake(table.id, true) {
-            let hint = "COMMIT first, or name the key in CREATE TABLE";
-            return Err(Failure::unsupported(
-                "another primary key in a transaction for a table that it has not made, or has written",
-                hint,
-            ));
-        }
-        if let Some(fault) = key.fault(&table.schema) {
-            return Err(fault);
-        }
-        let now = self.catalog_now(catalog);
-        let schema = Rewrite::keyed(&now, &table, key.columns.as_deref())?.of_no_rows(&now, &table)?;
-        self.make(catalog, CatalogTable::new(table.id, &table.name, schema, table.created_ms))?;
-        Ok(true)
-    }
-
-    /// Constraints for a table that the transaction has made, as long as there is no row of it.
-    async fn constrain_later(
-        &mut self,
-        catalog: &Arc<Catalog>,
-        change: &Constraining,
-    ) -> Result<bool, Failure> {
-        let Some(table) = catalog.table(&change.table).cloned() else { return Ok(false) };
-        if !self.open.as_ref().is_some_and(|open| open.definitions().has_made(table.id)) {
-            return Ok(false);
-        }
-        let added = change.steps.iter().map(|step| match step {
-            Step::Add { declared, .. } => Some(declared.clone()),
-            Step::Drop { .. } | Step::Validate(_) => None,
-        });
-        let may = |declared: &Vec<Declared>| {
-            let indexes = declared.iter().all(|one| matches!(one.what, What::Index(_)));
-            self.may_remake(table.id, !indexes)
-        };
-        let Some(declared) = added.collect::<Option<Vec<_>>>().filter(may) else {
-            let hint = "COMMIT first, or name the constraint in CREATE TABLE";
-            let what = "changing constraints of a table that the transaction has made and written";
-            return Err(Failure::unsupported(what, hint));
-        };
-        let numbers = database::numbers(&self.evaluator.handle, declared.len() as u32).await?;
-        let now = self.catalog_now(catalog);
-        let place = Place { catalog: &now, name: &table.name, id: table.id, schema: &table.schema };
-        let constraints = place.resolve(&declared, numbers)?;
-        let schema = table.schema.clone().with_constraints(constraints).map_err(define::invalid)?;
-        self.make(catalog, CatalogTable::new(table.id, &table.name, schema, table.created_ms))?;
-        Ok(true)
     }
 
     /// Gives a table another key, with its rows.

@@ -1,6 +1,7 @@
 //! How transactions end.
 
 use super::SqlSession;
+use crate::altering::holding;
 use crate::early;
 use crate::fault;
 use crate::large;
@@ -61,6 +62,9 @@ impl SqlSession {
         let handle = securing.as_ref().unwrap_or(&self.evaluator.handle);
         if !handle.is_global() && !open.fits_a_write() {
             return large::commit::carry_out(&self.evaluator, open).await;
+        }
+        if holding::is_needed(open.definitions())? {
+            return holding::carry_out(&self.evaluator, open).await;
         }
         let checked = match handle.is_global() {
             true => {

@@ -1,7 +1,7 @@
 //! COMMIT: one write of everything, if nothing of it has changed since it was read.
 
 use super::buffer::Written;
-use super::{Buffer, Open, global, met};
+use super::{Buffer, Open, View, global, met};
 use crate::catalog::Catalog;
 use crate::constraints::violation::{self, Refused};
 use crate::driver::Handle;
@@ -14,8 +14,8 @@ use client::Table;
 use pg::{Failure, code};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use types::TableId;
-use wire::RowOp;
+use types::{TableId, TableRecord};
+use wire::{RowOp, TableChange};
 
 impl Open {
     /// What it writes, and its tables.
@@ -49,10 +49,14 @@ impl Open {
         }
     }
 
-    /// The error of a transaction that has written a table which is not as it was. What it has made or
-    /// dropped itself is not looked at.
+    /// The error of a transaction that has written a table which is not as it was. What it has made, altered
+    /// or dropped itself is not looked at: COMMIT names the versions.
     pub fn knows_its_tables(&self, catalog: &Catalog) -> Result<(), Failure> {
-        let own = |id: TableId| self.definitions.has_made(id) || self.definitions.has_dropped(id);
+        let own = |id: TableId| {
+            let definitions = &self.definitions;
+            let altered = definitions.altered().contains_key(&id);
+            altered || definitions.has_made(id) || definitions.has_dropped(id)
+        };
         let written = self.view.buffer.tables().map(|(id, _)| id).filter(|id| !own(*id));
         for known in written.filter_map(|id| self.tables.get(&id)) {
             let now = catalog.table(known.name()).filter(|now| now.id == known.id());
@@ -68,11 +72,11 @@ impl Open {
     /// COMMIT: one write of everything, if nothing of it has changed since it was read. Where transactions
     /// are global, what it claims was `checked`.
     pub async fn commit(self, handle: &Handle, checked: Option<Checked>) -> Result<(), Failure> {
-        let (parts, _) = self.written();
         if !self.definitions.is_empty() {
             self.busy()?;
-            return self.commit_tables(handle, parts).await;
+            return self.commit_tables(handle).await;
         }
+        let (parts, _) = self.written();
         if parts.is_empty() {
             return Ok(());
         }
@@ -175,12 +179,27 @@ impl Open {
     }
 
     /// COMMIT of what was done to tables, with all rows.
-    async fn commit_tables(mut self, handle: &Handle, parts: Vec<Written>) -> Result<(), Failure> {
+    async fn commit_tables(self, handle: &Handle) -> Result<(), Failure> {
         let changes = self.definitions.changes();
+        let built = self.definitions.to_build();
+        self.commit_by(handle, (changes, &[])).await?;
+        several::built_soon(handle, &built).await;
+        Ok(())
+    }
+
+    /// COMMIT by these changes of tables, in one entry with all rows. Those of the tables that are given are
+    /// written under the versions which these have there.
+    pub async fn commit_by(
+        mut self,
+        handle: &Handle,
+        (changes, given): (Vec<TableChange>, &[Arc<TableRecord>]),
+    ) -> Result<(), Failure> {
+        let (parts, _) = self.written();
         let catalog = handle.current().await?;
         for part in &parts {
-            if let Some(record) = catalog.all().find(|record| record.id == part.table) {
-                // One that the transaction has made may have got columns since.
+            let is_of = |record: &&Arc<TableRecord>| record.id == part.table;
+            if let Some(record) = given.iter().find(is_of).or_else(|| catalog.all().find(is_of)) {
+                // One that the transaction has made or altered may have got columns since.
                 self.tables.insert(part.table, Table::new(record.clone()));
             }
         }
@@ -208,6 +227,12 @@ impl Open {
             }
             Some(Decided::Exists | Decided::Changed) => Err(fault::conflict()),
         }
+    }
+
+    /// How a statement sees rows now that rests on none of the transaction's states, with what the
+    /// transaction has written.
+    pub fn view_of_now(&self, handle: &Handle) -> View {
+        self.view.with_nothing_seen(handle.partitions())
     }
 }
 

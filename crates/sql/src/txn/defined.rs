@@ -1,4 +1,7 @@
-//! Tables that a transaction has made and dropped. Nobody else knows of it before COMMIT.
+//! Tables that a transaction has made, altered and dropped. Nobody else knows of it before COMMIT.
+//!
+//! One that was there is known to its partition as it was until then: it is read under that version, and
+//! what is read is understood by the new definition (PR-122).
 //!
 //! A table that it has made has its rows in the transaction's buffer, like those of any other. COPY
 //! loads them into the partition itself, under an id that nobody else sees: there may be any number of
@@ -13,6 +16,7 @@ use client::{Table, created};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use types::data::constraint::{Constraint, Standing};
 use types::{CatalogTable, Position, TableId, TableRecord};
 use wire::{RecordText, TableChange};
 
@@ -27,6 +31,15 @@ struct Made {
     loaded: Option<u32>,
 }
 
+/// A table that was there, and gets another definition.
+#[derive(Clone, Debug)]
+pub struct Altered {
+    /// As it is until COMMIT.
+    pub from: Arc<TableRecord>,
+    /// As it is from then on.
+    pub to: Arc<TableRecord>,
+}
+
 /// What a transaction has done to tables.
 #[derive(Clone, Debug, Default)]
 pub struct Definitions {
@@ -37,8 +50,11 @@ pub struct Definitions {
     /// With the versions that they had.
     dropped: BTreeMap<TableId, u32>,
     made: BTreeMap<TableId, Made>,
+    altered: BTreeMap<TableId, Altered>,
     /// Made and dropped again.
     unmade: BTreeSet<TableId>,
+    /// Constraints that rows which are there may be against, by their numbers.
+    not_valid: BTreeSet<u32>,
 }
 
 impl Definitions {
@@ -49,7 +65,7 @@ impl Definitions {
 
     /// True if nothing is to be done to tables.
     pub fn is_empty(&self) -> bool {
-        self.dropped.is_empty() && self.made.is_empty()
+        self.dropped.is_empty() && self.made.is_empty() && self.altered.is_empty()
     }
 
     /// True if the transaction has made it.
@@ -60,6 +76,31 @@ impl Definitions {
     /// True if it has dropped it.
     pub fn has_dropped(&self, table: TableId) -> bool {
         self.dropped.contains_key(&table) || self.unmade.contains(&table)
+    }
+
+    /// The tables that were there and get other definitions, by their ids.
+    pub fn altered(&self) -> &BTreeMap<TableId, Altered> {
+        &self.altered
+    }
+
+    /// Constraints that rows which are there may be against, by their numbers.
+    pub fn not_valid(&self) -> &BTreeSet<u32> {
+        &self.not_valid
+    }
+
+    /// Rows that are there may be against the constraint with this number, or not any more.
+    pub fn set_not_valid(&mut self, number: u32, not_valid: bool) {
+        match not_valid {
+            true => drop(self.not_valid.insert(number)),
+            false => drop(self.not_valid.remove(&number)),
+        }
+    }
+
+    /// New indexes and constraints of tables that were there, which are built behind COMMIT.
+    pub fn to_build(&self) -> BTreeSet<u32> {
+        let all = self.altered.values().flat_map(|altered| altered.to.schema.constraints());
+        let builds = |one: &&Constraint| one.standing == Standing::Building && one.indexed().is_some();
+        all.filter(builds).map(|one| one.number).collect()
     }
 
     /// True if rows of it are in the partition already.
@@ -79,11 +120,26 @@ impl Definitions {
         self.see(catalog);
     }
 
+    /// Gives a table another definition, whoever has made it. `before` is how the transaction sees it.
+    pub fn alter(&mut self, catalog: &Arc<Catalog>, before: &Arc<TableRecord>, to: TableRecord) {
+        if self.made.contains_key(&to.id) {
+            self.make(catalog, to);
+            return;
+        }
+        let from = self.altered.get(&to.id).map_or(before, |known| &known.from).clone();
+        self.altered.insert(to.id, Altered { from, to: Arc::new(to) });
+        self.see(catalog);
+    }
+
     /// Drops a table.
     pub fn unmake(&mut self, catalog: &Arc<Catalog>, table: &TableRecord) {
         match self.made.remove(&table.id) {
             Some(_) => drop(self.unmade.insert(table.id)),
-            None => drop(self.dropped.insert(table.id, table.schema.version())),
+            None => {
+                let altered = self.altered.remove(&table.id);
+                let version = altered.map_or(table.schema.version(), |altered| altered.from.schema.version());
+                self.dropped.insert(table.id, version);
+            }
         }
         self.see(catalog);
     }
@@ -97,16 +153,28 @@ impl Definitions {
     fn see(&mut self, catalog: &Arc<Catalog>) {
         static REVISIONS: AtomicU64 = AtomicU64::new(OVERLAID);
         let before = self.before.get_or_insert_with(|| catalog.clone());
-        let gone = |id| self.dropped.contains_key(&id);
-        let more = self.made.values().map(|made| &made.record);
+        let gone = |id: TableId| self.dropped.contains_key(&id) || self.altered.contains_key(&id);
+        let made = self.made.values().map(|made| &made.record);
+        let more = made.chain(self.altered.values().map(|altered| &altered.to));
+        let known = self.altered.iter().map(|(id, altered)| (*id, altered.from.schema.version()));
         let revision = REVISIONS.fetch_add(1, Ordering::Relaxed);
-        self.now = Some(Arc::new(before.overlaid(revision, gone, more)));
+        self.now = Some(Arc::new(before.overlaid(revision, gone, more).known_as(known)));
     }
 
-    /// What COMMIT does to tables. Names are free before they are given.
+    /// What COMMIT does to tables. Whether names are free is asked behind all of it.
     pub fn changes(&self) -> Vec<TableChange> {
+        self.changes_but(&BTreeSet::new())
+    }
+
+    /// The same without what becomes of these tables, which were there.
+    pub fn changes_but(&self, others: &BTreeSet<TableId>) -> Vec<TableChange> {
         let dropped =
             self.dropped.iter().map(|(table, schema)| TableChange::Drop { table: *table, schema: *schema });
+        let altered = self.altered.iter().filter(|(id, _)| !others.contains(id));
+        let altered = altered.map(|(_, Altered { from, to })| TableChange::Alter {
+            from: from.schema.version(),
+            to: RecordText::new(&as_of(to, to.schema.version())),
+        });
         let made = self.made.values().map(|made| {
             let from = made.record.schema.version();
             match made.loaded {
@@ -116,7 +184,7 @@ impl Definitions {
                 }
             }
         });
-        dropped.chain(made).collect()
+        dropped.chain(altered).chain(made).collect()
     }
 }
 

@@ -54,10 +54,12 @@ INSERT INTO made VALUES (3), (4);
 SELECT * FROM made ORDER BY id;
 COMMIT;
 SELECT * FROM made ORDER BY id;
-BEGIN;
 ALTER TABLE made ADD COLUMN m serial;
 SELECT * FROM made ORDER BY id;
-COMMIT;
+BEGIN;
+-- differs: rows that are there are not written again within a transaction
+ALTER TABLE made ADD COLUMN k serial;
+ROLLBACK;
 SELECT * FROM made ORDER BY id;
 DROP TABLE t, child, made, none, plain;
 SELECT relname FROM pg_class WHERE relkind = 'S' ORDER BY 1;

@@ -193,8 +193,10 @@ INSERT INTO made VALUES (1, 2);
 SELECT v + 1 FROM made;
 COMMIT;
 SELECT v + 1 FROM made;
-BEGIN;
 ALTER TABLE made ALTER v TYPE text;
 SELECT v || 'x' FROM made;
-COMMIT;
+BEGIN;
+-- differs: rows that are there are not written again within a transaction
+ALTER TABLE made ALTER v TYPE int USING length(v);
+ROLLBACK;
 SELECT v || 'x' FROM made;
