@@ -29,12 +29,10 @@ fn a_table_moves_with_its_rows_and_indexes_and_what_cannot_move_is_refused() {
     one.good("ALTER TABLE t ADD COLUMN w int NOT NULL DEFAULT 7");
     one.good("ALTER TABLE t DROP COLUMN gone");
     one.good("CREATE VIEW shown AS SELECT id FROM t WHERE v > 9000");
-    one.good("CREATE TABLE counted (id serial PRIMARY KEY)");
     one.good("CREATE TABLE heap (n int)");
     one.good("CREATE TABLE kept (id int PRIMARY KEY, code text UNIQUE)");
     one.good("CREATE TABLE child (id int PRIMARY KEY, kept int REFERENCES kept)");
     let refused = [
-        ("ALTER TABLE counted SET (partitions = 2)", "0A000", "is numbered"),
         ("ALTER TABLE heap SET (partitions = 2)", "0A000", "no primary key"),
         ("ALTER TABLE kept SET (partitions = 2)", "0A000", "to which others refer"),
         ("ALTER TABLE child SET (partitions = 2)", "0A000", "a foreign key"),

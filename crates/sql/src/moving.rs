@@ -19,6 +19,7 @@ pub mod respread;
 use crate::altering::rewrite;
 use crate::bind::{folded, table_name};
 use crate::catalog::Catalog;
+use crate::columns;
 use crate::constraints::children;
 use crate::constraints::define::invalid;
 use crate::database;
@@ -27,14 +28,17 @@ use crate::evaluate::Evaluator;
 use crate::fault;
 use crate::held::bare;
 use crate::moved;
+use crate::numbering;
 use client::{Client, Table};
 use pg::Failure;
 use sqlparser::ast::{AlterTable, AlterTableOperation, SqlOption};
 use std::sync::Arc;
 use types::data::constraint::{Constraint, Demand, Standing};
-use types::data::{Fallback, Schema};
+use types::data::kind::Sequence;
+use types::data::{Column, Identity, Schema};
 use types::policy::Below;
-use types::{Policy, TableRecord, system};
+use types::{Policy, TableId, TableRecord, system};
+use wire::TableChange;
 use wire::control::{AddIndex, CreateTable as Request};
 
 /// How often rows are copied again because somebody has changed the table meanwhile.
@@ -58,6 +62,8 @@ pub struct MovePlan {
     pub columns: Vec<usize>,
     /// Its indexes.
     pub indexes: Vec<AddIndex>,
+    /// What goes with it: the sequences that number its rows, whose counters go on.
+    pub gone: Vec<TableChange>,
 }
 
 /// The move that an ALTER TABLE is, if it is one. What the table has is looked at.
@@ -161,18 +167,18 @@ fn refuse(catalog: &Catalog, table: &TableRecord) -> Result<(), Failure> {
     }
     for at in table.schema.visible() {
         let column = &table.schema.columns()[at];
-        let counted = matches!(column.rules.default, Some(Fallback::Next(_)));
-        if counted || column.rules.identity.is_some() || column.rules.sequence.is_some() {
+        if let Some(how) = numbered_otherwise(catalog, table, column) {
             let hint =
                 "ALTER TABLE ... ALTER COLUMN ... DROP DEFAULT or DROP IDENTITY, and no sequence is its";
-            return refused(&format!("whose column \"{}\" is numbered", column.name), hint);
+            return refused(&format!("whose column \"{}\" is numbered {how}", column.name), hint);
         }
     }
     for one in table.schema.constraints() {
         let what = match (&one.demand, one.standing) {
-            (_, Standing::Dropping) | (Demand::Index(_), Standing::Valid) => continue,
+            (_, Standing::Dropping) => continue,
+            (Demand::Index(_) | Demand::Check(_), Standing::Valid) if !one.unchecked => continue,
             (Demand::Index(_), _) => "an index that is not ready",
-            (Demand::Check(_), _) => "a CHECK",
+            (Demand::Check(_), _) => "a CHECK that is not valid",
             (Demand::Unique(_), _) => "UNIQUE",
             (Demand::Foreign(_), _) => "a foreign key",
         };
@@ -183,12 +189,34 @@ fn refuse(catalog: &Catalog, table: &TableRecord) -> Result<(), Failure> {
     Ok(())
 }
 
+/// How a column is numbered, if not as partitions of a table's own number rows: from 1 on in steps of 1, by a
+/// counter that nothing else has.
+fn numbered_otherwise(catalog: &Catalog, table: &TableRecord, column: &Column) -> Option<&'static str> {
+    let own = column.rules.sequence.map(TableId);
+    let Some(sequence) = columns::numbering(column) else {
+        return own.map(|_| "by nothing, and has a sequence");
+    };
+    if own != Some(sequence) {
+        return Some("by a sequence that does not go with it");
+    }
+    let is_own = |(of, name, _): &(String, String, bool)| *of == table.name && *name == column.name;
+    if !numbering::users(catalog, sequence).iter().all(is_own) {
+        return Some("by a sequence that other columns have, too");
+    }
+    let known = catalog.sequence_by_id(sequence).map(|(_, known)| known);
+    let is_plain = |known: Sequence| {
+        let most = i64::MAX >> (64 - u32::from(known.bits));
+        known == Sequence { start: 1, step: 1, least: 1, most, cycle: false, ..known }
+    };
+    (!known.is_some_and(is_plain)).then_some("otherwise than from 1 on in steps of 1")
+}
+
 impl MovePlan {
     /// For a table, and how it is to be kept. What is not said is as it is in its database, or, of a bare
     /// table, as it is.
     pub fn of(table: &TableRecord, options: &[SqlOption]) -> Result<MovePlan, Failure> {
         let (schema, columns) = match table.database() {
-            Some(_) => spread(&table.schema)?,
+            Some(_) => spread(table)?,
             None => as_it_is(table)?,
         };
         let policy = &table.policy;
@@ -214,7 +242,7 @@ impl MovePlan {
                         (policy = ...) behind it";
             return Err(Failure::unsupported(what, hint));
         }
-        Ok(MovePlan { request, columns, indexes: indexes_of(table) })
+        Ok(MovePlan { request, columns, indexes: indexes_of(table), gone: Vec::new() })
     }
 }
 
@@ -249,17 +277,29 @@ fn as_it_is(table: &TableRecord) -> Result<(Schema, Vec<usize>), Failure> {
     Ok((Schema::from_parts(parts).map_err(invalid)?, columns))
 }
 
-/// The columns that are seen of a table, spread by the whole key, and their places in it.
-fn spread(schema: &Schema) -> Result<(Schema, Vec<usize>), Failure> {
+/// The columns that are seen of a table, spread by the whole key, and their places in it; with its checks,
+/// which are of one row each. Numbers go on: those of a sequence are counted under its id.
+fn spread(table: &TableRecord) -> Result<(Schema, Vec<usize>), Failure> {
+    let schema = &table.schema;
     let kept: Vec<usize> = schema.visible().collect();
     let column = |at: &usize| {
         let mut column = schema.columns()[*at].clone();
-        (column.rules.missing, column.rules.counter) = (None, None);
+        let (sequence, rules) = (columns::numbering(&column), &mut column.rules);
+        rules.missing = None;
+        if let Some(TableId(sequence)) = sequence {
+            rules.identity = rules.identity.or(Some(Identity::ByDefault));
+            (rules.default, rules.sequence, rules.counter) = (None, None, Some((sequence, 0)));
+        } else if rules.identity.is_some() {
+            rules.counter = rules.counter.or(Some((table.id.0, *at as u32)));
+        }
         column
     };
     let key: Vec<&str> = schema.key_columns().map(|column| column.name.as_str()).collect();
     let columns = kept.iter().map(column).collect();
-    let spread = Schema::new(columns, &key, key.len(), schema.is_open()).map_err(invalid)?;
+    let is_check = |one: &&Constraint| one.is_enforced() && matches!(one.demand, Demand::Check(_));
+    let checks = schema.constraints().iter().filter(is_check).cloned().collect();
+    let spread = Schema::new(columns, &key, key.len(), schema.is_open());
+    let spread = spread.and_then(|spread| spread.with_constraints(checks)).map_err(invalid)?;
     Ok((spread, kept))
 }
 
@@ -310,7 +350,8 @@ async fn move_out(
     (table, asked): (Arc<TableRecord>, &Move),
 ) -> Result<Done, Failure> {
     refuse(catalog, &table)?;
-    let plan = MovePlan::of(&table, &asked.options)?;
+    let gone = numbering::owned(catalog, &table).iter().map(|sequence| database::dropped(sequence)).collect();
+    let plan = MovePlan { gone, ..MovePlan::of(&table, &asked.options)? };
     if rewrite::under_way(catalog, table.id) {
         return Ok(None);
     }

@@ -161,8 +161,8 @@ impl<'a> Coming<'a> {
     }
 }
 
-/// The columns of a bare table, with its indexes, as those of one that lies together with others. Indexes get
-/// numbers from this one on.
+/// The columns of a bare table, with its indexes and checks, as those of one that lies together with others.
+/// Indexes get numbers from this one on.
 fn together(table: &TableRecord, first: u32) -> Result<Schema, Failure> {
     let (schema, _) = as_it_is(table)?;
     let mut parts = schema.into_parts();
@@ -170,6 +170,7 @@ fn together(table: &TableRecord, first: u32) -> Result<Schema, Failure> {
     let index = |(one, number): (&IndexRecord, u32)| {
         Constraint::new(number, &one.name, Demand::Index(one.columns.clone()))
     };
-    parts.constraints = table.indexes.wanted.iter().zip(first..).map(index).collect();
+    // What it has already is checks.
+    parts.constraints.extend(table.indexes.wanted.iter().zip(first..).map(index));
     Schema::from_parts(parts).map_err(invalid)
 }

@@ -5,7 +5,7 @@
 //! | 1. the table is held; a marker is made, without a name | the partition | both go when they are old |
 //! | 2. a table for the rows is made, called by the marker's number | records | as above, and it is dropped |
 //! | 3. rows are copied | its partitions | as above |
-//! | 4. the table is dropped; the marker says that it has moved | the partition | whoever needs it goes on |
+//! | 4. the table is dropped, with its sequences; the marker says that it has moved | the partition | whoever needs it goes on |
 //! | 5. the table with the rows gets the name | records | as above |
 //! | 6. a moment later the marker is dropped | the partition | |
 //!
@@ -60,7 +60,7 @@ pub fn fill(
     let began = Instant::now();
     let mut filling = Filling::begin(client, database, table, plan)?;
     let decided = match filling.copy_all(plan, cancel) {
-        Ok(rows) => filling.decide().map(|moved| (rows, moved)),
+        Ok(rows) => filling.decide(plan).map(|moved| (rows, moved)),
         Err(why) => Err(why),
     };
     match decided {
@@ -132,8 +132,9 @@ impl<'a> Filling<'a> {
         Ok(())
     }
 
-    /// The fourth step: from here on the rows are where they were copied to.
-    fn decide(&mut self) -> Result<Moved, Failure> {
+    /// The fourth step: from here on the rows are where they were copied to. What goes with the table is of
+    /// the version that somebody has seen before: if it is another one, nothing is decided.
+    fn decide(&mut self, plan: &MovePlan) -> Result<Moved, Failure> {
         let version = self.client.numbers(1).map_err(fault::of_client)?;
         let (id, name) = (self.marker.id(), self.marker.name().to_string());
         let since_ms = wall_ms();
@@ -141,10 +142,11 @@ impl<'a> Filling<'a> {
         let mut moved = CatalogTable { fills: Some(id), created_ms: since_ms, ..own };
         moved.unknown.insert(CatalogTable::MOVED.into(), true.into());
         let from = self.marker.schema().version();
-        let changes = vec![
+        let mut changes = vec![
             TableChange::Drop { table: self.from.id(), schema: self.from.schema().version() },
             TableChange::Alter { from, to: RecordText::new(&moved) },
         ];
+        changes.extend(plan.gone.iter().cloned());
         let call = self.database.transact(changes, Vec::new(), None);
         self.client.call(call).map_err(fault::of_client)?;
         Ok(Moved { id, version, name, since_ms })

@@ -8,7 +8,7 @@ use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 use std::collections::{BTreeMap, BTreeSet};
 use types::data::constraint::{Action, Reference};
-use types::data::{Column, ColumnType, Identity, Rules};
+use types::data::{Column, ColumnType, Fallback, Identity, Rules};
 use types::{CatalogTable, Holds, LogKind, TableId};
 
 /// A table `t` that lies together with others.
@@ -55,6 +55,23 @@ fn a_table_is_planned_with_what_is_seen_of_it_and_with_its_indexes() {
     for text in ["t SET (policy = sync)", "u SET (partitions = 2)", "t DROP COLUMN v"] {
         assert_eq!(asked(&catalog, text).expect("another one's concern"), None, "{text}");
     }
+}
+
+#[test]
+fn pr453_numbers_and_checks_come_along() {
+    let check = Constraint::new(5, "c", Demand::Check("v > 0".into()));
+    let mut parts = table(vec![check.clone()]).schema.into_parts();
+    parts.columns[0].rules = Rules { identity: Some(Identity::Always), ..Rules::default() };
+    parts.columns[2].rules.default = Some(Fallback::Next(8));
+    parts.columns[2].rules.sequence = Some(8);
+    let known = TableRecord { schema: Schema::from_parts(parts).expect("valid"), ..table(vec![]) };
+    let plan = MovePlan::of(&known, &[]).expect("good");
+    let rules = |at: usize| plan.request.schema.columns()[at].rules.clone();
+    assert_eq!((rules(0).identity, rules(0).counter), (Some(Identity::Always), Some((1, 0))));
+    let serial = rules(1);
+    assert_eq!((serial.identity, serial.counter), (Some(Identity::ByDefault), Some((8, 0))));
+    assert_eq!((serial.default, serial.sequence), (None, None), "the sequence goes, and its counter stays");
+    assert_eq!(plan.request.schema.constraints(), [check]);
 }
 
 #[test]
@@ -137,7 +154,8 @@ fn what_partitions_of_ones_own_cannot_have_is_refused_by_name() {
     let of = |constraint: Constraint| catalog(crate::DATABASE, vec![table(vec![constraint])]);
     let set = "t SET (partitions = 4)";
     refused(&of(Constraint::new(5, "u", Demand::Unique(vec![2]))), set, "UNIQUE");
-    refused(&of(Constraint::new(5, "c", Demand::Check("v > 0".into()))), set, "a CHECK");
+    let late = Constraint::new(5, "c", Demand::Check("v > 0".into())).turned(Standing::Building);
+    refused(&of(late), set, "a CHECK that is not valid");
     let building = Constraint::new(5, "i", Demand::Index(vec![2])).turned(Standing::Building);
     refused(&of(building), set, "an index that is not ready");
     let reference = Reference {
@@ -161,12 +179,19 @@ fn what_partitions_of_ones_own_cannot_have_is_refused_by_name() {
         parts.columns[2].rules = rules;
         TableRecord { schema: Schema::from_parts(parts).expect("valid"), ..plain() }
     };
-    for rules in [
-        Rules { identity: Some(Identity::Always), ..Rules::default() },
-        Rules { default: Some(Fallback::Next(8)), ..Rules::default() },
-        Rules { sequence: Some(8), ..Rules::default() },
-    ] {
-        refused(&catalog(crate::DATABASE, vec![numbered(rules)]), set, "is numbered");
+    let with = |rules: Rules, step: i64| {
+        let how = Sequence { bits: 64, start: 1, step, least: 1, most: i64::MAX, cycle: false };
+        let made = crate::numbering::defined(TableId(8), "t_v_seq", how);
+        let sequence = TableRecord { id: made.id, name: made.name, schema: made.schema, ..plain() };
+        catalog(crate::DATABASE, vec![numbered(rules), sequence])
+    };
+    let (default, own) = (Some(Fallback::Next(8)), Some(8));
+    let serial = || Rules { default: default.clone(), sequence: own, ..Rules::default() };
+    refused(&with(Rules { default: default.clone(), ..Rules::default() }, 1), set, "does not go with it");
+    refused(&with(Rules { sequence: own, ..Rules::default() }, 1), set, "by nothing");
+    refused(&with(serial(), 2), set, "otherwise than from 1 on in steps of 1");
+    for rules in [serial(), Rules { identity: Some(Identity::Always), ..Rules::default() }] {
+        assert!(asked(&with(rules, 1), set).expect("it goes on").is_some());
     }
     let known = catalog(crate::DATABASE, vec![plain()]);
     refused(&known, "t SET (partitions = 4, policy = async)", "whose policy is async");
