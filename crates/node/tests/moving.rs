@@ -418,7 +418,7 @@ fn a_bare_table_comes_back_with_its_rows_and_indexes() {
     let all = "SELECT count(*), count(DISTINCT id), sum(v), max(note) FROM t";
     let before = two.good(all);
     one.refused(&[
-        ("ALTER TABLE t SET (database = bank)", "0A000", "into the database"),
+        ("ALTER TABLE t SET (database = bank)", "3D000", "does not exist"),
         ("ALTER TABLE t SET (database = understudy, policy = sync)", "22023", "kept as that is"),
         ("BEGIN; ALTER TABLE t SET (database = understudy)", "25001", "transaction block"),
     ]);

@@ -59,23 +59,27 @@ pub fn abandoned(handle: &Handle) -> Vec<Arc<TableRecord>> {
 
 /// Ends the holds of these tables, or goes on with what was decided. What cannot be done now is left to the
 /// next one who waits. `catalog` was read behind them: a definition that it lacks was dropped, and nothing
-/// can be decided any more.
+/// can be decided any more. So is that of another database into which one of them moves (PR-454).
 pub async fn lift(handle: &Handle, abandoned: Vec<Arc<TableRecord>>, catalog: &Catalog) {
     for table in abandoned {
         let Some(moves) = table.policy.moves else { continue };
         let done = match moves.into {
             None => free(handle, &table, moves, None).await,
             Some(database) if handle.database() == Some(database) => {
-                let under_way = &catalog.under_way;
-                let fill = under_way.fills.iter().find(|fill| fill.id == moves.number);
-                let gone = fill.map(|fill| TableChange::Drop { table: fill.id, schema: fill.version });
-                match under_way.named.contains(&moves.number) {
-                    true => finish_by(handle, (moves.number, table.id)).await,
-                    false => free(handle, &table, moves, gone).await,
+                lift_by(handle, catalog, (&table, moves)).await
+            }
+            // Its definition is gone with the database.
+            Some(database) if handle.map().owner(database).is_none() => {
+                free(handle, &table, moves, None).await
+            }
+            Some(database) => {
+                let there = handle.within(Place::In(database));
+                match there.look().await {
+                    Ok(catalog) => lift_by(&there, &catalog, (&table, moves)).await,
+                    // Its definition cannot be looked for.
+                    Err(_) => continue,
                 }
             }
-            // Its definition cannot be looked for.
-            Some(_) => continue,
         };
         if done.is_ok() {
             let holds = |found: Option<Moves>| found.is_some_and(|found| found.number == moves.number);
@@ -86,6 +90,21 @@ pub async fn lift(handle: &Handle, abandoned: Vec<Arc<TableRecord>>, catalog: &C
             };
             let _ = tokio::time::timeout(HEARD, handle.wait_map(known)).await;
         }
+    }
+}
+
+/// Ends the hold of a table that moves into the database of this handle, as its catalog says, or goes on.
+async fn lift_by(
+    handle: &Handle,
+    catalog: &Catalog,
+    (table, moves): (&TableRecord, Moves),
+) -> Result<(), Failure> {
+    let under_way = &catalog.under_way;
+    let fill = under_way.fills.iter().find(|fill| fill.id == moves.number);
+    let gone = fill.map(|fill| TableChange::Drop { table: fill.id, schema: fill.version });
+    match under_way.named.contains(&moves.number) {
+        true => finish_by(handle, (moves.number, table.id)).await,
+        false => free(handle, table, moves, gone).await,
     }
 }
 

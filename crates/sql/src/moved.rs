@@ -1,5 +1,5 @@
 //! Tables that have moved into partitions of their own: whoever needs one gives it its name, if that is not
-//! done yet, and drops what nobody fills any more ([`crate::moving`], PR-378, PR-379).
+//! done yet, and drops what nobody fills any more ([`crate::moving`], PR-378, PR-379, PR-454).
 
 use crate::catalog::{Catalog, Moved};
 use crate::ddl::on_a_client;
@@ -44,29 +44,64 @@ pub async fn settled(handle: &Handle) -> Result<Arc<Catalog>, Failure> {
     // Seen before the catalog is: what says that a table is needed is there before the table (PR-379), and
     // before a hold (PR-404).
     let (filled, abandoned) = (filled(handle), held::abandoned(handle));
+    let reads = handle.database().is_some();
     let catalog = handle.look().await?;
-    if handle.place() != Place::Shared || handle.is_overlaid() {
+    if handle.place() == Place::Bare || handle.is_overlaid() {
         return Ok(catalog);
     }
-    held::lift(handle, abandoned, &catalog).await;
-    if handle.database().is_none() {
-        return Ok(catalog);
-    }
-    held::settle(handle, &catalog.under_way.following).await;
-    for name in unneeded(&catalog, filled) {
-        let gone = move |client: &mut Client| client.admin(AdminCommand::DropTable(name)).map(drop);
-        drop(on_a_client(handle, gone).await);
-    }
-    let moved = catalog.under_way.moved.clone();
-    for one in &moved {
-        let (database, own) = (handle.database_record()?, one.clone());
-        let named = move |client: &mut Client| Ok(settle(client, &database, &own));
-        if matches!(on_a_client(handle, named).await, Ok(Ok(true))) {
-            heard(handle, &one.name).await;
+    let mut is_same = catalog.under_way.moved.is_empty() && catalog.under_way.following.is_empty();
+    if handle.place() == Place::Shared {
+        held::lift(handle, abandoned, &catalog).await;
+        let left: Vec<String> = unneeded(&catalog, filled).collect();
+        let (left, named) = settled_elsewhere(handle, left).await;
+        is_same &= !named;
+        // As long as this node has not heard of the partition it has not read what that speaks of.
+        for name in left.into_iter().filter(|_| reads) {
+            let gone = move |client: &mut Client| client.admin(AdminCommand::DropTable(name)).map(drop);
+            drop(on_a_client(handle, gone).await);
         }
     }
-    let nothing = moved.is_empty() && catalog.under_way.following.is_empty();
-    if nothing { Ok(catalog) } else { handle.look().await }
+    held::settle(handle, &catalog.under_way.following).await;
+    for one in &catalog.under_way.moved {
+        settle_by(handle, one).await;
+    }
+    if is_same { Ok(catalog) } else { handle.look().await }
+}
+
+/// Gives a table that has moved its name, and waits until this node has heard of it.
+async fn settle_by(handle: &Handle, moved: &Moved) {
+    let Ok(database) = handle.database_record() else { return };
+    let own = moved.clone();
+    let named = move |client: &mut Client| Ok(settle(client, &database, &own));
+    if matches!(on_a_client(handle, named).await, Ok(Ok(true))) {
+        heard(handle, &moved.name).await;
+    }
+}
+
+/// Those of these tables that no other database speaks of; what cannot be read may speak of any (PR-454).
+/// What has moved out of another database gets its name: true if that was done for some.
+async fn settled_elsewhere(handle: &Handle, mut left: Vec<String>) -> (Vec<String>, bool) {
+    let mut named = false;
+    if left.is_empty() {
+        return (left, named);
+    }
+    let others: Vec<TableId> = handle.map().databases().map(|database| database.id).collect();
+    for id in others.into_iter().filter(|id| handle.database() != Some(*id)) {
+        let there = handle.within(Place::In(id));
+        let Ok(catalog) = there.look().await else { return (Vec::new(), named) };
+        let gone = unneeded(&catalog, left.iter().filter_map(|name| numbered(name)).collect());
+        left = gone.collect();
+        for one in &catalog.under_way.moved {
+            settle_by(&there, one).await;
+            named = true;
+        }
+    }
+    (left, named)
+}
+
+/// A table that gets rows, with the number of its move.
+fn numbered(name: &str) -> Option<(TableId, String)> {
+    Some((system::moves(name)?, name.to_string()))
 }
 
 /// Gives a table that has moved its name, and drops what says so if it has done that for long. False:
@@ -85,7 +120,7 @@ fn settle(client: &mut Client, database: &Database, moved: &Moved) -> Result<boo
 fn filled(handle: &Handle) -> Vec<(TableId, String)> {
     let map = handle.map();
     let held = held::numbers(&map);
-    let of = |table: &Arc<TableRecord>| Some((system::moves(&table.name)?, table.name.clone()));
+    let of = |table: &Arc<TableRecord>| numbered(&table.name);
     map.tables().filter_map(of).filter(|(number, _)| !held.contains(number)).collect()
 }
 

@@ -1,6 +1,7 @@
 //! ALTER TABLE ... SET (partitions = n): a table that lies together with others gets partitions of its own
 //! ([`filling`]), and one that has such gets another number of them ([`respread`]). SET (database =
-//! understudy): one that has such comes to lie together with others ([`back`]).
+//! name): one that has such comes to lie together with others ([`back`]). One that lies in another database
+//! gets partitions of its own for that before.
 //!
 //! Its rows are copied into a table that the cluster keeps for that, while nobody writes them, and in one
 //! place it is decided that they are there. Of a table that lies together with others that is an entry of
@@ -24,14 +25,17 @@ use crate::constraints::children;
 use crate::constraints::define::invalid;
 use crate::database;
 use crate::ddl::{self, on_a_client};
+use crate::driver::{Handle, Place};
 use crate::evaluate::Evaluator;
 use crate::fault;
 use crate::held::bare;
 use crate::moved;
 use crate::numbering;
-use client::{Client, Table};
+use crate::views;
+use client::{Client, Database, Table};
 use pg::Failure;
 use sqlparser::ast::{AlterTable, AlterTableOperation, SqlOption};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use types::data::constraint::{Constraint, Demand, Standing};
 use types::data::kind::Sequence;
@@ -74,7 +78,10 @@ pub fn read(catalog: &Catalog, alter: &AlterTable) -> Result<Option<Move>, Failu
     let table = table_name(&alter.name)?;
     let Some(known) = catalog.table(&table) else { return Ok(None) };
     match (known.database(), says(options, "partitions"), says(options, "database")) {
-        (None, _, true) => refuse_back(known, options)?,
+        (None, _, true) => {
+            refuse_bare(known)?;
+            destination(options)?;
+        }
         (None, true, false) => {
             refuse_bare(known)?;
             MovePlan::of(known, options)?;
@@ -83,9 +90,24 @@ pub fn read(catalog: &Catalog, alter: &AlterTable) -> Result<Option<Move>, Failu
             refuse(catalog, known)?;
             MovePlan::of(known, options)?;
         }
+        (Some(_), false, true) if destination(options)?.as_deref() != Some(catalog.database()) => {
+            refuse(catalog, known)?;
+        }
         _ => return Ok(None),
     }
     Ok(Some(Move { table, options: options.clone() }))
+}
+
+/// The database that a table is to come into, if it is to come into one.
+fn destination(options: &[SqlOption]) -> Result<Option<String>, Failure> {
+    match options {
+        [SqlOption::KeyValue { value, .. }] if says(options, "database") => ddl::option_text(value).map(Some),
+        _ if says(options, "database") => {
+            let message = "a table that comes into a database is kept as that is";
+            Err(Failure::new("22023", message).hint("say database = name, and nothing else"))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// True if one of the options is this one.
@@ -116,22 +138,6 @@ fn refuse_bare(table: &TableRecord) -> Result<(), Failure> {
     }
 }
 
-/// The same of one that is to lie together with others.
-fn refuse_back(table: &TableRecord, options: &[SqlOption]) -> Result<(), Failure> {
-    refuse_bare(table)?;
-    let [SqlOption::KeyValue { value, .. }] = options else {
-        let message = "a table that comes into a database is kept as that is";
-        return Err(Failure::new("22023", message).hint("say database = understudy, and nothing else"));
-    };
-    let database = ddl::option_text(value)?;
-    if database == crate::DATABASE {
-        return Ok(());
-    }
-    let hint = "tables with partitions of their own come into \"understudy\" alone: make another table there, \
-                and load what is here";
-    Err(Failure::unsupported(format!("moving a table into the database \"{database}\""), hint))
-}
-
 /// True if a failover may lose what was acknowledged.
 fn is_lazy(policy: &Policy) -> bool {
     policy.factor > 1 && policy.rests_on().is_primary()
@@ -143,11 +149,6 @@ fn refuse(catalog: &Catalog, table: &TableRecord) -> Result<(), Failure> {
     let refused = |what: &str, hint: &str| {
         Err(Failure::unsupported(format!("moving \"{name}\", {what}, into partitions of its own"), hint))
     };
-    if !catalog.has_both() {
-        let hint = "tables with partitions of their own are in the database \"understudy\" alone: make a \
-                    database of several partitions, and load what is there";
-        return refused(&format!("which is in the database \"{}\"", catalog.database()), hint);
-    }
     refuse_own(table)?;
     let letters = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if !letters || !name.starts_with(|first: char| first.is_ascii_alphabetic()) {
@@ -307,31 +308,103 @@ fn spread(table: &TableRecord) -> Result<(Schema, Vec<usize>), Failure> {
 /// want to know.
 pub async fn carry_out(evaluator: &Evaluator, asked: &Move) -> Result<String, Failure> {
     let (handle, mut changes) = (&evaluator.handle, 0);
+    let into = destination(&asked.options)?;
     loop {
         database::lift_abandoned(handle).await?;
         let catalog = handle.look().await?;
         let Some(table) = catalog.table(&asked.table).cloned() else {
             return Err(Failure::new("42P01", format!("relation \"{}\" does not exist", asked.table)));
         };
-        let done = match table.database() {
-            Some(_) if says(&asked.options, "database") => {
+        let within = table.database().is_some();
+        let leaves = within && !catalog.has_both();
+        if leaves || into.as_ref().is_some_and(|name| name != catalog.database()) {
+            views::not_shown(&catalog, &asked.table, "table", &BTreeSet::new())?;
+        }
+        let done = match &into {
+            Some(name) if within && name == catalog.database() => {
                 return Ok(format!("table \"{}\" lies together with others already", asked.table));
             }
-            Some(_) => move_out(evaluator, &catalog, (table, asked)).await?,
-            None if says(&asked.options, "database") => come_back(evaluator, (table, asked)).await?,
+            Some(name) if within => {
+                named(handle, name).await?.has_room_for(&asked.table).await?;
+                move_out(evaluator, &catalog, (table, asked)).await?
+            }
+            Some(name) => come_back(evaluator, (table, name)).await?,
+            None if within => move_out(evaluator, &catalog, (table, asked)).await?,
             None => spread_again(evaluator, (table, asked)).await?,
         };
         match done {
             Some(Err(failure)) if is_overtaken(&failure) && changes < MAX_CHANGES => changes += 1,
             Some(Err(failure)) => return Err(failure),
+            Some(Ok(_)) if within && into.is_some() => return go_on(evaluator, asked).await,
             Some(Ok(filling::Filled { rows, took })) => {
                 let seconds = took.as_secs_f64();
-                return Ok(format!("{rows} rows were copied; writes waited {seconds:.1} s for it"));
+                let place = if leaves { "; it is in the database \"understudy\" now" } else { "" };
+                return Ok(format!("{rows} rows were copied; writes waited {seconds:.1} s for it{place}"));
             }
             // Somebody else copies its rows.
             None => {}
         }
         rewrite::pause(evaluator).await?;
+    }
+}
+
+/// The second half of a move from one database into another: the table has a partition of its own by now, in
+/// the database that is always there.
+async fn go_on(evaluator: &Evaluator, asked: &Move) -> Result<String, Failure> {
+    let there = Evaluator { handle: evaluator.handle.within(Place::Shared), ..evaluator.clone() };
+    let done = Box::pin(carry_out(&there, asked)).await;
+    done.map_err(|failure| {
+        failure.hint(format!(
+            "\"{}\" has a partition of its own in the database \"{}\" by now: say it again there",
+            asked.table,
+            crate::DATABASE
+        ))
+    })
+}
+
+/// A database that a table is to come into, and the way to it.
+struct Destination {
+    handle: Handle,
+    database: Database,
+}
+
+/// The database of this name. The error: there is none, or tables cannot come into it.
+async fn named(handle: &Handle, name: &str) -> Result<Destination, Failure> {
+    let handle = match name == crate::DATABASE {
+        true => {
+            let there = handle.within(Place::Shared);
+            database::share(&there).await?;
+            there
+        }
+        false => {
+            let map = handle.map();
+            let record = map.database(name).ok_or_else(|| database::missing_database(name))?;
+            handle.within(Place::In(record.id))
+        }
+    };
+    let database = handle.database_record()?;
+    let record = database.record();
+    if database.is_spread() || record.is_global() {
+        let what = format!("moving a table into the database \"{name}\", which is not one partition alone");
+        return Err(Failure::unsupported(what, "make another table there, and load what is here"));
+    }
+    if is_lazy(&record.policy) {
+        let what = format!("moving rows into a database whose policy is {}", record.policy.name);
+        let hint = format!(
+            "a failover could lose some of them: `understudy database alter {name} --policy durable`"
+        );
+        return Err(Failure::unsupported(what, hint));
+    }
+    Ok(Destination { handle, database })
+}
+
+impl Destination {
+    /// The error of a name that something has there.
+    async fn has_room_for(&self, name: &str) -> Result<(), Failure> {
+        match self.handle.look().await?.has_relation(name) {
+            true => Err(database::taken(name)),
+            false => Ok(()),
+        }
     }
 }
 
@@ -350,12 +423,28 @@ async fn move_out(
     (table, asked): (Arc<TableRecord>, &Move),
 ) -> Result<Done, Failure> {
     refuse(catalog, &table)?;
+    let handle = &evaluator.handle;
+    if handle.spread().is_some() {
+        let hint = "its rows lie in several partitions, or in global transactions: make another table, and \
+                    load what is there";
+        let what = format!("moving \"{}\" out of the database \"{}\"", asked.table, catalog.database());
+        return Err(Failure::unsupported(what, hint));
+    }
+    let into = says(&asked.options, "database");
+    let options: &[SqlOption] = if into { &[] } else { &asked.options };
     let gone = numbering::owned(catalog, &table).iter().map(|sequence| database::dropped(sequence)).collect();
-    let plan = MovePlan { gone, ..MovePlan::of(&table, &asked.options)? };
+    let plan = MovePlan { gone, ..MovePlan::of(&table, options)? };
+    if !catalog.has_both() {
+        // There it gets the name that it has here.
+        let there = handle.within(Place::Shared).look().await?;
+        if there.has_relation(&asked.table) {
+            let hint = format!("it comes into the database \"{}\": give it another name", crate::DATABASE);
+            return Err(database::taken(&asked.table).hint(hint));
+        }
+    }
     if rewrite::under_way(catalog, table.id) {
         return Ok(None);
     }
-    let handle = &evaluator.handle;
     let (database, cancel) = (handle.database_record()?, evaluator.cancel.clone());
     let work =
         move |client: &mut Client| Ok(filling::fill(client, &database, (&Table::new(table), &plan), &cancel));
@@ -386,29 +475,24 @@ async fn spread_again(
     Ok(Some(done))
 }
 
-/// Of a bare table: into the partition in which tables lie together.
-async fn come_back(
-    evaluator: &Evaluator,
-    (table, asked): (Arc<TableRecord>, &Move),
-) -> Result<Done, Failure> {
-    refuse_back(&table, &asked.options)?;
+/// Of a bare table: into the partition of this database, in which tables lie together.
+async fn come_back(evaluator: &Evaluator, (table, name): (Arc<TableRecord>, &str)) -> Result<Done, Failure> {
+    refuse_bare(&table)?;
     if table.policy.moves.is_some() {
         return Ok(None);
     }
-    let (handle, id) = (&evaluator.handle, table.id);
-    database::share(handle).await?;
-    let (database, cancel) = (handle.database_record()?, evaluator.cancel.clone());
-    if is_lazy(&database.record().policy) {
-        let what = format!("moving rows into a database whose policy is {}", database.record().policy.name);
-        let hint =
-            "a failover could lose some of them: `understudy database alter understudy --policy durable`";
-        return Err(Failure::unsupported(what, hint));
+    let (handle, id, own) = (&evaluator.handle, table.id, table.name.clone());
+    let there = named(handle, name).await?;
+    if name != crate::DATABASE {
+        there.has_room_for(&own).await?;
     }
+    let Destination { handle: there, database } = there;
+    let cancel = evaluator.cancel.clone();
     let work = move |client: &mut Client| Ok(back::bring(client, (&database, table.as_ref()), &cancel));
     let done = on_a_client(handle, work).await?;
-    handle.outdate();
+    there.outdate();
     if done.is_ok() {
-        moved::heard_instead(handle, (&asked.table, id)).await;
+        moved::heard_instead(handle, (&own, id)).await;
     }
     Ok(Some(done))
 }

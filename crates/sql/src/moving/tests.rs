@@ -107,15 +107,16 @@ fn a_bare_table_is_spread_again_with_all_that_it_has() {
 }
 
 #[test]
-fn a_bare_table_comes_into_the_database_that_is_always_there_and_into_no_other() {
+fn a_bare_table_comes_into_a_database() {
     let bare = crate::catalog::example(vec![Column::new("id", ColumnType::Int)]);
     let known = catalog(crate::DATABASE, vec![bare.clone()]);
     let moved = asked(&known, "t SET (database = understudy)").expect("good").expect("a move");
-    assert!(moved.table == "t" && says(&moved.options, "database"));
+    assert_eq!(destination(&moved.options), Ok(Some(crate::DATABASE.into())));
+    let other = asked(&known, "t SET (database = bank)").expect("good").expect("a move");
+    assert_eq!(destination(&other.options), Ok(Some("bank".into())));
     let lazy = Policy::preset("async", 3, LogKind::Disk).expect("valid");
     let lazy = catalog(crate::DATABASE, vec![TableRecord { policy: lazy, ..bare }]);
     for (catalog, text, code) in [
-        (&known, "t SET (database = bank)", "0A000"),
         (&known, "t SET (database = understudy, policy = sync)", "22023"),
         (&lazy, "t SET (database = understudy)", "0A000"),
     ] {
@@ -124,6 +125,13 @@ fn a_bare_table_comes_into_the_database_that_is_always_there_and_into_no_other()
     // One that lies there already is another one's concern.
     let within = catalog(crate::DATABASE, vec![table(vec![])]);
     assert_eq!(asked(&within, "t SET (database = understudy)").expect("not a move"), None);
+    // From one database into another.
+    assert!(asked(&within, "t SET (database = bank)").expect("good").is_some());
+    let bank = catalog("bank", vec![table(vec![])]);
+    for text in ["t SET (database = understudy)", "t SET (partitions = 4)"] {
+        assert!(asked(&bank, text).expect("good").is_some(), "{text}");
+    }
+    assert_eq!(asked(&bank, "t SET (database = bank)").expect("not a move"), None);
 }
 
 #[test]
@@ -170,7 +178,6 @@ fn what_partitions_of_ones_own_cannot_have_is_refused_by_name() {
     refused(&of(foreign.clone()), set, "a foreign key");
     let child = TableRecord { id: TableId(2), name: "child".into(), ..table(vec![foreign]) };
     refused(&catalog(crate::DATABASE, vec![table(vec![]), child]), set, "to which others refer");
-    refused(&catalog("bank", vec![table(vec![])]), set, "which is in the database");
     let plain = || table(vec![]);
     let named = TableRecord { name: "a-b".into(), ..plain() };
     refused(&catalog(crate::DATABASE, vec![named]), "\"a-b\" SET (partitions = 4)", "whose name");
