@@ -116,6 +116,7 @@ impl Client {
     /// Connects to a controller and waits for the first cluster map.
     pub fn connect(options: Options) -> Result<Client, ClientError> {
         let poll = Poll::new().map_err(system)?;
+        let same = options.clone();
         let local = match options.local {
             Some(node) => Some((node, Arc::new(Waker::new(poll.registry(), LOCAL).map_err(system)?))),
             None => None,
@@ -146,7 +147,7 @@ impl Client {
             traffic: Traffic::default(),
             next_own_lane: OWN_LANES,
             unwelcome: None,
-            background: Background::new(std::hash::RandomState::new().build_hasher().finish()),
+            background: Background::new(std::hash::RandomState::new().build_hasher().finish(), same),
         };
         let deadline = Instant::now() + options.timeout;
         while client.core.map().cluster().is_none() {

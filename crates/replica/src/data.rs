@@ -53,6 +53,8 @@ pub(crate) struct Data {
     forced: bool,
     /// The last term of which that is so: of older entries all may have been secured, and be gone (PR-418).
     forced_term: Term,
+    /// Bytes of the entries that came since the start.
+    written: u64,
 }
 
 /// What else bounds what may be forgotten.
@@ -86,6 +88,7 @@ impl Data {
             aside: None,
             forced: false,
             forced_term: Term::default(),
+            written: 0,
             engine,
         }
     }
@@ -136,6 +139,11 @@ impl Data {
     /// True if the log has entries that the engine has not executed.
     pub fn lags(&self) -> bool {
         self.engine.applied().lsn < self.log.end().lsn
+    }
+
+    /// Bytes of all entries that came since the start.
+    pub fn written(&self) -> u64 {
+        self.written
     }
 
     /// What reads may see of what is committed.
@@ -203,7 +211,8 @@ impl Data {
         self.appended(entry, begins, out);
     }
 
-    fn appended(&self, entry: Entry, begins: bool, out: &mut Vec<Output>) {
+    fn appended(&mut self, entry: Entry, begins: bool, out: &mut Vec<Output>) {
+        self.written += entry.bytes().len() as u64;
         if begins {
             out.push(self.log.note_history(self.identity.id));
         }

@@ -1,6 +1,14 @@
-//! Who reads the engine at a position: open scans, and counts and digests under way.
+//! Who reads the engine at a position: open scans, and counts and digests under way; and what is kept for
+//! snapshots of transactions over partitions.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `horizon` | what clients hold, and what a primary has its backups keep |
+
+mod horizon;
 
 use crate::features::aggregate::AggregateScans;
+use horizon::{Followed, HeldStates};
 use std::collections::BTreeMap;
 use types::{Lsn, Micros, Position, Rules};
 
@@ -17,6 +25,10 @@ pub(crate) struct Readers {
     scans: BTreeMap<Lsn, Micros>,
     /// When what was committed was last kept for everybody.
     recent: Micros,
+    /// What clients hold for their transactions over partitions.
+    held: HeldStates,
+    /// What the primary has this replica keep.
+    followed: Followed,
     /// Snapshots that were read.
     pub(crate) named: NamedSnapshots,
     /// Counts and digests.
@@ -46,27 +58,58 @@ impl Readers {
     }
 
     /// Keeps what is committed now for whoever has a snapshot of it and comes in the next ten seconds: of
-    /// partitions that global transactions write.
-    pub fn keep_recent(&mut self, committed: Lsn, now: Micros) {
-        if now.since(self.recent) >= RECENT || self.recent == Micros::ZERO {
+    /// partitions that global transactions write. True if it does, as it does twice a second.
+    pub fn keep_recent(&mut self, committed: Lsn, now: Micros) -> bool {
+        let due = now.since(self.recent) >= RECENT || self.recent == Micros::ZERO;
+        if due {
             self.recent = now;
             self.open(committed, now);
         }
+        due
     }
 
-    /// Forgets scans that nobody went on with: their versions need not be kept.
-    pub fn close_idle(&mut self, now: Micros) {
+    /// Somebody holds the state at `lsn` for a transaction over partitions, and will say so again.
+    /// `committed`: the newest that can be read; `written`: [`crate::data::Data::written`].
+    pub fn hold(&mut self, (lsn, committed): (Lsn, Lsn), (now, written): (Micros, u64)) {
+        self.held.hold((lsn, committed), (now, written));
+    }
+
+    /// True if a replica that follows another one is to look what that keeps.
+    pub fn follow_due(&self, now: Micros) -> bool {
+        self.followed.is_due(now)
+    }
+
+    /// The primary keeps this, as [`Followed::note`].
+    pub fn follow(&mut self, now: Micros, told: Option<(Lsn, Lsn)>, newest_flush: Lsn) {
+        self.followed.note(now, told, newest_flush);
+    }
+
+    /// This replica serves as primary: what the one before it kept stays as long as a scan that was used now.
+    pub fn lead(&mut self, now: Micros) {
+        if let Some(lowest) = self.followed.end() {
+            self.open(lowest, now);
+        }
+    }
+
+    /// Forgets scans that nobody went on with, and states that are not held any more: their versions need not
+    /// be kept. `written` as in [`Readers::hold`].
+    pub fn close_idle(&mut self, now: Micros, written: u64) {
         self.scans.retain(|_, used| now.since(*used) < SCAN_HOLD);
+        self.held.close_idle(now, written);
     }
 
     /// The engine that they read is gone.
     pub fn close_all(&mut self) {
         self.scans.clear();
+        self.held.close_all();
+        self.followed = Followed::default();
     }
 
-    /// The lowest position that is read, if any is.
+    /// The lowest position that is read or kept, if any is.
     pub fn lowest(&self) -> Option<Lsn> {
-        self.scans.keys().next().copied().into_iter().chain(self.aggregates.lowest()).min()
+        let scans = self.scans.keys().next().copied();
+        let kept = [scans, self.held.lowest(), self.followed.lowest(), self.aggregates.lowest()];
+        kept.into_iter().flatten().min()
     }
 }
 
@@ -82,7 +125,7 @@ mod tests {
         readers.open(Lsn(4), Micros(1));
         assert_eq!(readers.lowest(), Some(Lsn(4)));
         readers.open(Lsn(9), SCAN_HOLD);
-        readers.close_idle(Micros(1) + SCAN_HOLD);
+        readers.close_idle(Micros(1) + SCAN_HOLD, 0);
         assert_eq!(readers.lowest(), Some(Lsn(9)), "the other was not used for long");
         readers.close_all();
         assert_eq!(readers.lowest(), None);

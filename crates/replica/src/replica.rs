@@ -13,6 +13,7 @@
 //! | `copy` | the state as it is copied row by row, taken in |
 //! | `decommission` | what only a replica has that is about to be removed |
 //! | `follow` | appends, and what a new primary asks for |
+//! | `horizon` | what is kept for snapshots of transactions over partitions |
 //! | `lead` | what members are sent, how far commits reach |
 //! | `load` | bulk loads between a primary and its members |
 //! | `promote` | R6: gather, fetch, mark, serve |
@@ -29,6 +30,7 @@ pub(crate) mod configure;
 pub(crate) mod copy;
 pub(crate) mod decommission;
 pub(crate) mod follow;
+pub(crate) mod horizon;
 pub(crate) mod large;
 pub(crate) mod lead;
 pub(crate) mod load;
@@ -236,10 +238,8 @@ impl Replica {
 
     /// Time has passed.
     pub(crate) fn tick(&mut self, ctx: &mut Ctx) {
-        if self.config.record().is_some_and(|record| record.is_global()) {
-            self.readers.keep_recent(self.data.readable(), ctx.now.mono);
-        }
-        self.readers.close_idle(ctx.now.mono);
+        self.readers.close_idle(ctx.now.mono, self.data.written());
+        horizon::keep(self, ctx.now.mono);
         let who = (self.identity.me, self.config.record());
         ctx.out.extend(self.role.acknowledge(&self.data, who, (ctx.now.mono, true)));
         self.receive_tick(ctx);

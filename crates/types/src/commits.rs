@@ -25,7 +25,11 @@
 //! ```text
 //! 03 66 | timestamp 16 bytes             the commit before it 16 bytes
 //! 03 67                                  newest timestamp 16 bytes
+//! 03 6f                                  the horizon: an LSN, u64, big-endian
 //! ```
+//!
+//! The horizon is the lowest state of the partition that its primary keeps for snapshots. Every copy keeps
+//! it, too, and what is above it (PR-465).
 //!
 //! A timestamp is the term and the LSN of the manager's entry, each u64 big-endian, so its bytes are in its
 //! order.
@@ -43,6 +47,7 @@ const TABLE: u8 = PartitionRows::Tables as u8;
 const REMOVED: u8 = PartitionRows::Removed as u8;
 const FLUSH: u8 = PartitionRows::Flushes as u8;
 const NEWEST: u8 = PartitionRows::NewestFlush as u8;
+const HORIZON: u8 = PartitionRows::Horizon as u8;
 
 /// The bytes of a timestamp.
 pub const TIMESTAMP_BYTES: usize = 16;
@@ -271,6 +276,21 @@ pub fn newest_flush_key() -> Bytes {
     Bytes::from_static(&[space::PARTITION, NEWEST])
 }
 
+/// The stored key of a partition's horizon.
+pub fn horizon_key() -> Bytes {
+    Bytes::from_static(&[space::PARTITION, HORIZON])
+}
+
+/// A horizon as it is stored: the lowest LSN that is kept for snapshots.
+pub fn encode_horizon(lowest: Lsn) -> [u8; 8] {
+    lowest.0.to_be_bytes()
+}
+
+/// A stored horizon. `None`: these bytes are none.
+pub fn decode_horizon(bytes: &[u8]) -> Option<Lsn> {
+    Some(Lsn(u64::from_be_bytes(bytes.try_into().ok()?)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,7 +307,9 @@ mod tests {
         assert_eq!(partition_of_head(&head_key(PartitionId(7))), Some(PartitionId(7)));
         assert_eq!(flush_key(at(1, 2))[..], [3, 0x66, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2]);
         assert_eq!((&newest_flush_key()[..], &truncated_key()[..]), (&[3, 0x67][..], &[3, 0x6b][..]));
-        assert_eq!(removed_key()[..], [3, 0x6e]);
+        assert_eq!((&removed_key()[..], &horizon_key()[..]), (&[3, 0x6e][..], &[3, 0x6f][..]));
+        assert_eq!(decode_horizon(&encode_horizon(Lsn(0x0102))), Some(Lsn(0x0102)));
+        assert_eq!((encode_horizon(Lsn(1))[7], decode_horizon(&[0; 7])), (1, None));
         let head = Head { newest: at(3, 4), secured: at(1, 2) };
         assert_eq!(Head::decode(&head.encode()), Some(head));
         for length in 0..2 * TIMESTAMP_BYTES {

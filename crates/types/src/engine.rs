@@ -61,6 +61,8 @@ pub(crate) enum PartitionRows {
     Tables = b'm',
     /// The newest commit that it has removed.
     Removed = b'n',
+    /// The lowest state that the primary of a partition keeps for snapshots ([`crate::commits`]).
+    Horizon = b'o',
     /// Results of calls ([`crate::keyspace`]).
     Results = b'r',
     /// Commits that an operator gave up.

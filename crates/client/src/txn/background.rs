@@ -1,10 +1,11 @@
 //! Flushes behind a commit, and calls that take several steps, while the caller does something else.
 
-use super::open::{OpenTransactions, Reports};
+use super::open::{OpenTransaction, OpenTransactions, Reports};
 use super::steps::{Doing, KnownCommits, Manager, SnapshotAsk, Step};
 use super::unknown::UnknownCommits;
 use crate::call::{Answer, Call, Completed, LaneId, Outcome, Ticket};
-use crate::client::Client;
+use crate::client::{Client, Options};
+use crate::database::Database;
 use crate::error::ClientError;
 use crate::table::micros;
 use std::collections::{BTreeMap, VecDeque};
@@ -63,12 +64,12 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// Of a client with this number, which no other one has.
-    pub fn new(who: u64) -> Background {
+    /// Of a client with this number, which no other one has, and that reaches the cluster in this way.
+    pub fn new(who: u64, options: Options) -> Background {
         Background {
             known: KnownCommits::default(),
             open: OpenTransactions::default(),
-            reports: Reports::new(who),
+            reports: Reports::new(who, options),
             synchronous: false,
             unreferred: BTreeMap::new(),
             doing: BTreeMap::new(),
@@ -79,6 +80,13 @@ impl Background {
             flushes: Vec::new(),
             done: VecDeque::new(),
         }
+    }
+
+    /// A transaction of this client begins that reads this snapshot of a database. It is open, and the
+    /// snapshot is kept, until what is given back is dropped.
+    pub fn begun(&mut self, database: &Database, snapshot: Position) -> OpenTransaction {
+        self.reports.keep_snapshots(&self.open);
+        self.open.begun_at(database, snapshot)
     }
 
     /// A call that has ended, unless it is one of these.

@@ -20,6 +20,7 @@ mod plain;
 mod reads;
 mod recovery;
 mod secure;
+mod snapshots;
 mod stale;
 mod steps;
 mod unknown;
@@ -258,7 +259,8 @@ impl Client {
         let manager = self.manager_for(database)?;
         self.resolve_commits()?;
         let snapshot = self.snapshot_now(manager)?;
-        Ok(Transaction::new(database, snapshot, self.background.open.begun()))
+        let open = self.background.begun(database, snapshot);
+        Ok(Transaction::new(database, snapshot, open))
     }
 
     /// The timestamp of a snapshot of now.
@@ -283,7 +285,7 @@ impl Client {
         };
         let own: BTreeSet<PartitionId> = database.partitions().collect();
         let secured = Secured::of(&answer, |partition| own.contains(&partition))?;
-        let open = self.background.open.begun();
+        let open = self.background.begun(database, secured.at());
         Ok(Transaction { secured: Some(secured.clone()), ..Transaction::new(database, secured.at(), open) })
     }
 

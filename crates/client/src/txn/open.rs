@@ -1,13 +1,16 @@
 //! Transactions that are open here, and what the transaction manager is told of them once a second: people
-//! see there how many execute. Nothing rests on it.
+//! see there how many execute. Nothing rests on that. What they read is kept for them ([`SnapshotKeeper`]).
 
+use super::snapshots::SnapshotKeeper;
 use super::steps::Manager;
 use crate::call::{Call, Ticket};
-use std::collections::BTreeSet;
+use crate::client::Options;
+use crate::database::Database;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use types::Micros;
+use types::{Micros, Position, TableId};
 use wire::ManagerOp;
 use wire::commit::MAX_EXECUTING;
 
@@ -27,17 +30,25 @@ struct Open {
     list: Mutex<List>,
 }
 
+/// What an open transaction reads: of which database, and at which snapshot.
+type Reads = (Database, Position);
+
 #[derive(Debug, Default)]
 struct List {
     last: u64,
-    /// When each began, and its number.
-    all: BTreeSet<(Instant, u64)>,
+    /// By when each began, and its number: what it reads, if its client keeps that.
+    all: BTreeMap<(Instant, u64), Option<Reads>>,
 }
 
 impl OpenTransactions {
     /// One more is open, as long as what is given back is there.
     pub fn begun(&self) -> OpenTransaction {
-        self.since(Instant::now())
+        self.since(Instant::now(), None)
+    }
+
+    /// The same of one that reads this snapshot of a database.
+    pub(crate) fn begun_at(&self, database: &Database, snapshot: Position) -> OpenTransaction {
+        self.since(Instant::now(), Some((database.clone(), snapshot)))
     }
 
     /// How many are open.
@@ -47,14 +58,26 @@ impl OpenTransactions {
 
     /// How long the oldest has been open; none: there is none.
     pub fn oldest(&self) -> Option<Duration> {
-        self.list().all.first().map(|(since, _)| since.elapsed())
+        self.list().all.keys().next().map(|(since, _)| since.elapsed())
     }
 
-    fn since(&self, since: Instant) -> OpenTransaction {
+    /// Of each database the oldest snapshot that a transaction reads which has been open for this time.
+    pub(crate) fn snapshots(&self, age: Duration) -> Vec<(Database, Position)> {
+        let list = self.list();
+        let mut oldest: BTreeMap<TableId, Reads> = BTreeMap::new();
+        let old = list.all.iter().take_while(|((since, _), _)| since.elapsed() >= age);
+        for (database, snapshot) in old.filter_map(|(_, reads)| reads.as_ref()) {
+            let known = oldest.entry(database.id()).or_insert_with(|| (database.clone(), *snapshot));
+            known.1 = known.1.min(*snapshot);
+        }
+        oldest.into_values().collect()
+    }
+
+    fn since(&self, since: Instant, reads: Option<Reads>) -> OpenTransaction {
         let mut list = self.list();
         list.last += 1;
         let number = list.last;
-        list.all.insert((since, number));
+        list.all.insert((since, number), reads);
         self.0.count.store(list.all.len(), Ordering::Relaxed);
         drop(list);
         OpenTransaction { of: self.clone(), since, number }
@@ -75,7 +98,8 @@ pub struct OpenTransaction {
 
 impl Clone for OpenTransaction {
     fn clone(&self) -> OpenTransaction {
-        self.of.since(self.since)
+        let reads = self.of.list().all.get(&(self.since, self.number)).cloned().flatten();
+        self.of.since(self.since, reads)
     }
 }
 
@@ -87,9 +111,11 @@ impl Drop for OpenTransaction {
     }
 }
 
-/// What a client says of them.
+/// What a client says of them: to the transaction manager, and to partitions that are to keep what they read.
 #[derive(Debug)]
 pub(crate) struct Reports {
+    /// Says it to partitions.
+    keeper: SnapshotKeeper,
     /// Names it among all clients.
     who: u64,
     /// Those of others that this client speaks for.
@@ -105,10 +131,11 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// `who` is a number that no other client has; 0 is nobody's.
-    pub fn new(who: u64) -> Reports {
+    /// `who` is a number that no other client has; 0 is nobody's. `options`: how the cluster is reached.
+    pub fn new(who: u64, options: Options) -> Reports {
         let others = OpenTransactions::default();
         Reports {
+            keeper: SnapshotKeeper::new(options),
             who: who.max(1),
             others,
             next: Micros::ZERO,
@@ -121,6 +148,11 @@ impl Reports {
     /// It speaks for these, too.
     pub fn speak_for(&mut self, others: OpenTransactions) {
         self.others = others;
+    }
+
+    /// From now on partitions keep what the client's own transactions read, as long as these are open.
+    pub fn keep_snapshots(&mut self, own: &OpenTransactions) {
+        self.keeper.start(own);
     }
 
     /// When something is to be said; none: there is nothing to say, or an answer is waited for.
@@ -189,10 +221,37 @@ mod tests {
     }
 
     #[test]
+    fn pr466_of_each_database_the_oldest_snapshot_is_kept_that_somebody_still_reads() {
+        let database = |id: u32| {
+            let schema = types::system::schema(types::system::COMMITS).expect("a system table");
+            let policy = types::Policy::preset("durable", 1, types::LogKind::Disk).expect("a preset");
+            let record = types::TableRecord::new(TableId(id), "a", schema, policy);
+            Database::new(Arc::new(types::TableRecord { holds: types::Holds::Database, ..record }))
+        };
+        let at = |lsn: u64| Position::new(types::Term(1), types::Lsn(lsn));
+        let open = OpenTransactions::default();
+        let kept = |open: &OpenTransactions| {
+            let kept = open.snapshots(Duration::ZERO);
+            kept.into_iter().map(|(database, snapshot)| (database.id().0, snapshot)).collect::<Vec<_>>()
+        };
+        let (one, stale) = (open.begun_at(&database(7), at(9)), open.begun_at(&database(7), at(4)));
+        let (_other, _session) = (open.begun_at(&database(8), at(12)), open.begun());
+        assert_eq!(kept(&open), [(7, at(4)), (8, at(12))]);
+        let same = stale.clone();
+        drop(stale);
+        assert_eq!(kept(&open), [(7, at(4)), (8, at(12))], "a clone reads it, too");
+        drop(same);
+        assert_eq!(kept(&open), [(7, at(9)), (8, at(12))]);
+        drop(one);
+        assert_eq!(kept(&open), [(8, at(12))]);
+        assert!(open.snapshots(Duration::from_secs(60)).is_empty(), "none is open for so long");
+    }
+
+    #[test]
     fn it_is_said_once_a_second_and_once_more_behind_the_last() {
         let ms = Micros::from_millis;
         let (own, others) = (OpenTransactions::default(), OpenTransactions::default());
-        let mut reports = Reports::new(7);
+        let mut reports = Reports::new(7, Options::default());
         reports.speak_for(others.clone());
         assert_eq!((reports.due(&own), reports.next(ms(10), &own)), (None, None), "nothing is open");
         let (one, two) = (own.begun(), others.begun());

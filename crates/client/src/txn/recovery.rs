@@ -61,6 +61,8 @@ enum Work {
     Bringing(Box<Doing>),
     /// It is asked how far it is.
     Asking,
+    /// It is asked to keep what all have secured. Whether it does is no matter of this pass.
+    Keeping,
 }
 
 /// A pass over all partitions.
@@ -71,6 +73,9 @@ pub struct Pass {
     copies: u8,
     works: BTreeMap<PartitionId, Work>,
     secured: Vec<(PartitionId, Position)>,
+    /// Of each database of which a partition lags, what all of its partitions have secured (T_P*): readers of
+    /// that go on, whatever others commit meanwhile (PR-467).
+    kept: BTreeMap<TableId, Position>,
     /// Partitions that were dropped, and of which the manager keeps nothing but that they were there.
     dropped: Vec<PartitionId>,
     /// The manager is to be told something, or keeps something that may be old by now.
@@ -84,7 +89,7 @@ impl Pass {
     /// Begins one, with its first call, for [`Part::Manager`].
     pub fn begin(manager: Manager, copies: u8) -> (Pass, Call) {
         let (works, secured, dropped) = (BTreeMap::new(), Vec::new(), Vec::new());
-        let pass = Pass { manager, copies, works, secured, dropped, tells: false };
+        let pass = Pass { manager, copies, works, secured, kept: BTreeMap::new(), dropped, tells: false };
         (pass, manager.call(ManagerOp::Thresholds).within(CALL_TIMEOUT))
     }
 
@@ -122,7 +127,7 @@ impl Pass {
     }
 
     fn go_over(&mut self, partitions: &[Threshold], owner: impl Fn(PartitionId) -> Owner) -> Steps {
-        let mut steps = Steps::new();
+        let mut steps = self.keep_secured(partitions, &owner);
         for threshold in partitions.iter().filter(|threshold| threshold.secured < threshold.newest) {
             let (partition, newest) = (threshold.partition, threshold.newest);
             let table = match owner(partition) {
@@ -141,6 +146,36 @@ impl Pass {
             steps.push((Part::Partition(partition), Step::Call(Box::new(call))));
         }
         self.ended_by(steps)
+    }
+
+    /// Partitions that lag by nothing keep what their database has secured, if another one of it lags. Those
+    /// that lag are asked for that once they have said how far they are.
+    fn keep_secured(&mut self, partitions: &[Threshold], owner: impl Fn(PartitionId) -> Owner) -> Steps {
+        let lags = |threshold: &&Threshold| threshold.secured < threshold.newest;
+        let database = |threshold: &Threshold| match owner(threshold.partition) {
+            Owner::Database(table) => Some(table),
+            Owner::Dropped | Owner::Unknown => None,
+        };
+        for threshold in partitions.iter().filter(lags) {
+            let Some(table) = database(threshold) else { continue };
+            let kept = self.kept.entry(table).or_insert(threshold.secured);
+            *kept = threshold.secured.min(*kept);
+        }
+        let mut steps = Steps::new();
+        for threshold in partitions.iter().filter(|threshold| !lags(threshold)) {
+            let table = database(threshold);
+            steps.extend(table.and_then(|table| self.keep(threshold.partition, table)));
+        }
+        steps
+    }
+
+    /// Asks a partition of this database to keep it; none: there is nothing to keep.
+    fn keep(&mut self, partition: PartitionId, table: TableId) -> Option<(Part, Step)> {
+        let at = self.kept.get(&table).copied().filter(|at| *at > Position::ZERO)?;
+        let op = Op::Hold { at: ReadSnapshot::Commit { at, after: Position::ZERO } };
+        let call = Call::new(table, 0, partition, op).within(CALL_TIMEOUT);
+        self.works.insert(partition, Work::Keeping);
+        Some((Part::Partition(partition), Step::Call(Box::new(call))))
     }
 
     fn go_on(
@@ -162,7 +197,10 @@ impl Pass {
                 if let Body::Commit(CommitAnswer::State(FlushState { secured, .. })) = answer.body {
                     self.secured.push((partition, secured));
                 }
-                None
+                match owner(partition) {
+                    Owner::Database(table) => self.keep(partition, table).map(|(_, step)| step),
+                    Owner::Dropped | Owner::Unknown => None,
+                }
             }
             _ => None,
         };
@@ -235,6 +273,17 @@ mod tests {
         Some(Outcome::Ok(Answer { lsn: Lsn(1), epoch: Epoch(1), policy: 1, copies: 1, body }))
     }
 
+    /// A call has ended well.
+    fn here() -> Option<Outcome> {
+        let body = Body::None;
+        Some(Outcome::Ok(Answer { lsn: Lsn(1), epoch: Epoch(1), policy: 1, copies: 1, body }))
+    }
+
+    /// A partition is asked to keep the snapshot of this commit.
+    fn kept(lsn: u64) -> Op {
+        Op::Hold { at: ReadSnapshot::Commit { at: at(lsn), after: Position::ZERO } }
+    }
+
     /// What the manager is told of a partition that lags, whose owner is this.
     fn told(owner: Owner) -> Option<Vec<(PartitionId, Position)>> {
         let lags = Threshold { partition: PartitionId(64), newest: at(9), secured: at(4) };
@@ -270,12 +319,48 @@ mod tests {
         };
         let held = op(pass.next(Part::Manager, answer(thresholds), owner));
         assert_eq!(held, Op::Hold { at: ReadSnapshot::Commit { at: at(9), after: at(9) } });
-        let here =
-            Outcome::Ok(Answer { lsn: Lsn(1), epoch: Epoch(1), policy: 1, copies: 1, body: Body::None });
-        assert_eq!(op(pass.next(part, Some(here), owner)), Op::FlushState { copies: 1 });
+        assert_eq!(op(pass.next(part, here(), owner)), Op::FlushState { copies: 1 });
         let state = CommitAnswer::State(FlushState { newest: at(9), secured: at(7) });
-        let secured = op(pass.next(part, answer(state), owner));
+        assert_eq!(op(pass.next(part, answer(state), owner)), kept(4));
+        let secured = op(pass.next(part, here(), owner));
         assert_eq!(secured, Op::Manager(ManagerOp::Secured { partitions: vec![(PartitionId(64), at(7))] }));
+    }
+
+    #[test]
+    fn pr467_all_partitions_of_a_database_keep_what_all_have_secured_while_one_lags() {
+        let mut pass = pass();
+        let owner = |partition: PartitionId| Owner::Database(TableId(7 + partition.0 / 70));
+        let threshold = |partition: u32, newest: u64, secured: u64| Threshold {
+            partition: PartitionId(partition),
+            newest: at(newest),
+            secured: at(secured),
+        };
+        let partitions = vec![
+            threshold(64, 9, 4),
+            threshold(65, 8, 8),
+            threshold(66, 7, 3),
+            threshold(67, 6, 6),
+            threshold(70, 5, 5),
+        ];
+        let thresholds = CommitAnswer::Thresholds { partitions, truncated: at(2) };
+        let mut asked = BTreeMap::new();
+        for (part, step) in pass.next(Part::Manager, answer(thresholds), owner) {
+            match step {
+                Step::Call(call) => drop(asked.insert(part, call.op)),
+                other => panic!("{other:?}"),
+            }
+        }
+        let of = |partition| asked.get(&Part::Partition(PartitionId(partition))).cloned();
+        assert_eq!((of(65), of(67)), (Some(kept(3)), Some(kept(3))), "the least of those that lag");
+        assert_eq!(of(70), None, "nobody lags in the other database");
+        let brings = |newest| Op::Hold { at: ReadSnapshot::Commit { at: at(newest), after: at(newest) } };
+        assert_eq!((of(64), of(66)), (Some(brings(9)), Some(brings(7))), "they bring what they lack first");
+        assert_eq!(asked.len(), 4);
+        // Whether it can be kept is no matter of the pass.
+        let failed = || Some(Outcome::Failed(FailKind::TooOld, String::new()));
+        for partition in [65, 67] {
+            assert_eq!(pass.next(Part::Partition(PartitionId(partition)), failed(), owner), Steps::new());
+        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ use types::commits::{Head, decode_timestamp, encode_timestamp, head_key, head_ra
 use types::commits::{KnownTable, removed_key, truncated_key};
 use types::engine::{Engine, EngineError, Row};
 use types::system::{commit_key, commit_row, read_commit};
-use types::{KeySpace, Micros, Mutation, PartitionId, Position, ReadAt, Rules, TableId, Term};
+use types::{KeySpace, Lsn, Micros, Mutation, PartitionId, Position, ReadAt, Rules, TableId, Term};
 use wire::commit::{
     CommitAnswer, CommitRequest, ExecutingTransactions, KeptWrites, ParentRow, Threshold, decode_write_set,
     encode_write_set, keys_of,
@@ -61,6 +61,9 @@ pub(crate) struct KnownCommits {
     marks_removed: (Term, Position),
     /// What clients have open. Of no term: who says it again says it to the next primary.
     executing: executing::Executing,
+    /// Of a partition that is told of commits: the lowest state that its primary keeps for snapshots, which
+    /// the next flush is to say.
+    horizon: Option<Lsn>,
 }
 
 /// What became of commits in this term, for people.
@@ -116,6 +119,16 @@ impl KnownCommits {
     /// They were removed up to here, by an entry of this term.
     pub fn note_marks_removed(&mut self, term: Term, upto: Position) {
         self.marks_removed = (term, upto);
+    }
+
+    /// The next flush is to say that this is the lowest state that is kept for snapshots.
+    pub fn tell_horizon(&mut self, lowest: Lsn) {
+        self.horizon = Some(lowest);
+    }
+
+    /// What this flush is to say of it, if it is to say something.
+    pub fn horizon_to_tell(&mut self) -> Option<Lsn> {
+        self.horizon.take()
     }
 
     /// What became of commits in this term.
@@ -236,6 +249,11 @@ impl Books {
         let mut mutations = vec![Mutation { key: KeySpace::Bare.row_key(&key), value: Some(row) }];
         for writes in &kept {
             let head = self.heads.entry(writes.partition).or_default();
+            // Between the newest one that it has secured and this one there is none that it could lack: a
+            // partition that did nothing for long holds nothing back (PR-468).
+            if !head.lags() {
+                head.secured = Position::new(at.term, at.lsn.prev());
+            }
             head.newest = at;
             mutations.push(stored(writes.partition, *head));
         }

@@ -255,8 +255,9 @@ impl Replica {
         }
         let whole = matches!(request.op, Op::Count { .. } | Op::Digest | Op::DigestAt { .. });
         // What is counted later, or held for that, is to stay.
-        let executed = leading.is_some() && !any && !whole && !matches!(request.op, Op::Hold { .. });
-        let at = match reading.position_of(request.op.snapshot(), executed)? {
+        let holds = matches!(request.op, Op::Hold { .. });
+        let executed = leading.is_some() && !any && !whole && !holds;
+        let at = match reading.position_of(request.op.snapshot(), executed, holds)? {
             Ok(position) => position,
             Err(status) => return Ok(Some(Answer::only(status))),
         };

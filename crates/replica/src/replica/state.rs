@@ -3,7 +3,7 @@
 use crate::context::Ctx;
 use crate::damage::{Damage, Fault};
 use crate::output::Output;
-use crate::replica::{Replica, Role};
+use crate::replica::{Replica, Role, horizon};
 use crate::unfit::Unfit;
 use types::engine::{Checkpoint, Wake};
 use types::{EngineError, Lsn, Micros, Position};
@@ -59,9 +59,11 @@ impl Replica {
 
     /// Moves what is committed and secured from the overlay into the engine (R7, PR-41).
     pub(crate) fn publish(&mut self, ctx: &mut Ctx) {
-        if !self.role.is_copying()
-            && let Err(error) = self.data.publish(self.readers.lowest())
-        {
+        if self.role.is_copying() {
+            return;
+        }
+        horizon::follow(self, ctx.now.mono);
+        if let Err(error) = self.data.publish(self.readers.lowest()) {
             self.fail(ctx, error);
         }
     }

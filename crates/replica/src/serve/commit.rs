@@ -8,7 +8,8 @@ use crate::serve::write::{Writing, refused};
 use crate::session::{self, MAX_OUTCOMES};
 use bytes::Bytes;
 use types::commits::{
-    decode_timestamp, encode_timestamp, flush_key, flushes_above, newest_flush_key, timestamp_of_flush,
+    decode_horizon, decode_timestamp, encode_horizon, encode_timestamp, flush_key, flushes_above,
+    horizon_key, newest_flush_key, timestamp_of_flush,
 };
 use types::database::{catalog_key, standing_of};
 use types::engine::{Engine, EngineError, Row};
@@ -288,6 +289,7 @@ impl Writing<'_> {
         let affected = u32::try_from(mutations.len()).unwrap_or(u32::MAX);
         let (marks, removed) = marks(engine, flush, self.commits.marks_removed(self.term))?;
         mutations.extend(marks);
+        mutations.extend(self.commits.horizon_to_tell().map(horizon_row));
         let effects =
             Effects { request_hash: 0, confirmed: 0, outcome: Outcome::Done as u8, affected, mutations };
         let at = self.log_effects(request, effects)?;
@@ -346,6 +348,23 @@ fn marks(
     mutations.push(stored(flush_key(flush.commit), flush.previous));
     mutations.push(stored(newest_flush_key(), flush.commit));
     Ok((mutations, last.unwrap_or(removed)))
+}
+
+/// What says which state is the lowest that the primary keeps for snapshots.
+fn horizon_row(lowest: Lsn) -> Mutation {
+    Mutation { key: horizon_key(), value: Some(Bytes::copy_from_slice(&encode_horizon(lowest))) }
+}
+
+/// In the state at `committed`: at which LSN the primary has said what it keeps for snapshots, and what that
+/// is, if it has; and the LSN of the newest flush.
+pub(crate) fn horizon_at(
+    engine: &dyn Engine,
+    committed: Lsn,
+) -> Result<(Option<(Lsn, Lsn)>, Lsn), EngineError> {
+    let told = engine.get(&horizon_key(), ReadAt::Lsn(committed))?;
+    let told = told.and_then(|(at, value)| decode_horizon(&value).map(|lowest| (at, lowest)));
+    let newest = engine.get(&newest_flush_key(), ReadAt::Lsn(committed))?;
+    Ok((told, newest.map_or(Lsn::ZERO, |(at, _)| at)))
 }
 
 /// The newest commit that is in this state of a partition; zero: none is.

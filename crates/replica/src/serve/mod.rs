@@ -12,7 +12,7 @@
 //! | `stage` | files of bulk loads, before their entry |
 
 pub(crate) mod call;
-mod commit;
+pub(crate) mod commit;
 pub(crate) mod large;
 pub(crate) mod read;
 pub(crate) mod stage;

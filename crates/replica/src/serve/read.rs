@@ -86,12 +86,14 @@ impl<'a> Reading<'a> {
     }
 
     /// Where a read looks, and the LSN that its answer is made at. A state that is asked for by name is kept
-    /// from now on. A `leading` replica shows a commit of a global transaction that is executed here: it is
+    /// from now on; one that somebody `holds` for a transaction over partitions no longer than those may last
+    /// (PR-466). A `leading` replica shows a commit of a global transaction that is executed here: it is
     /// committed in the transaction manager's log, and what a failover loses of its flush is brought again.
     pub fn position_of(
         &mut self,
         snapshot: ReadSnapshot,
         leading: bool,
+        holds: bool,
     ) -> Result<Result<(ReadAt, Lsn), Status>, EngineError> {
         let committed = self.data.readable();
         let newest =
@@ -113,7 +115,13 @@ impl<'a> Reading<'a> {
                 let engine = self.data.engine.as_ref();
                 let in_state = |lsn| commit::lsn_of_snapshot(engine, self.rules, (at, after), lsn);
                 let found = match in_state(committed)? {
-                    Err(Status::Behind(_)) if leading => in_state(engine.applied().lsn)?,
+                    Err(behind @ Status::Behind(_)) => match in_state(engine.applied().lsn)? {
+                        found if leading => found,
+                        // A flush that is not committed here names the one before it all the same: so what
+                        // is committed is all that the snapshot shows.
+                        Ok(lsn) if lsn <= committed => Ok(lsn),
+                        _ => Err(behind),
+                    },
                     found => found,
                 };
                 match found {
@@ -127,7 +135,10 @@ impl<'a> Reading<'a> {
             let old = EngineError::SnapshotTooOld { asked: wanted, read_floor };
             return Ok(Err(Status::TooOld(old.to_string())));
         }
-        self.readers.open(wanted, self.now);
+        match holds && matches!(snapshot, ReadSnapshot::Commit { .. }) {
+            true => self.readers.hold((wanted, committed), (self.now, self.data.written())),
+            false => self.readers.open(wanted, self.now),
+        }
         Ok(Ok((ReadAt::Lsn(wanted), wanted)))
     }
 
@@ -188,7 +199,7 @@ mod tests {
     use super::*;
     use crate::fake::{FakeEngine, at, member};
     use crate::recovered::Recovered;
-    use types::commits::{encode_timestamp, newest_flush_key};
+    use types::commits::{encode_timestamp, flush_key, newest_flush_key};
     use types::{Finding, Mutation, Position, Term};
     use wire::Entry;
     use wire::entry::Kind;
@@ -231,6 +242,32 @@ mod tests {
         assert_eq!(secured(Rules::ALL), Position::ZERO);
         let mutant = Rules::without(Finding::Pr365).expect("this build has mutants");
         assert_eq!(secured(mutant), at(7));
+    }
+
+    #[test]
+    fn pr468_a_flush_that_is_not_committed_here_says_what_lies_before_it() {
+        let identity = Identity { me: member(), id: PartitionId(1), rules: Rules::ALL };
+        let engine = Box::new(FakeEngine::new());
+        let mut data = Data::recover(identity, engine, &Recovered::nothing(), false);
+        for (commit, previous) in [(3, 0), (10, 3)] {
+            let stored = |key, commit: u64| Mutation {
+                key,
+                value: Some(bytes::Bytes::copy_from_slice(&encode_timestamp(at(commit)))),
+            };
+            let marks = [stored(flush_key(at(commit)), previous), stored(newest_flush_key(), commit)];
+            let entry = Entry::encode(data.next_header(Term(1), Kind::Rows, 0), &[]);
+            data.append_known(entry, &marks, &mut Vec::new());
+        }
+        data.marks.commit(Lsn(1), Lsn(2));
+        let found = |after: u64, leading: bool| {
+            let mut readers = Readers::default();
+            let mut reading = Reading::new(identity, &data, &mut readers, Micros::ZERO);
+            let snapshot = ReadSnapshot::Commit { at: at(9), after: at(after) };
+            let found = reading.position_of(snapshot, leading, false).expect("no error");
+            found.map(|(_, lsn)| lsn)
+        };
+        assert_eq!((found(9, false), found(9, true)), (Ok(Lsn(1)), Ok(Lsn(1))));
+        assert_eq!(found(11, false), Err(Status::Behind(at(3))), "that one may be told between");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Three nodes without a network, disks or clocks: the script moves every message, every fsync and the time
 //! itself.
 
+mod flushes;
 mod forged;
 mod indexes;
 mod jobs;
@@ -145,8 +146,7 @@ impl World {
                 self.with(numbers(&words[1..])[0], |host, now, out| host.decommission(now, P, out));
             }
             "damage" => {
-                let (log, gone) = (words.contains(&"log"), words.contains(&"gone"));
-                self.damage(numbers(&words[1..2])[0], !log, gone);
+                self.damage(numbers(&words[1..2])[0], !words.contains(&"log"), words.contains(&"gone"));
             }
             "mute" => drop(self.mute.insert(link(words[1]))),
             "forge" => self.forge(&words),
@@ -169,10 +169,10 @@ impl World {
             "grant" | "refuse" => self.decide(words[0] == "grant"),
             "hand" | "admit" | "allow" | "aim" => self.advise(&words),
             "state" => self.state(),
-            other if !self.run_ships(&words) && !self.run_indexes(&words) && !self.run_jobs(&words) => {
-                panic!("no command {other}")
+            other => {
+                let files = self.run_ships(&words) || self.run_flushes(&words);
+                assert!(files || self.run_indexes(&words) || self.run_jobs(&words), "no command {other}");
             }
-            _ => {}
         }
         for node in self.nodes.values() {
             node.host.validate().expect("the invariants hold");

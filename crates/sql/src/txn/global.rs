@@ -43,10 +43,13 @@ pub async fn begin(handle: &Handle, before: &View) -> Result<View, Failure> {
     let Body::Commit(CommitAnswer::Snapshot { at, .. }) = answer.body else {
         return Err(Failure::new(code::INTERNAL, "the transaction manager gave no snapshot"));
     };
+    Ok(before.at_commit(at, &kept(handle)?))
+}
+
+/// The partitions that are to keep a snapshot as long as somebody reads it.
+fn kept(handle: &Handle) -> Result<Vec<(Table, PartitionId)>, Failure> {
     let database = handle.database_record()?;
-    let kept: Vec<(Table, PartitionId)> =
-        handle.partitions().map(|id| (database.catalog(), PartitionId(id))).collect();
-    Ok(before.at_commit(at, &kept))
+    Ok(handle.partitions().map(|id| (database.catalog(), PartitionId(id))).collect())
 }
 
 /// What a transaction sees that is content with what all partitions have secured.
@@ -59,7 +62,7 @@ pub async fn begin_stale(handle: &Handle, before: &View) -> Result<View, Failure
     };
     let own = handle.partitions();
     let secured = Secured::of(&answer, |partition| own.contains(&partition.0)).map_err(fault::of_client)?;
-    Ok(before.at_secured(secured))
+    Ok(before.at_secured(secured, &kept(handle)?))
 }
 
 /// Commits rows of any partitions, if none of them was written since it was seen, and nothing stands against

@@ -104,9 +104,9 @@ impl View {
         view
     }
 
-    /// The same for a transaction that reads what all partitions have secured. Nobody keeps it for anybody.
-    pub fn at_secured(&self, secured: Secured) -> View {
-        View { secured: Some(Arc::new(secured.clone())), ..self.at_commit(secured.at(), &[]) }
+    /// The same for a transaction that reads what all partitions have secured.
+    pub fn at_secured(&self, secured: Secured, kept: &[(Table, PartitionId)]) -> View {
+        View { secured: Some(Arc::new(secured.clone())), ..self.at_commit(secured.at(), kept) }
     }
 
     /// A read as it is to be made: of what all have secured at any replica.

@@ -326,6 +326,33 @@ fn pr293_what_is_gone_is_given_up_by_name() {
     assert_eq!(given.map(|mutations| mutations.len()), Ok(1), "it is noted");
 }
 
+/// What all partitions have secured is what readers of old snapshots see (T_P*): one that has done nothing
+/// for long would take it back with its next commit.
+#[test]
+fn pr468_a_partition_that_had_secured_all_holds_back_no_more_than_its_next_commit() {
+    let mut world = World::new();
+    world.commit(0, &[(ONE, "a")]).expect("committed");
+    world.commit(1, &[(OTHER, "b")]).expect("committed");
+    world.secure(0, &[(ONE, 1), (OTHER, 2)]);
+    for _ in 0..5 {
+        world.commit(world.lsn, &[(OTHER, "b")]).expect("committed");
+    }
+    let newest = world.lsn;
+    world.secure(0, &[(OTHER, newest)]);
+    let next = world.lsn + 1;
+    world.commit(world.lsn, &[(ONE, "a")]).expect("committed");
+    world.commit(world.lsn, &[(ONE, "a")]).expect("committed");
+    let heads = heads_at(&world.engine, ReadAt::Applied).expect("no error");
+    assert_eq!(heads[&ONE], Head { newest: at(next + 1), secured: at(next - 1) });
+    assert_eq!(heads[&OTHER], Head { newest: at(newest), secured: at(newest) });
+    // It is no word for that commit: the partition says it, and both are kept until then.
+    assert_eq!(world.secure(0, &[(ONE, 1)]), 0);
+    let alarm = world.known.alarm(TERM, u64::MAX, WORTH);
+    assert!(alarm.starts_with("2 commits are not secured"), "{alarm}");
+    world.secure(0, &[(ONE, next + 1)]);
+    assert_eq!(world.known.alarm(TERM, u64::MAX, WORTH), "");
+}
+
 #[test]
 fn what_is_not_secured_for_long_is_worth_a_word() {
     let mut world = World::new();
