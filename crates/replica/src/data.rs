@@ -349,6 +349,13 @@ impl Data {
         Ok(())
     }
 
+    /// Reads look no lower than at `reads`, the lowest position that is read: what only those below it need
+    /// may go, also where nothing is published.
+    pub fn raise_read_floor(&mut self, reads: Option<Lsn>) {
+        let published = self.engine.published().lsn;
+        self.engine.raise_read_floor(reads.map_or(published, |lowest| lowest.min(published)));
+    }
+
     /// A member is to join: what nobody can have published yet is not secured before it has it too.
     pub fn secure_with_joiner(&mut self) {
         // A load that may be installed counts as published, above `committed`.

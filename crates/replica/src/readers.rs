@@ -80,8 +80,8 @@ impl Readers {
     }
 
     /// The primary keeps this, as [`Followed::note`].
-    pub fn follow(&mut self, now: Micros, told: Option<(Lsn, Lsn)>, newest_flush: Lsn) {
-        self.followed.note(now, told, newest_flush);
+    pub fn follow(&mut self, times: (Micros, Micros), told: Option<(Lsn, Lsn)>, newest_flush: Lsn) {
+        self.followed.note(times, told, newest_flush);
     }
 
     /// This replica serves as primary: what the one before it kept stays as long as a scan that was used now.

@@ -4,6 +4,7 @@ use super::LsmEngine;
 use super::environment::Environment;
 use super::memtable::Memtable;
 use super::merger::Kept;
+use super::older::OlderStates;
 use super::pointer::{Pointer, remove_others, tree_dir, tree_numbers};
 use super::tree::Tree;
 use crate::files::{not_made, not_written, sync_dir};
@@ -29,7 +30,8 @@ impl LsmEngine {
         }
         self.kept = None;
         (self.allowed, _) = (Lsn::ZERO, self.pending.clear());
-        remove_others(&self.dir, Some(self.number))?;
+        self.older = OlderStates::default();
+        remove_others(&self.dir, &[self.number])?;
         self.environment.made_durable();
         (self.overlay, self.read_floor) = (Overlay::new(base), base.lsn);
         (self.persisted, self.installing) = (Position::ZERO, Some(base));
@@ -101,6 +103,6 @@ pub(super) fn begin(
     // order to the disk (PR-90).
     sync_dir(dir)?;
     Pointer { number, complete: true }.write(dir, environment).map_err(not_written)?;
-    remove_others(dir, Some(number))?;
+    remove_others(dir, &[number])?;
     Ok((number, tree))
 }

@@ -10,8 +10,12 @@ const MAX_HELD: Micros = Micros::from_millis(3_600_000);
 /// Nor once so many bytes of entries were written behind it: as much memory, about, its old rows may take.
 const MAX_HELD_BYTES: u64 = 256 << 20;
 
-/// What a look at the flushes of a primary adds at most to the time in which they do not say what it keeps.
+/// What a look at the flushes of a primary adds at most to the time in which they do not say what it keeps, or
+/// in which there are none.
 const MAX_SILENCE: Micros = Micros::from_millis(1_000);
+/// Where a primary leads for so long and nothing is flushed, what it said last is not kept any more: it may
+/// hold files and rows in memory for nobody.
+const MAX_QUIET: Micros = Micros::from_millis(300_000);
 
 /// States that clients hold, and the recovery manager. So a snapshot lasts as long as the transaction that
 /// reads it, within limits (PR-466). A state goes when others were held for ten seconds and it was not: what
@@ -85,6 +89,10 @@ pub(crate) struct Followed {
     flushed: Lsn,
     /// For so long flushes have come and did not say it: those of a primary of an older version do not.
     silent: Micros,
+    /// For so long a primary was heard and has flushed nothing.
+    quiet: Micros,
+    /// What was known of the primary when it was looked for last: the time up to which it surely led.
+    led: Micros,
     /// When it was looked for last.
     looked: Micros,
     lowest: Option<Lsn>,
@@ -96,16 +104,24 @@ impl Followed {
         self.looked == Micros::ZERO || now.since(self.looked) >= RECENT
     }
 
-    /// What the newest state has: at which LSN it was said, and what; and the LSN of the newest flush.
-    pub fn note(&mut self, now: Micros, told: Option<(Lsn, Lsn)>, newest_flush: Lsn) {
+    /// What the newest state has: at which LSN it was said, and what; and the LSN of the newest flush. The
+    /// primary surely led at `led_at`.
+    pub fn note(&mut self, (now, led_at): (Micros, Micros), told: Option<(Lsn, Lsn)>, newest_flush: Lsn) {
+        let since = now.since(self.looked).min(MAX_SILENCE);
         if told != self.told || told.is_some_and(|(at, _)| at >= newest_flush) {
             self.silent = Micros::ZERO;
         } else if newest_flush > self.flushed {
             // However long nobody led before.
-            self.silent = self.silent + now.since(self.looked).min(MAX_SILENCE);
+            self.silent = self.silent + since;
         }
-        (self.told, self.flushed, self.looked) = (told, newest_flush, now);
-        self.lowest = told.filter(|_| self.silent < SCAN_HOLD).map(|(_, lowest)| lowest);
+        match newest_flush == self.flushed {
+            true if led_at > self.led => self.quiet = self.quiet + since,
+            true => {}
+            false => self.quiet = Micros::ZERO,
+        }
+        (self.told, self.flushed, self.led, self.looked) = (told, newest_flush, led_at, now);
+        let counts = self.silent < SCAN_HOLD && self.quiet < MAX_QUIET;
+        self.lowest = told.filter(|_| counts).map(|(_, lowest)| lowest);
     }
 
     /// The replica leads now: what was kept, which it keeps for a while from here on, so that who reads it
@@ -175,26 +191,48 @@ mod tests {
         assert_eq!(held.lowest(), Some(Lsn(5)), "nothing else is there: it takes nothing");
     }
 
+    /// A look at a replica that has heard its primary just now.
+    fn look(
+        followed: &mut Followed,
+        second: u64,
+        told: Option<(u64, u64)>,
+        newest_flush: u64,
+    ) -> Option<u64> {
+        let told = told.map(|(at, lowest)| (Lsn(at), Lsn(lowest)));
+        followed.note((after(second), after(second)), told, Lsn(newest_flush));
+        followed.lowest().map(|lowest| lowest.0)
+    }
+
     #[test]
     fn pr465_what_a_primary_keeps_is_kept_until_it_says_so_no_more() {
         let mut followed = Followed::default();
         assert!(followed.is_due(after(1)));
-        followed.note(after(1), None, Lsn(3));
-        assert_eq!((followed.is_due(after(1)), followed.lowest()), (false, None));
-        followed.note(after(2), Some((Lsn(9), Lsn(4))), Lsn(9));
-        followed.note(after(3), Some((Lsn(9), Lsn(4))), Lsn(12));
-        assert_eq!(followed.lowest(), Some(Lsn(4)), "it is said again now and then");
-        followed.note(after(11), Some((Lsn(13), Lsn(4))), Lsn(15));
+        assert_eq!(look(&mut followed, 1, None, 3), None);
+        assert!(!followed.is_due(after(1)));
+        look(&mut followed, 2, Some((9, 4)), 9);
+        assert_eq!(look(&mut followed, 3, Some((9, 4)), 12), Some(4), "it is said again now and then");
+        look(&mut followed, 11, Some((13, 4)), 15);
         for second in 20..=28 {
-            followed.note(after(second), Some((Lsn(13), Lsn(4))), Lsn(80 + second));
-            assert_eq!(followed.lowest(), Some(Lsn(4)), "after {second} s");
+            assert_eq!(look(&mut followed, second, Some((13, 4)), 80 + second), Some(4), "after {second} s");
         }
-        followed.note(after(29), Some((Lsn(13), Lsn(4))), Lsn(109));
-        assert_eq!(followed.lowest(), None, "a primary of an older version says nothing");
-        followed.note(after(30), Some((Lsn(200), Lsn(50))), Lsn(200));
-        followed.note(after(800), Some((Lsn(200), Lsn(50))), Lsn(200));
-        followed.note(after(900), Some((Lsn(200), Lsn(50))), Lsn(207));
-        assert_eq!(followed.end(), Some(Lsn(50)), "it is kept while none leads");
-        assert_eq!((followed.lowest(), followed.is_due(after(900))), (None, true));
+        assert_eq!(look(&mut followed, 29, Some((13, 4)), 109), None, "an older version says nothing");
+        look(&mut followed, 30, Some((200, 50)), 200);
+        for second in 31..=329 {
+            assert_eq!(look(&mut followed, second, Some((200, 50)), 200), Some(50), "after {second} s");
+        }
+        assert_eq!(look(&mut followed, 330, Some((200, 50)), 200), None, "nothing was done for long");
+        assert_eq!(look(&mut followed, 331, Some((300, 60)), 300), Some(60));
+    }
+
+    #[test]
+    fn pr465_what_a_primary_kept_stays_while_nobody_leads() {
+        let mut followed = Followed::default();
+        look(&mut followed, 1, Some((200, 50)), 200);
+        for second in 2..2_000 {
+            followed.note((after(second), after(1)), Some((Lsn(200), Lsn(50))), Lsn(200));
+        }
+        assert_eq!(look(&mut followed, 2_001, Some((200, 50)), 207), Some(50), "its tail is committed");
+        assert_eq!(followed.end(), Some(Lsn(50)));
+        assert_eq!((followed.lowest(), followed.is_due(after(2_001))), (None, true));
     }
 }

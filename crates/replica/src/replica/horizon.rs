@@ -9,15 +9,23 @@ use crate::serve::commit::horizon_at;
 use types::Micros;
 
 /// Time has passed: what is committed now is kept for a while, and a primary says with its next flush what
-/// the lowest state is that it keeps (PR-465).
+/// the lowest state is that it keeps (PR-465). What was kept before may go, also where nothing is published
+/// any more (PR-469).
 pub(crate) fn keep(replica: &mut Replica, now: Micros) {
     if !is_global(replica) {
         return;
     }
     let readable = replica.data.readable();
-    if replica.readers.keep_recent(readable, now) && replica.serves() {
-        let lowest = replica.readers.lowest().map_or(readable, |lowest| lowest.min(readable));
-        replica.features.commits.tell_horizon(lowest);
+    if !replica.readers.keep_recent(readable, now) {
+        return;
+    }
+    follow(replica, now);
+    let reads = replica.readers.lowest();
+    if replica.serves() {
+        replica.features.commits.tell_horizon(reads.map_or(readable, |lowest| lowest.min(readable)));
+    }
+    if !replica.role.is_copying() && !replica.is_damaged() {
+        replica.data.raise_read_floor(reads);
     }
 }
 
@@ -34,7 +42,8 @@ pub(crate) fn follow(replica: &mut Replica, now: Micros) {
         // What cannot be read is found damaged by whoever reads rows. What was kept stays meanwhile.
         let found = horizon_at(replica.data.engine.as_ref(), replica.data.readable());
         if let Ok((told, newest_flush)) = found {
-            replica.readers.follow(now, told, newest_flush);
+            let led_at = replica.role.fresh_at(Micros::ZERO);
+            replica.readers.follow((now, led_at), told, newest_flush);
         }
     }
 }
