@@ -9,7 +9,7 @@
 //! part in, until it was dropped, and the highest timestamp that is not kept any more:
 //!
 //! ```text
-//! 03 68 | partition u32, big-endian      newest commit 16 bytes | newest secured 16 bytes
+//! 03 68 | partition u32, big-endian      newest commit 16 bytes | secured up to 16 bytes
 //! 03 6b                                  highest truncated 16 bytes
 //! 03 6c | partition u32 | 16 bytes       from 16 bytes | up to 16 bytes | when, ms since 1970, u64
 //! 03 6d | table u32                      timestamp 16 bytes | JSON of the table's record
@@ -57,8 +57,9 @@ pub const TIMESTAMP_BYTES: usize = 16;
 pub struct Head {
     /// The newest commit that has a part in the partition.
     pub newest: Position,
-    /// Every commit up to this one is on every copy of the partition that counts, and its log is durable
-    /// there (T_P of the partition).
+    /// Every commit up to this timestamp is on every copy of the partition that counts, and its log is
+    /// durable there (T_P of the partition). It need not be that of a commit: where all was secured, it is
+    /// just below the next one (PR-468).
     pub secured: Position,
 }
 

@@ -10,8 +10,8 @@ const MAX_HELD: Micros = Micros::from_millis(3_600_000);
 /// Nor once so many bytes of entries were written behind it: as much memory, about, its old rows may take.
 const MAX_HELD_BYTES: u64 = 256 << 20;
 
-/// What a look at the flushes of a primary adds at most to the time in which they do not say what it keeps, or
-/// in which there are none.
+/// What a look at the flushes of a primary adds at most to the time in which they do not say what it keeps,
+/// or in which there are none.
 const MAX_SILENCE: Micros = Micros::from_millis(1_000);
 /// Where a primary leads for so long and nothing is flushed, what it said last is not kept any more: it may
 /// hold files and rows in memory for nobody.

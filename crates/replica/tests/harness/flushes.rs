@@ -9,8 +9,8 @@ use wire::{Flush, Op};
 
 impl World {
     /// `global POLICY N..`: the first configuration of such a partition, told to its members · `flush N
-    /// COMMIT PREVIOUS`: a commit without rows, each of both as TERM,LSN · `keep-at N COMMIT`: the snapshot is
-    /// held · `read-at N COMMIT [any]`.
+    /// COMMIT PREVIOUS`: a commit without rows, each of both as TERM,LSN · `keep-at N COMMIT`: the snapshot
+    /// is held · `read-at N COMMIT [any]`.
     pub fn run_flushes(&mut self, words: &[&str]) -> bool {
         let commit = |at: usize| ReadSnapshot::Commit { at: position(words[at]), after: Position::ZERO };
         let op = match words[0] {
