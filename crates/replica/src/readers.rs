@@ -8,7 +8,7 @@
 mod horizon;
 
 use crate::features::aggregate::AggregateScans;
-use horizon::{Followed, HeldStates};
+use horizon::{Followed, KeptStates};
 use std::collections::BTreeMap;
 use types::{Lsn, Micros, Position, Rules};
 
@@ -26,7 +26,7 @@ pub(crate) struct Readers {
     /// When what was committed was last kept for everybody.
     recent: Micros,
     /// What clients hold for their transactions over partitions.
-    held: HeldStates,
+    held: KeptStates,
     /// What the primary has this replica keep.
     followed: Followed,
     /// Snapshots that were read.

@@ -267,7 +267,11 @@ async fn drop_one(
     name: &str,
     how: (bool, bool, bool),
 ) -> Result<Vec<String>, Failure> {
-    change(evaluator, 1, |catalog, _| dropping(catalog, &table_of(catalog, table)?, name, how)).await
+    let make = |catalog: &Catalog, _| {
+        let table = table_of(catalog, table)?;
+        dropping(catalog, &table, name, how)
+    };
+    change(evaluator, 1, make).await
 }
 
 /// Tables without a constraint of one of them, and, with `cascade`, without the foreign keys that need it:

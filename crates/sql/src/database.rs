@@ -4,7 +4,7 @@ mod altered;
 
 pub use altered::Written;
 
-use crate::altering::holding;
+use crate::ahead;
 use crate::bind::folded;
 use crate::catalog::{Catalog, Fill, UnderWay};
 use crate::constraints::define::{self, Declared, Place};
@@ -274,7 +274,7 @@ pub async fn lift_abandoned(handle: &Handle) -> Result<(), Failure> {
     for id in over {
         let Some(table) = catalog.all().find(|table| table.id == id) else { continue };
         let version = numbers(handle, 1).await?;
-        let to = holding::freed(table, version)?;
+        let to = ahead::freed(table, version)?;
         let mut changes = vec![TableChange::Alter { from: table.schema.version(), to: RecordText::new(&to) }];
         changes.extend(fills_of(&catalog, id));
         // Copies of other tables may refer to these.

@@ -13,7 +13,7 @@
 //! | sequences, views, schemas | [`numbering`], [`views`], [`schemas`] |
 //! | columns with bounds and defaults, rows that fit them, numbers for rows | [`columns`], [`rows`], [`sequences`] |
 //! | constraints of a database's tables: changed, kept, what follows from them | [`constraints`], [`constraining`], [`follow`], [`early`] |
-//! | ALTER TABLE, outside of databases and in them; a table's rows under another key | [`alter`], [`altering`], [`refill`] |
+//! | ALTER TABLE, outside of databases and in them; a table's rows under another key | [`alter`], [`altering`], [`ahead`], [`refill`] |
 //! | ALTER TABLE ... SET (partitions) and SET (database): a table moves | [`moving`], [`moved`], [`held`] |
 //! | TRUNCATE; what others lose with what is dropped | [`truncate`], [`losses`] |
 //! | VACUUM, ANALYZE, LOCK TABLE | [`upkeep`] |
@@ -31,6 +31,7 @@
 //! A statement that is not understood is refused with SQLSTATE 0A000 and a hint; none is answered differently
 //! from PostgreSQL without `docs/sql.md` saying so.
 
+pub mod ahead;
 pub mod alter;
 pub mod alter_database;
 pub mod altering;

@@ -1,8 +1,8 @@
 //! States that received files have taken the place of, for reads at positions below those files (PR-469).
 //!
 //! A set has the rows of its own position, and may lack what lies below: its sender has merged that away.
-//! What was here before has it. So whoever reads below the set goes on with the old tree, and with the rows that
-//! were in memory above it, until no read looks there any more.
+//! What was here before has it. So whoever reads below the set goes on with the old tree, and with the rows
+//! that were in memory above it, until no read looks there any more.
 
 use super::memtable::Frozen;
 use super::pointer::tree_number;

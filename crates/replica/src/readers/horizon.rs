@@ -21,8 +21,8 @@ const MAX_QUIET: Micros = Micros::from_millis(300_000);
 /// reads it, within limits (PR-466). A state goes when others were held for ten seconds and it was not: what
 /// was held last stays, also where nobody is there to hold anything (PR-467).
 #[derive(Debug, Default)]
-pub(crate) struct HeldStates {
-    states: BTreeMap<Lsn, HeldState>,
+pub(crate) struct KeptStates {
+    states: BTreeMap<Lsn, KeptState>,
     /// When something was held last.
     heard: Micros,
     /// The highest one that was held for too long: it is not held again, nor is a lower one.
@@ -30,7 +30,7 @@ pub(crate) struct HeldStates {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct HeldState {
+struct KeptState {
     /// When it was the newest state last, as far as is known.
     since: Micros,
     /// [`crate::data::Data::written`] then.
@@ -38,7 +38,7 @@ struct HeldState {
     used: Micros,
 }
 
-impl HeldStates {
+impl KeptStates {
     /// Somebody holds the state at `lsn`. `written` counts the bytes of all entries.
     pub fn hold(&mut self, (lsn, committed): (Lsn, Lsn), (now, written): (Micros, u64)) {
         let newest = lsn >= committed;
@@ -46,7 +46,7 @@ impl HeldStates {
         if lsn <= self.over && !newest {
             return;
         }
-        let new = HeldState { since: now, written, used: now };
+        let new = KeptState { since: now, written, used: now };
         let state = self.states.entry(lsn).or_insert(new);
         if newest {
             *state = new;
@@ -70,7 +70,7 @@ impl HeldStates {
 
     /// The engine that has them is gone.
     pub fn close_all(&mut self) {
-        *self = HeldStates::default();
+        *self = KeptStates::default();
     }
 
     /// The lowest.
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn pr466_a_state_is_held_as_long_as_somebody_asks_for_it_and_not_for_ever() {
-        let mut held = HeldStates::default();
+        let mut held = KeptStates::default();
         held.hold((Lsn(5), Lsn(9)), (after(1), 0));
         held.hold((Lsn(7), Lsn(9)), (after(1), 0));
         for second in (3..3_601).step_by(2) {
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn pr467_what_was_held_last_stays_while_nobody_holds_anything() {
-        let mut held = HeldStates::default();
+        let mut held = KeptStates::default();
         held.hold((Lsn(5), Lsn(9)), (after(1), 0));
         held.close_idle(after(3_000), 1 << 20);
         assert_eq!(held.lowest(), Some(Lsn(5)));
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn pr466_a_state_is_not_held_for_more_than_there_is_room_for() {
-        let mut held = HeldStates::default();
+        let mut held = KeptStates::default();
         held.hold((Lsn(5), Lsn(5)), (after(1), 100));
         held.hold((Lsn(5), Lsn(5)), (after(2), 200));
         held.close_idle(after(3), 200 + MAX_HELD_BYTES);

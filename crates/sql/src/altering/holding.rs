@@ -14,6 +14,7 @@
 
 use super::demands::{self, Demanded};
 use super::rewrite;
+use crate::ahead::{ahead, freed, is_ahead};
 use crate::catalog::{Catalog, as_of};
 use crate::constraining;
 use crate::database;
@@ -26,7 +27,7 @@ use pg::Failure;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use types::data::constraint::{Constraint, Demand, Standing};
+use types::data::constraint::{Constraint, Standing};
 use types::{CatalogTable, TableId, TableRecord};
 use wire::{RecordText, TableChange};
 
@@ -63,27 +64,6 @@ pub async fn carry_out(evaluator: &Evaluator, open: Open) -> Result<(), Failure>
         }
         Err(why) => Err(hold.give_up(why).await),
     }
-}
-
-/// What an index is called that is built before its constraint is there.
-fn ahead_name(number: u32) -> String {
-    format!("sys_ahead_{number}")
-}
-
-fn is_ahead(constraint: &Constraint) -> bool {
-    constraint.is_index() && constraint.is_enforced() && constraint.name == ahead_name(constraint.number)
-}
-
-/// An index for a constraint that is to come: it has its number and its columns.
-fn ahead(constraint: &Constraint) -> Constraint {
-    let demand = Demand::Index(constraint.indexed().unwrap_or_default().to_vec());
-    Constraint::new(constraint.number, &ahead_name(constraint.number), demand).turned(Standing::Building)
-}
-
-/// A table that is held no more, without what was built ahead for a constraint that does not come.
-pub fn freed(table: &TableRecord, version: u32) -> Result<CatalogTable, Failure> {
-    let kept = table.schema.constraints().iter().filter(|one| !is_ahead(one)).cloned().collect();
-    as_of(table, version).constrained(kept).map_err(|why| Failure::new("42P16", why))
 }
 
 /// Tables that are to be held, as they are, with the indexes that are built ahead.
@@ -291,6 +271,7 @@ impl Hold {
 mod tests {
     use super::*;
     use crate::catalog::example;
+    use types::data::constraint::Demand;
     use types::data::{Column, ColumnType};
 
     #[test]
