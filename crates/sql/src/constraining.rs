@@ -207,13 +207,16 @@ fn table_of(catalog: &Catalog, name: &str) -> Result<Arc<TableRecord>, Failure> 
     catalog.table(name).cloned().ok_or_else(missing)
 }
 
+/// The constraints that tables have from then on.
+type Constrained = BTreeMap<TableId, Vec<Constraint>>;
+
 /// Changes the constraints of tables, all or none. `make` says which ones tables have from then on, from how
 /// they are; it is asked again where somebody else was faster. It is given numbers that nothing has: as many
 /// as `count`.
 async fn change<T>(
     evaluator: &Evaluator,
     count: u32,
-    make: impl Fn(&Catalog, u32) -> Result<(BTreeMap<TableId, Vec<Constraint>>, T), Failure>,
+    make: impl Fn(&Catalog, u32) -> Result<(Constrained, T), Failure>,
 ) -> Result<T, Failure> {
     let handle = &evaluator.handle;
     let mut looks = 0;
@@ -282,7 +285,7 @@ pub fn dropping(
     table: &TableRecord,
     name: &str,
     (if_exists, cascade, indexes): (bool, bool, bool),
-) -> Result<(BTreeMap<TableId, Vec<Constraint>>, Vec<String>), Failure> {
+) -> Result<(Constrained, Vec<String>), Failure> {
     let key = format!("{}_pkey", catalog.placed(&table.name).1);
     if name == key && !table.schema.has_hidden_key() {
         let hint =
