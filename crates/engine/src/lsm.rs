@@ -21,7 +21,6 @@ mod loads;
 mod memtable;
 mod merge_pacing;
 mod merger;
-mod older;
 mod pins;
 mod pointer;
 mod read_ahead;
@@ -44,7 +43,6 @@ use incoming::{Incoming, Sealing};
 use loads::PendingLoad;
 use memtable::{Frozen, Memtable};
 use merger::{Flush, Kept, Merger};
-use older::OlderStates;
 use pins::Pins;
 use pointer::{Pointer, has_tables, remove_others, tree_dir};
 use read_ahead::ReadAhead;
@@ -84,8 +82,6 @@ pub struct LsmEngine {
     persisted: Position,
     /// The state that is being installed, if one is.
     installing: Option<Position>,
-    /// What reads see that look below files which were received.
-    older: OlderStates,
     /// Versions that others read.
     pins: Pins,
     /// A set that is being received.
@@ -128,7 +124,7 @@ impl LsmEngine {
         let (number, tree) = match Pointer::read(dir)? {
             Some(Pointer { number, complete: true }) => {
                 let tree = Tree::open(&tree_dir(dir, number), &environment)?;
-                remove_others(dir, &[number])?;
+                remove_others(dir, Some(number))?;
                 (number, tree)
             }
             Some(Pointer { number, complete: false }) => begin(dir, number + 1, &environment)?,
@@ -153,7 +149,6 @@ impl LsmEngine {
             read_floor: persisted.lsn,
             persisted,
             installing: None,
-            older: OlderStates::default(),
             pins: Pins::default(),
             incoming: None,
             finishing: None,
@@ -253,31 +248,6 @@ impl LsmEngine {
         }
     }
 
-    /// No read looks below this any more.
-    fn raise_floor(&mut self, read_floor: Lsn) {
-        self.read_floor = self.read_floor.max(read_floor);
-        for rows in self.older.forget_below(self.read_floor) {
-            self.free(rows);
-        }
-    }
-
-    /// Removes every tree but the current one, and those that somebody may still read.
-    fn remove_other_trees(&mut self) -> Result<(), EngineError> {
-        self.older.take_leftovers();
-        let mut keep = self.older.numbers();
-        keep.push(self.number);
-        remove_others(&self.dir, &keep)?;
-        Ok(())
-    }
-
-    /// Removes trees that somebody read for a while, if there are such and no set is being made one.
-    fn remove_older_trees(&mut self) -> Result<(), EngineError> {
-        if self.finishing.is_none() && self.older.take_leftovers() {
-            self.remove_other_trees()?;
-        }
-        Ok(())
-    }
-
     /// What a read at `at` sees of what is published.
     fn seen_at(&self, at: Lsn) -> Lsn {
         match self.environment.rules.reads_see_nothing_newer() {
@@ -289,7 +259,6 @@ impl LsmEngine {
     /// Writes what is in memory to disk, together with the position `at` that it is the state of.
     fn flush_at(&mut self, at: Position) -> Result<(), EngineError> {
         self.merger.wait()?;
-        self.remove_older_trees()?;
         self.flush_kept()?;
         self.kept = Some(self.set_apart(at));
         self.flush_kept()
@@ -340,7 +309,6 @@ impl LsmEngine {
     /// Begins the same beside other work.
     fn begin_flush(&mut self, at: Position, wake: &Wake) -> Result<Checkpoint, EngineError> {
         self.merger.wait()?;
-        self.remove_older_trees()?;
         let kept = match self.next_load()? {
             Some(kept) => kept,
             None if at == self.persisted => return Ok(Checkpoint::Idle),
@@ -419,9 +387,6 @@ impl Engine for LsmEngine {
         self.readable()?;
         let newest = at == ReadAt::Applied;
         let at = resolve(at, self.read_floor)?;
-        if let Some(older) = self.older.at(at).filter(|_| key >= FIRST_KEY) {
-            return older.get(key, self.seen_at(at));
-        }
         if let Some((lsn, value)) = self.overlay.get(key, at) {
             return Ok(value.map(|value| (lsn, value.clone())));
         }
@@ -455,9 +420,6 @@ impl Engine for LsmEngine {
         self.readable()?;
         let at = resolve(at, self.read_floor)?;
         let from = from.max(FIRST_KEY);
-        if let Some(older) = self.older.at(at) {
-            return older.scan((from, to), self.seen_at(at), (limit, max_bytes));
-        }
         let published = self.seen_at(at);
         let memory =
             scan::layered(self.overlay.range(from, to, at), self.memtable.range(from, to, published));
@@ -470,7 +432,7 @@ impl Engine for LsmEngine {
     }
 
     fn raise_read_floor(&mut self, read_floor: Lsn) {
-        self.raise_floor(read_floor);
+        self.read_floor = self.read_floor.max(read_floor);
     }
 
     fn read_floor(&self) -> Lsn {

@@ -282,59 +282,6 @@ fn rot(path: &Path) {
     file.write_all_at(&[byte[0] ^ 8], at).unwrap();
 }
 
-/// How many trees this engine has on disk.
-fn trees(engine: &Path) -> usize {
-    let names = std::fs::read_dir(engine).unwrap().map(|entry| entry.unwrap().file_name());
-    names.filter(|name| name.to_str().is_some_and(|name| name.starts_with("tree-"))).count()
-}
-
-#[test]
-fn pr469_reads_below_files_that_were_installed_go_on_until_nobody_wants_them() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut pair = Pair::new(dir.path());
-    let check_from = |pair: &Pair, from: u64| {
-        for lsn in (from..=pair.model.applied().lsn.0).map(Lsn) {
-            assert_eq!(all(&pair.target, ReadAt::Lsn(lsn), 50), pair.model.rows(lsn), "at {lsn}");
-        }
-    };
-    let mut sets = Vec::new();
-    for round in 0..3 {
-        pair.flush(30);
-        // What only reads below need is merged away where the files come from.
-        let end = pair.source.applied().lsn;
-        pair.source.raise_read_floor(end);
-        let (pin, set) = pair.source.pin().unwrap().unwrap();
-        assert!(pair.target.receive(set.clone()).unwrap());
-        pair.ship(pin, &set, |_| {});
-        pair.source.unpin(pin);
-        pair.run(4);
-        pair.target.publish(pair.source.applied().lsn).unwrap();
-        assert_eq!(pair.install(), Installation::Done, "round {round}");
-        assert_eq!((pair.target.persisted(), pair.target.read_floor()), (set.at, Lsn::ZERO));
-        check_from(&pair, 1);
-        sets.push(set.at.lsn);
-    }
-    assert_eq!(trees(&dir.path().join("target")), 4, "each is the base of states below the next set");
-    pair.target.raise_read_floor(sets[1]);
-    assert!(pair.target.get(b"\x10row 000001", ReadAt::Lsn(sets[1].prev())).is_err());
-    check_from(&pair, sets[1].0);
-    // What is written now reads what is below as before.
-    pair.run(10);
-    pair.target.publish(pair.source.applied().lsn).unwrap();
-    check_from(&pair, sets[1].0);
-    pair.target.checkpoint().unwrap();
-    assert_eq!(trees(&dir.path().join("target")), 2, "the first two are read no more");
-    check_from(&pair, sets[1].0);
-    pair.target.raise_read_floor(pair.target.published().lsn);
-    pair.run(1);
-    pair.target.publish(pair.source.applied().lsn).unwrap();
-    pair.target.checkpoint().unwrap();
-    assert_eq!(trees(&dir.path().join("target")), 1);
-    drop(pair.target);
-    pair.target = LsmEngine::open(&dir.path().join("target")).unwrap();
-    check_from(&pair, pair.target.read_floor().0);
-}
-
 #[test]
 fn f11_a_file_that_rotted_here_is_not_taken_for_the_one_of_the_set() {
     let dir = tempfile::tempdir().unwrap();

@@ -289,9 +289,6 @@ impl Worker {
 
     fn install(&mut self, source: &mut LsmEngine, pieces: usize) -> Result<(), EngineError> {
         let (pin, set) = source.pin()?.expect("it has files");
-        // Nobody reads what lies below, so the tree goes that the set takes the place of.
-        let published = self.engine().published().lsn;
-        self.engine().raise_read_floor(published);
         self.note(Note::Aim(set.at.lsn));
         if !self.engine().receive(set.clone())? {
             assert_eq!(self.engine().persisted(), set.at, "it refuses only what it has");

@@ -28,21 +28,6 @@ impl Frozen {
         self.0.bytes()
     }
 
-    /// The newest version of `key` at or below `at`, which may be a deletion.
-    pub(super) fn version(&self, key: &[u8], at: Lsn) -> Option<(Lsn, Option<&Bytes>)> {
-        self.0.version(key, at)
-    }
-
-    /// The newest versions at or below `at` with `from <= key < to` (`to` empty: no end), deletions included.
-    pub(super) fn range<'a>(
-        &'a self,
-        from: &[u8],
-        to: &[u8],
-        at: Lsn,
-    ) -> impl Iterator<Item = InMemory<'a>> + use<'a> {
-        self.0.versions_at(from, to, at)
-    }
-
     /// Every version, in the order of keys, of each key the newest first.
     pub(super) fn versions(&self) -> impl Iterator<Item = InMemory<'_>> {
         self.0.versions()

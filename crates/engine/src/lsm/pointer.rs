@@ -90,10 +90,10 @@ pub(super) fn has_tables(dir: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Removes every tree but those with these numbers.
-pub(super) fn remove_others(dir: &Path, keep: &[u64]) -> io::Result<()> {
+/// Removes every tree but the one with the number `keep`.
+pub(super) fn remove_others(dir: &Path, keep: Option<u64>) -> io::Result<()> {
     for number in tree_numbers(dir)? {
-        if !keep.contains(&number) {
+        if Some(number) != keep {
             fs::remove_dir_all(tree_dir(dir, number))?;
         }
     }

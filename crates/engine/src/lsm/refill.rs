@@ -4,7 +4,6 @@ use super::LsmEngine;
 use super::environment::Environment;
 use super::memtable::Memtable;
 use super::merger::Kept;
-use super::older::OlderStates;
 use super::pointer::{Pointer, remove_others, tree_dir, tree_numbers};
 use super::tree::Tree;
 use crate::files::{not_made, not_written, sync_dir};
@@ -30,8 +29,7 @@ impl LsmEngine {
         }
         self.kept = None;
         (self.allowed, _) = (Lsn::ZERO, self.pending.clear());
-        self.older = OlderStates::default();
-        remove_others(&self.dir, &[self.number])?;
+        remove_others(&self.dir, Some(self.number))?;
         self.environment.made_durable();
         (self.overlay, self.read_floor) = (Overlay::new(base), base.lsn);
         (self.persisted, self.installing) = (Position::ZERO, Some(base));
@@ -103,6 +101,6 @@ pub(super) fn begin(
     // order to the disk (PR-90).
     sync_dir(dir)?;
     Pointer { number, complete: true }.write(dir, environment).map_err(not_written)?;
-    remove_others(dir, &[number])?;
+    remove_others(dir, Some(number))?;
     Ok((number, tree))
 }

@@ -10,7 +10,7 @@ use super::background::FileCall;
 use super::digest::order_files;
 use super::incoming::{Incoming, Made, Sealing};
 use super::memtable::Memtable;
-use super::pointer::{Pointer, tree_dir, tree_number, tree_numbers};
+use super::pointer::{Pointer, remove_others, tree_dir, tree_number, tree_numbers};
 use super::tree::Tree;
 use crate::files::{not_made, not_read, not_written};
 use bytes::Bytes;
@@ -127,29 +127,19 @@ impl LsmEngine {
         // From here on this tree is given up. What was published since the sealing began, some of which a
         // flush may have found no room for:
         let takes = self.environment.rules.exchanges_take_what_came_since();
-        let rows = self.memtable.take_all(&self.tree);
-        if let Some(since) = rows.as_ref().filter(|_| takes) {
-            memtable.take_above(&tree, since, at.lsn);
+        if let Some(since) = self.memtable.take_all(&self.tree).filter(|_| takes) {
+            memtable.take_above(&tree, &since, at.lsn);
         }
-        let old = std::mem::replace(&mut self.tree, tree);
-        (self.memtable, self.number, self.kept) = (memtable, number, None);
-        // What was never published here below the set, or is damaged, nobody reads.
-        let whole = at.lsn <= self.overlay.published().lsn.next() && !self.corrupt && !incoming.is_whole();
-        match whole && self.read_floor < at.lsn {
-            true => self.older.keep(old, rows, at.lsn),
-            false => {
-                drop((old, rows));
-                self.raise_floor(at.lsn);
-            }
-        }
+        (self.tree, self.memtable, self.number, self.kept) = (tree, memtable, number, None);
         if at.lsn >= self.overlay.published().lsn {
             self.overlay.rise(at);
         }
+        self.read_floor = self.read_floor.max(at.lsn);
         self.persisted = at;
         self.corrupt = false;
         self.pins.clear();
         self.settle_loads()?;
-        self.remove_other_trees()?;
+        remove_others(&self.dir, Some(number))?;
         self.environment.made_durable();
         Incoming::remove(&self.dir)?;
         Ok(Installation::Done)
@@ -169,7 +159,7 @@ impl LsmEngine {
     fn stop_sealing(&mut self) -> Result<(), EngineError> {
         (self.incoming, self.sealing_waits) = (None, None);
         if self.finishing.take().is_some() {
-            self.remove_other_trees()?;
+            remove_others(&self.dir, Some(self.number))?;
         }
         Ok(())
     }

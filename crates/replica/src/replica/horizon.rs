@@ -10,7 +10,7 @@ use types::Micros;
 
 /// Time has passed: what is committed now is kept for a while, and a primary says with its next flush what
 /// the lowest state is that it keeps (PR-465). What was kept before may go, also where nothing is published
-/// any more (PR-469).
+/// any more.
 pub(crate) fn keep(replica: &mut Replica, now: Micros) {
     if !is_global(replica) {
         return;
