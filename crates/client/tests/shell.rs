@@ -302,7 +302,7 @@ fn pr431_only_the_incarnation_that_the_map_names_is_reached_without_a_socket() {
     assert!(listener.accept().is_none());
     let accepted = fake.state().accepted;
     let (listener, mut client) = within(this);
-    let table = client.wait_table("t").expect("there");
+    let table = client.table("t").expect("there");
     client.submit(LaneId(0), table.get(&[1.into()]).expect("a call"));
     let turn = |client: &mut Client| client.poll(Duration::from_millis(20)).expect("polls").len();
     assert_eq!(turn(&mut client), 0);
