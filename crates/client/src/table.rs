@@ -205,28 +205,36 @@ impl Client {
         found.ok_or_else(missing)
     }
 
-    /// Waits until a table is in the cluster map and every partition of it answers.
+    /// Waits until a table is in the cluster map and every partition of it answers: those that it has then, if
+    /// it gets others meanwhile.
     pub fn wait_table(&mut self, name: &str) -> Result<Table, ClientError> {
         let deadline = Instant::now() + self.timeout();
-        let table = loop {
-            if let Some(record) = self.cluster_map().table(name) {
-                break Table::new(record.clone());
-            }
-            if Instant::now() >= deadline {
-                return Err(ClientError::NoTable(name.to_string()));
-            }
-            self.turn(deadline)?;
-        };
         // A read of nothing: only a primary that serves answers it.
         let empty = Op::Count {
             from: Bytes::from_static(&[0]),
             to: Bytes::from_static(&[0]),
             at: ReadSnapshot::Newest,
         };
-        let calls = table.partitions().map(|partition| table.call(partition, empty.clone())).collect();
-        match self.all(calls) {
-            Ok(_) => Ok(table),
-            Err(error) => Err(ClientError::NotReady { table: name.to_string(), why: error.to_string() }),
+        loop {
+            let table = self.wait_record(name, deadline)?;
+            let calls = table.partitions().map(|partition| table.call(partition, empty.clone())).collect();
+            let Err(error) = self.all(calls) else { return Ok(table) };
+            let other = self.cluster_map().table(name).is_some_and(|record| record.id != table.id());
+            if !other || Instant::now() >= deadline {
+                return Err(ClientError::NotReady { table: name.to_string(), why: error.to_string() });
+            }
+        }
+    }
+
+    fn wait_record(&mut self, name: &str, deadline: Instant) -> Result<Table, ClientError> {
+        loop {
+            if let Some(record) = self.cluster_map().table(name) {
+                return Ok(Table::new(record.clone()));
+            }
+            if Instant::now() >= deadline {
+                return Err(ClientError::NoTable(name.to_string()));
+            }
+            self.turn(deadline)?;
         }
     }
 

@@ -246,9 +246,9 @@ fn pr405_whoever_comes_copies_the_rows_that_somebody_has_left_half_copied() {
     let mut client = cluster.client();
     let database = client.database("shop").expect("there");
     let mut one = within(&service);
-    one.good("CREATE TABLE item (id int PRIMARY KEY, v int) WITH (replicated = true)");
+    one.good("CREATE TABLE item (id bigint PRIMARY KEY, v bigint) WITH (replicated = true)");
     one.good("INSERT INTO item VALUES (1, 1), (2, 1)");
-    one.good("CREATE TABLE stock (w int, item int, PRIMARY KEY (w, item))");
+    one.good("CREATE TABLE stock (w int, item bigint, PRIMARY KEY (w, item))");
     // Whoever wrote it has stopped behind the first partition's switch, and somebody in the middle of a copy.
     let (before, first) = (client.table("shop.item").expect("there"), database.partition());
     let new = drawn(&mut client, "item");

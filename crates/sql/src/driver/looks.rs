@@ -68,9 +68,11 @@ impl Looks {
         if let Some(later) = known.filter(|looked| looked.at > at) {
             return later.catalog.clone();
         }
+        // The database may have got another name.
+        let is_like = |known: &Catalog| known.database() == record.name && known.is_like(&tables);
         let catalog = match known.map(|looked| looked.catalog.clone()) {
-            Some(known) if known.is_like(&tables) && known.under_way == under_way => known,
-            Some(known) if known.is_like(&tables) => Arc::new(Catalog::clone(&known).with(under_way)),
+            Some(known) if is_like(&known) && known.under_way == under_way => known,
+            Some(known) if is_like(&known) => Arc::new(Catalog::clone(&known).with(under_way)),
             known => {
                 let revision = known.map_or(1, |known| known.revision + 1);
                 let catalog = Catalog::of_database(&record.name, revision, tables).with(under_way);
