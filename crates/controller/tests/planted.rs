@@ -351,6 +351,35 @@ fn pr284_without_the_rule_the_lead_stays_on_a_disk_that_hangs() {
     assert_eq!(led(without(Finding::Pr284)), NodeId(2));
 }
 
+/// A partition that can acknowledge nothing is bringing node 2 level, which dies, and node 3 could have the
+/// copy. What the primary is told within a second.
+fn told_of_who_is_away(settings: Settings) -> Vec<String> {
+    let mut world = World::with(1, settings);
+    world.with_table(3, table("t", "durable", LogKind::Disk, None, 1));
+    world.pass(3_100);
+    for node in [3, 2] {
+        world.propose(0, 64, |record| {
+            record.in_sync.retain(|member| member.node != NodeId(node));
+            record.cause = Cause::EvictedSilent;
+        });
+    }
+    let member = world.nodes[&NodeId(2)].member;
+    world.propose(0, 64, |record| {
+        record.catching_up.push(member);
+        record.cause = Cause::CatchingUp;
+    });
+    world.kill(2);
+    world.take_lines();
+    world.pass(1_000);
+    world.take_lines().into_iter().filter(|line| line.starts_with("-> n1 p64")).collect()
+}
+
+#[test]
+fn pr110_without_the_rule_nobody_makes_way_who_is_away() {
+    assert_eq!(told_of_who_is_away(Settings::default()), ["-> n1 p64 e4: remove n2.i1"]);
+    assert_eq!(told_of_who_is_away(without(Finding::Pr110)), Vec::<String>::new());
+}
+
 /// Nodes 3 and 4 lack a copy each, and node 3 has failed once more in a row. Whom the primary is told to
 /// admit.
 fn admitted(settings: Settings) -> Vec<String> {
