@@ -205,8 +205,8 @@ impl Client {
         found.ok_or_else(missing)
     }
 
-    /// Waits until a table is in the cluster map and every partition of it answers: those that it has then, if
-    /// it gets others meanwhile.
+    /// Waits until a table is in the cluster map and every partition of it answers. If it gets others
+    /// meanwhile, it waits for those.
     pub fn wait_table(&mut self, name: &str) -> Result<Table, ClientError> {
         let deadline = Instant::now() + self.timeout();
         // A read of nothing: only a primary that serves answers it.

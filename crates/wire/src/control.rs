@@ -2,7 +2,7 @@
 
 mod cluster_status;
 
-pub use cluster_status::{ClusterStatus, BackOff, HungDisk};
+pub use cluster_status::{BackOff, ClusterStatus, HungDisk};
 use serde::{Deserialize, Serialize};
 use types::config::{Addresses, TailReport};
 use types::{

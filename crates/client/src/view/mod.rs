@@ -3,8 +3,8 @@
 //! Commands print it, the nodes' web page shows it, SQL's system views have it as rows. Safety never rests on
 //! it.
 
-pub mod failovers;
 mod back_offs;
+pub mod failovers;
 mod lacking;
 pub mod overview;
 mod remarks;

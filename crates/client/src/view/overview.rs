@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Member, NodeId, NodeRecord, PartitionRecord, TableRecord};
 use wire::control::{
-    ClusterStatus, DirectoryStatus, ExecutorStatus, Failback, BackOff, HungDisk, NodeStatus, ReplicaStatus,
+    BackOff, ClusterStatus, DirectoryStatus, ExecutorStatus, Failback, HungDisk, NodeStatus, ReplicaStatus,
     Role,
 };
 

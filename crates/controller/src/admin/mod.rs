@@ -19,7 +19,7 @@ use tables::{COPIES, Creation};
 use types::{Holds, Micros, NodeId, Now, PartitionId, PartitionRecord};
 use wire::RecordText;
 use wire::control::{
-    Admin, AdminAnswer, AdminCommand, AlterTable, ClusterStatus, CreateTable, BackOff, HungDisk,
+    Admin, AdminAnswer, AdminCommand, AlterTable, BackOff, ClusterStatus, CreateTable, HungDisk,
 };
 use wire::moves::MoveTable;
 
