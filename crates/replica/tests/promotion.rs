@@ -114,7 +114,8 @@ impl Candidate {
         assert!(self.host.configure(now, record, &mut self.out));
     }
 
-    /// Names it primary in records that were made again without some node (lossy), after this one.
+    /// Names it primary of a set in records that were made again without some node, so that the term is
+    /// lossy. `before`: the node that led the term before.
     fn rebuilt(&mut self, in_sync: &[u32], before: u32) {
         self.named(in_sync, before);
         let record = self.host.replica(P).and_then(Replica::record).expect("it was named").clone();
@@ -291,7 +292,8 @@ fn pr441_records_that_were_made_again_wait_for_no_damaged_member_behind_a_fence(
     assert_eq!(candidate.done(), [""; 0]);
     candidate.report(1, 7, false);
     assert_eq!(candidate.done(), ["fetches from n1"]);
-    // So may what this one lacks if it did not count: an operator had it lead, or whoever led before.
+    // Node 3 led: this log may lack what was acknowledged, since an operator may have had a copy lead that
+    // did not count. Node 1 may have that.
     let mut candidate = Candidate::new(false);
     candidate.rebuilt(&[2, 1], 3);
     candidate.wait(5_000);

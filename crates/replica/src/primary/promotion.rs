@@ -348,8 +348,8 @@ impl Reports<'_> {
         record.policy.fenced_by(reporters, self.old_reports(record, own))
     }
 
-    /// True if the primary of the term before is among those who report, or this replica, or left nothing
-    /// behind.
+    /// True if the log of the term before's primary is known: it has reported, it is this replica, or it had
+    /// handed the lead over. It must have led that term, and be whole where the policy rests on disks.
     fn old_reports(&self, record: &PartitionRecord, own: &Own) -> bool {
         // A member whose torn end was cut may lack what it had acknowledged (PR-18), the old primary too
         // where its policy rests on disks (PR-100).
@@ -386,9 +386,9 @@ impl Reports<'_> {
         let kept_tell = record.in_sync.iter().filter(unforgetful).all(there);
         // Records that were made again name a loss that may have been on nodes that are missing. Where logs
         // survive restarts, a member has forgotten nothing, and the primary of the term before has all of
-        // that term: with its log the new one goes on without a member that is damaged (PR-441). With any
-        // other it does not: an operator may have had a copy lead that did not count, and lacks what others
-        // have.
+        // that term: with its log the new term goes on without a member that is damaged (PR-441). No
+        // other log will do: an operator may have had a copy lead that did not count, and that lacks what
+        // others have.
         let members_do = members_tried || policy.survives_restart() && self.old_reports(record, &of.own);
         match (record.lossy, self.fence(record, &of.own)) {
             // Members that forgot, all of them: the greatest of all their logs is the best there is (PR-17).
