@@ -286,6 +286,10 @@ const FOUND: &[(u64, &str)] = &[
     ),
     (20785008231, "PR-440: who waited in a promotion for a lost member kept the node's log full for all"),
     (20785012033, "PR-441: a term of records that were made anew waited for a damaged member"),
+    (
+        20785200857,
+        "PR-470: a member that had chosen the log was sent the state where its next entry lay elsewhere",
+    ),
     (20785019837, "PR-442: a row about commits that were given up was taken for one about a load"),
     (20784033486, "I14: the same where a backup was restored into another cluster"),
     (20784022902, "I13: the simulator: behind a stall a message of a connection overtook an earlier one"),

@@ -84,10 +84,10 @@ impl Sender<'_> {
                     return self.start_copy();
                 }
                 self.progress.begin_reading(self.now);
+                // Of the entry before, whose checksum goes into the append, this one says it (PR-470).
                 self.out.push(Output::ReadLog {
                     partition: self.origin.partition,
-                    // The entry before is read too: its checksum goes into the append.
-                    from: if prev > base { prev } else { next },
+                    from: next,
                     max_bytes: most,
                     purpose: ReadFor::Ship(self.to),
                 });
@@ -135,17 +135,16 @@ impl Sender<'_> {
         }
         let next = self.progress.flight.next();
         let Ok(entries) = entries else { return self.start_copy() };
-        let before = entries.iter().take_while(|entry| entry.lsn() < next).last().map(|e| (e.at(), e.crc()));
-        let rest: Vec<&Entry> = entries.iter().skip_while(|entry| entry.lsn() < next).collect();
-        let first = rest.first().map(|entry| (entry.lsn(), entry.header().prev_crc));
-        let before = before.or_else(|| {
-            let (_, crc) = first.filter(|(lsn, _)| *lsn == next)?;
-            let term = self.log.history().term_at(next.prev()).unwrap_or(self.log.base().term);
-            let term = if next.prev() == Lsn::ZERO { Term::ZERO } else { term };
-            Some((Position::new(term, next.prev()), crc))
-        });
-        let (Some(prev), Some(_)) = (before, first) else { return self.start_copy() };
-        let run = Run::of(next, rest.into_iter());
+        let rest = || entries.iter().skip_while(|entry| entry.lsn() < next);
+        let Some(first) = rest().next().filter(|entry| entry.lsn() == next) else {
+            return self.start_copy();
+        };
+        let term = match next.prev() {
+            Lsn::ZERO => Term::ZERO,
+            prev => self.log.history().term_at(prev).unwrap_or(self.log.base().term),
+        };
+        let prev = (Position::new(term, next.prev()), first.header().prev_crc);
+        let run = Run::of(next, rest());
         self.send_append(prev, run.bytes, run.last);
         Ok(())
     }
@@ -365,6 +364,25 @@ mod tests {
             assert_eq!(run(6).bytes.as_ptr() == in_memory(6), !alone);
             assert_eq!(run(5).last, Lsn(if alone { 6 } else { 5 }));
         }
+    }
+
+    #[test]
+    fn pr470_the_log_is_read_from_the_next_entry_on_that_a_member_lacks() {
+        let mut whole = log();
+        let (first, second) = (whole.tail().get(Lsn(1)).cloned(), whole.tail().get(Lsn(2)).cloned());
+        let (first, second) = (first.expect("it is in memory"), second.expect("it is in memory"));
+        whole.trim_memory(Lsn(3), 0);
+        assert_eq!(whole.tail().base(), at(3), "it is on the disk alone");
+        let mut progress = Progress::new(Micros::ZERO, 0);
+        progress.stream_behind(Lsn(1));
+        let asked =
+            send_of((record(), whole), Position::ZERO, &mut progress, |sender| sender.ship_log(&mut None));
+        let [Output::ReadLog { from: Lsn(2), .. }] = asked[..] else { panic!("{asked:?}") };
+        // As much as fits, which is one at least, or what lies in one place.
+        let sent = send(&mut progress, |sender| sender.log_read(Ok(vec![second.clone()])));
+        let PeerMessage::Append(append) = message(&sent) else { panic!("{sent:?}") };
+        assert_eq!((append.prev, append.prev_crc), (at(1), first.crc()));
+        assert_eq!(&append.entries, second.bytes());
     }
 
     #[test]
