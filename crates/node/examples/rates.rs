@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release -p understudy-node --example rates`. For figures that count see `understudy bench`.
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/all/common/mod.rs"]
 mod common;
 
 use client::{Client, LaneId};

@@ -3,6 +3,7 @@
 //! A process has one allocator, so there is one test here. Whose an allocation is says the name of the thread
 //! that makes it.
 
+#[path = "all/common/mod.rs"]
 mod common;
 
 use common::{Cluster, create, in_sync, row, wait_for};

@@ -1,6 +1,7 @@
 //! A process that is out of file descriptors lets nobody in, and goes on when it has some again. The limit is
 //! the whole process's, so these tests have one of their own, and run one after the other.
 
+#[path = "all/common/mod.rs"]
 mod common;
 
 use common::Cluster;

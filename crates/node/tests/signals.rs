@@ -1,6 +1,7 @@
 //! A node as a process runs it: SIGTERM ends it gently. Alone in its binary, since signals are for the whole
 //! process.
 
+#[path = "all/common/mod.rs"]
 mod common;
 
 use common::{Cluster, create, put_all};
