@@ -161,11 +161,22 @@ pub async fn carry_out(
                 let catalog = evaluator.handle.catalog();
                 let known = name.filter(|name| catalog.as_ref().is_some_and(|all| has_index(all, name)));
                 if let Some(name) = known {
-                    if let Some(number) = unchecked(&evaluator.handle.catalog(), &change.table, name) {
+                    let left = match unchecked(&evaluator.handle.catalog(), &change.table, name) {
+                        None => unsettled(evaluator, &change.table, name).await?,
+                        known => known,
+                    };
+                    if let Some(number) = left {
                         validate(evaluator, (&change.table, number), false, values).await?;
                     }
                     notes.push(format!("relation \"{name}\" already exists, skipping"));
                     continue;
+                }
+                if let Some(name) = declared.name.as_deref().filter(|_| !not_valid) {
+                    // What an earlier try has left is valid by the time that it is said to be there.
+                    let left = unsettled(evaluator, &change.table, name).await?;
+                    if let Some(number) = left {
+                        validate(evaluator, (&change.table, number), false, values).await?;
+                    }
                 }
                 let number = add(evaluator, &change.table, declared).await?;
                 if !not_valid {
@@ -182,7 +193,8 @@ pub async fn carry_out(
                 let catalog = evaluator.handle.look().await?;
                 let table = table_of(&catalog, &change.table)?;
                 let constraint = table.schema.constraint_named(name);
-                let number = constraint.ok_or_else(|| define::missing(name, &change.table))?.number;
+                let known = constraint.ok_or_else(|| define::missing(name, &change.table))?.number;
+                let number = unsettled(evaluator, &change.table, name).await?.unwrap_or(known);
                 validate(evaluator, (&change.table, number), false, values).await?;
             }
         }
@@ -254,6 +266,38 @@ pub async fn add(evaluator: &Evaluator, table: &str, declared: &Declared) -> Res
         if let Some(last) = all.pop() {
             all.push(last.turned(Standing::Building));
         }
+        Ok(([(table.id, all)].into(), number))
+    })
+    .await
+}
+
+/// The number of a constraint for which rows that were there are being looked at. One that has failed gets
+/// another number: its rows are looked at again, for an index of its own (PR-490). None: no constraint of
+/// the name is so.
+async fn unsettled(evaluator: &Evaluator, table: &str, name: &str) -> Result<Option<u32>, Failure> {
+    let handle = &evaluator.handle;
+    let catalog = handle.look().await?;
+    let Some(record) = catalog.table(table) else { return Ok(None) };
+    let Some(found) = record.schema.constraint_named(name) else { return Ok(None) };
+    let standing = match (found.standing, found.indexed()) {
+        (Standing::Valid, Some(_)) => several::standing(handle, record.id, found.number).await?,
+        (standing, _) => standing,
+    };
+    match standing {
+        Standing::Valid | Standing::Dropping => Ok(None),
+        Standing::Building => Ok(Some(found.number)),
+        Standing::Failed => again(evaluator, table, found.number).await.map(Some),
+    }
+}
+
+/// Gives a constraint another number, under which its rows are looked at from the start.
+async fn again(evaluator: &Evaluator, table: &str, failed: u32) -> Result<u32, Failure> {
+    change(evaluator, 1, |catalog, number| {
+        let table = table_of(catalog, table)?;
+        let mut all = table.schema.constraints().to_vec();
+        let one = all.iter_mut().find(|one| one.number == failed && one.is_enforced()).ok_or_else(dropped)?;
+        let fresh = Constraint::new(number, &one.name, one.demand.clone());
+        *one = Constraint { unchecked: one.unchecked, ..fresh.turned(Standing::Building) };
         Ok(([(table.id, all)].into(), number))
     })
     .await

@@ -28,7 +28,7 @@ const TOO_MUCH: &str = "a statement writes at most";
 /// The error of a statement that writes more than a write may have.
 pub fn too_much(bytes: usize) -> Failure {
     Failure::new(code::LIMIT, format!("{TOO_MUCH} {MAX_OPS} rows, and {bytes} bytes of them")).hint(
-        "write fewer rows at once; outside of a transaction any number, where docs/databases.md says so",
+        "write fewer rows at once; outside of a transaction any number, as in docs/databases-reference.md",
     )
 }
 

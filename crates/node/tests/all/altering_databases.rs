@@ -250,6 +250,73 @@ fn what_a_death_of_the_primary_interrupts_is_done_or_not_and_a_second_try_says_s
     assert_eq!(bank.good("SELECT tablename FROM pg_tables WHERE schemaname = 'public'"), "t");
 }
 
+/// The node that was killed comes back.
+fn comes_back(cluster: &mut Cluster, gone: u32) {
+    cluster.start_node(gone);
+    let mut client = cluster.client();
+    wait_for(&mut client, "all copies", |status| in_sync(status, 3));
+}
+
+/// Rows that are there are looked at while the primary dies. A constraint of which a second try says that it
+/// is there is one that all rows keep.
+#[test]
+fn pr490_a_constraint_that_a_death_of_the_primary_interrupts_is_valid_or_not_there() {
+    let mut cluster = Cluster::start();
+    drop(cluster.ready());
+    let service = service(&cluster);
+    Talk::new(&service).good("CREATE DATABASE bank WITH (policy = durable, factor = 3)");
+    let mut bank = within(&service, "bank");
+    bank.good("CREATE TABLE town (id int PRIMARY KEY)");
+    bank.good("INSERT INTO town SELECT n FROM generate_series(1, 100) AS s(n)");
+    bank.good("CREATE TABLE t (id int PRIMARY KEY, v int, w int, x int, y int)");
+    let fill =
+        "INSERT INTO t SELECT n, n, n % 100 + 1, n, n % 100 + 1 FROM generate_series(1, 30000) AS s(n)";
+    bank.good(fill);
+    bank.good("UPDATE t SET x = 1, y = 999 WHERE id = 30000");
+    let not_valid = "SELECT count(*) FROM pg_constraint WHERE NOT convalidated";
+    for (text, again, after_ms) in [
+        ("ALTER TABLE t ADD CONSTRAINT once UNIQUE (v)", "42P07", 20),
+        ("ALTER TABLE t ADD CONSTRAINT lives FOREIGN KEY (w) REFERENCES town", "42710", 40),
+        ("CREATE INDEX by_w ON t (w, v)", "42P07", 10),
+    ] {
+        let (first, gone) = interrupted(&mut cluster, &mut bank, (text, Duration::from_millis(after_ms)));
+        assert!(first == tag(text) || may_be_repeated(&first), "{text}: {first}");
+        let second = repeated(&mut bank, text);
+        assert!(second.starts_with(again) || (first != second && second == tag(text)), "{first}, {second}");
+        let third = repeated(&mut bank, text);
+        assert!(third.starts_with(again), "{text}: {third}");
+        assert_eq!(bank.good(not_valid), "0", "{text}");
+        comes_back(&mut cluster, gone);
+    }
+    for (text, code, mend) in [
+        ("ALTER TABLE t ADD CONSTRAINT twice UNIQUE (x)", "23505", "UPDATE t SET x = 30000 WHERE id = 30000"),
+        (
+            "ALTER TABLE t ADD CONSTRAINT home FOREIGN KEY (y) REFERENCES town",
+            "23503",
+            "UPDATE t SET y = 100 WHERE id = 30000",
+        ),
+    ] {
+        let (first, gone) = interrupted(&mut cluster, &mut bank, (text, Duration::from_millis(20)));
+        assert!(first.starts_with(code) || may_be_repeated(&first), "{text}: {first}");
+        let second = repeated(&mut bank, text);
+        assert!(second.starts_with(code), "{text}: {second}");
+        bank.good(mend);
+        let third = repeated(&mut bank, text);
+        let was_left = third.starts_with("42P07") || third.starts_with("42710");
+        assert!(third == tag(text) || was_left, "{text}: {third}");
+        assert_eq!(bank.good(not_valid), "0", "{text}");
+        comes_back(&mut cluster, gone);
+    }
+    bank.refused(&[
+        ("INSERT INTO t VALUES (40000, 29999, 1, 40000, 1)", "23505", "once"),
+        ("INSERT INTO t VALUES (40000, 40000, 1, 29999, 1)", "23505", "twice"),
+        ("INSERT INTO t VALUES (40000, 40000, 101, 40000, 1)", "23503", "lives"),
+        ("INSERT INTO t VALUES (40000, 40000, 1, 40000, 101)", "23503", "home"),
+        ("DELETE FROM town WHERE id = 100", "23503", ""),
+    ]);
+    assert_eq!(bank.good("SELECT count(*), sum(id) FROM t WHERE w = 8"), "300|4487100");
+}
+
 /// What is answered to a statement that is done: its first two words.
 fn tag(text: &str) -> String {
     text.split(' ').take(2).collect::<Vec<_>>().join(" ")

@@ -242,6 +242,35 @@ fn pr152_rows_that_were_there_are_looked_at_in_slices() {
 }
 
 #[test]
+fn pr490_a_constraint_that_failed_is_kept_with_an_index_of_all_rows_and_looked_at_again() {
+    let (_cluster, service) = world();
+    let mut talk = within(&service, "bank");
+    talk.good("CREATE TABLE town (id int PRIMARY KEY)");
+    talk.good("CREATE TABLE pet (id int PRIMARY KEY, town int)");
+    talk.good("INSERT INTO town SELECT n FROM generate_series(1, 6000) AS s(n)");
+    talk.good("INSERT INTO pet SELECT n, n FROM generate_series(1, 6000) AS s(n)");
+    talk.good("UPDATE pet SET town = 9999 WHERE id = 3");
+    talk.good("ALTER TABLE pet ADD CONSTRAINT home FOREIGN KEY (town) REFERENCES town NOT VALID");
+    let validate = "ALTER TABLE pet VALIDATE CONSTRAINT home";
+    let missing = "Key (town)=(9999) is not present in table \"town\".";
+    for _ in 0..2 {
+        let refused = said(&mut talk, validate);
+        assert!(refused.starts_with("23503") && refused.ends_with(missing), "{refused}");
+    }
+    let valid = "SELECT convalidated FROM pg_constraint WHERE conname = 'home'";
+    assert_eq!(talk.good(valid), "f");
+    // Rows far behind the one that is against it are looked up by it.
+    talk.refused(&[("DELETE FROM town WHERE id = 5999", "23503", "home")]);
+    talk.refused(&[("INSERT INTO pet VALUES (7000, 9999)", "23503", "home")]);
+    assert_eq!(talk.good("DELETE FROM town WHERE id = 3"), "DELETE 1");
+    talk.good("UPDATE pet SET town = NULL WHERE id = 3");
+    talk.good(validate);
+    assert_eq!(talk.good(valid), "t");
+    let again = "ALTER TABLE pet ADD CONSTRAINT home FOREIGN KEY (town) REFERENCES town";
+    talk.refused(&[(again, "42710", "home")]);
+}
+
+#[test]
 fn pr153_sessions_of_other_nodes_hear_of_constraints_and_of_what_refers_to_their_tables() {
     let (cluster, here) = world();
     let there = service(&cluster);

@@ -1,5 +1,5 @@
 //! Sessions of several nodes take turns at a row that all of them want, in the memory of its primary
-//! (`docs/databases.md`, pgbench).
+//! (`docs/databases-reference.md`, pgbench).
 
 use crate::common::Cluster;
 use crate::common::talk::{Behind, Talk, service};

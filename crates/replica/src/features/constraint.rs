@@ -50,9 +50,16 @@ pub(crate) enum ConstraintCheck {
     Violates(u32),
 }
 
-/// What a constraint finds wrong with a row that was there before it.
+/// What a constraint says to a row that was there before it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Breach(pub String);
+pub(crate) enum Looked {
+    /// The row keeps it, and is found in its index by this.
+    Keeps(Mutation),
+    /// The row is against it, as these words say, and is found in its index all the same (PR-490).
+    Against(Mutation, String),
+    /// Its index has no place for the row, as these words say.
+    Unplaced(String),
+}
 
 /// Indexes that have no place for a row: their tables and numbers.
 pub(crate) type Unplaced = BTreeSet<(TableId, u32)>;
@@ -216,40 +223,39 @@ impl Guards {
         }
     }
 
-    /// Index rows for a row that was there before its constraint, or what is wrong with it. Where
-    /// transactions are `global` others see to it that it keeps the constraint (PR-324, PR-325).
+    /// The index row for a row that was there before its constraint, and whether that row keeps it. Where
+    /// transactions are `global` others see to it that it does (PR-324, PR-325).
     pub fn index_row(
         &self,
         (after, global): (&Building<'_>, bool),
         (table, number): (TableId, u32),
         (key, stored): (&[u8], &[u8]),
-    ) -> Result<Result<Mutation, Breach>, EngineError> {
-        let breach = |why: String| Ok(Err(Breach(why)));
-        let Some(guarded) = self.0.get(&table) else { return breach("the table is gone".into()) };
+    ) -> Result<Looked, EngineError> {
+        let unplaced = |why: &str| Ok(Looked::Unplaced(why.into()));
+        let Some(guarded) = self.0.get(&table) else { return unplaced("the table is gone") };
         let all = guarded.schema.constraints().iter();
         let constraint = all.filter(|one| one.number == number).find_map(|one| Some((one, one.indexed()?)));
-        let Some((constraint, columns)) = constraint else { return breach("it is gone".into()) };
+        let Some((constraint, columns)) = constraint else { return unplaced("it is gone") };
         let row = match decode_known(&guarded.schema, key, stored) {
             Ok(row) => row,
-            Err(why) => return breach(format!("a row cannot be read: {why}")),
+            Err(why) => return unplaced(&format!("a row cannot be read: {why}")),
         };
         let found = values(Some(&row), columns).unwrap_or_default();
         let Some(entry) = entry(table, number, &found, key) else {
-            return breach("a row has no place in its index".into());
+            return unplaced("a row has no place in its index");
         };
-        let shown = || shown(&guarded.schema, columns, &found);
-        if !has_null(&found) && !global {
-            let kept = match &constraint.demand {
-                Demand::Foreign(reference) => self.has_parent(&after.0.borrow(), reference, &found)?,
-                Demand::Unique(_) => after.0.borrow().others(table, number, &found, &entry)? == 0,
-                Demand::Index(_) | Demand::Check(_) => true,
-            };
-            if !kept {
-                return breach(shown());
-            }
-        }
+        let looks = !has_null(&found) && !global;
+        let kept = match &constraint.demand {
+            Demand::Foreign(reference) if looks => self.has_parent(&after.0.borrow(), reference, &found)?,
+            Demand::Unique(_) if looks => after.0.borrow().others(table, number, &found, &entry)? == 0,
+            Demand::Foreign(_) | Demand::Unique(_) | Demand::Index(_) | Demand::Check(_) => true,
+        };
         after.0.borrow_mut().index.insert(entry.clone(), true);
-        Ok(Ok(Mutation { key: entry, value: Some(Bytes::new()) }))
+        let mutation = Mutation { key: entry, value: Some(Bytes::new()) };
+        Ok(match kept {
+            true => Looked::Keeps(mutation),
+            false => Looked::Against(mutation, shown(&guarded.schema, columns, &found)),
+        })
     }
 }
 

@@ -6,7 +6,7 @@
 //! step was made already there is nothing left to do, or the same is done again.
 
 use crate::features::catalog::tables_at;
-use crate::features::constraint::{Breach, Building, ConstraintCheck, Guards, Tables, unsettled};
+use crate::features::constraint::{Building, ConstraintCheck, Guards, Looked, Tables, unsettled};
 use crate::features::index::fit_an_entry;
 use crate::rows::Evaluated;
 use crate::scope::range;
@@ -74,6 +74,11 @@ fn settle(
     })
 }
 
+/// What stores that a constraint has failed, and why.
+fn failed(engine: &dyn Engine, of: (TableId, u32), why: String) -> Result<Mutation, EngineError> {
+    settle(engine, of, |one| (one.standing, one.note) = (Standing::Failed, why))
+}
+
 /// Something that is to be done for a table beside requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Chore {
@@ -98,6 +103,8 @@ pub(crate) struct KnownCatalog {
     chores: Option<Vec<Chore>>,
     /// Where the first of them goes on: a stored key. Empty: at its beginning.
     next: Bytes,
+    /// The stored key of a row that is against the constraint whose rows are being looked at.
+    breach: Option<Bytes>,
     /// The constraints of the tables, if they were looked up since.
     guards: Option<Arc<Guards>>,
 }
@@ -267,8 +274,9 @@ impl KnownCatalog {
         last().map(|change| vec![change])
     }
 
-    /// Index rows for the next rows that were there before a constraint. Behind the last row, or behind one
-    /// that does not keep it, its definition's change (PR-152).
+    /// Index rows for the next rows that were there before a constraint. Behind the last row its definition's
+    /// change (PR-152). If a row does not keep it, the others come into its index all the same: as long as
+    /// it is there, what it forbids is looked up in that (PR-490).
     fn build(
         &mut self,
         (engine, global): (&dyn Engine, bool),
@@ -284,20 +292,33 @@ impl KnownCatalog {
         let mut mutations = Vec::with_capacity(rows.len() + 1);
         for row in &rows {
             match guards.index_row((&building, global), of, (&space.key_of(&row.key), &row.value))? {
-                Ok(mutation) => mutations.push(mutation),
-                Err(Breach(why)) => {
-                    let turn = |one: &mut Constraint| {
-                        (one.standing, one.note) = (Standing::Failed, why.clone());
-                    };
-                    return settle(engine, of, turn).map(|change| vec![change]);
+                Looked::Keeps(mutation) => mutations.push(mutation),
+                Looked::Against(mutation, _) => {
+                    mutations.push(mutation);
+                    let _ = self.breach.get_or_insert_with(|| row.key.clone());
                 }
+                Looked::Unplaced(why) => return failed(engine, of, why).map(|change| vec![change]),
             }
         }
-        match rows.last() {
-            Some(last) => self.next = [&last.key[..], &[0]].concat().into(),
-            None => mutations.push(settle(engine, of, |one| one.standing = Standing::Valid)?),
+        if let Some(last) = rows.last() {
+            self.next = [&last.key[..], &[0]].concat().into();
+            return Ok(mutations);
         }
-        Ok(mutations)
+        let Some(breach) = self.breach.take() else {
+            return settle(engine, of, |one| one.standing = Standing::Valid).map(|change| vec![change]);
+        };
+        if let Some((_, value)) = engine.get(&breach, ReadAt::Applied)? {
+            let row = (&space.key_of(&breach)[..], &value[..]);
+            match guards.index_row((&Building::new(engine), global), of, row)? {
+                Looked::Against(_, why) | Looked::Unplaced(why) => {
+                    return failed(engine, of, why).map(|change| vec![change]);
+                }
+                Looked::Keeps(_) => {}
+            }
+        }
+        // That row was mended meanwhile. Whether others are against it is seen from the start.
+        self.next = Bytes::new();
+        self.build((engine, global), settings, of)
     }
 
     /// An entry at `at` makes a step that [`KnownCatalog::next_step`] gave; with whether it changes a
@@ -306,7 +327,7 @@ impl KnownCatalog {
         assert!(at.term == self.term, "rows are removed in term {} by what {} knew", at.term, self.term);
         self.last = at.lsn;
         if defines {
-            (self.chores, self.next, self.guards) = (None, Bytes::new(), None);
+            (self.chores, self.next, self.guards, self.breach) = (None, Bytes::new(), None, None);
         }
     }
 

@@ -210,7 +210,7 @@ pub fn read(alter: &AlterTable) -> Result<Altering, Failure> {
             AlterTableOperation::OwnerTo { new_owner } => owner(new_owner)?,
             other => {
                 let hint =
-                    "columns come, go, and get other names, types and defaults; docs/databases.md lists it";
+                    "columns come, go, and get other names, types and defaults: docs/databases-reference.md";
                 return Err(Failure::unsupported(format!("ALTER TABLE ... {other}"), hint));
             }
         }

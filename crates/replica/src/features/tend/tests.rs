@@ -416,3 +416,69 @@ fn pr257_rows_come_into_indexes_or_these_fail() {
     assert_eq!(world.standing(TOWNS, CODE).map(|(standing, _)| standing), Some(Standing::Failed));
     assert!(!follow(&mut world, vec![Mutation { key: space.row_key(&row(6, None).0), ..unreadable }]));
 }
+
+/// Rows of `towns` and `pets` that came before any constraint, some of which a foreign key and a unique
+/// constraint find wrong.
+fn with_breaches() -> World {
+    let mut world = World::bare();
+    let create = |id| TableChange::Create(RecordText::new(&table(id, 1, Vec::new())));
+    world.write(&[create(TOWNS), create(PETS)], &[]).expect("made");
+    world.towns((1..=9).map(|id| put(id, if id == 4 { 10 } else { id * 10 })).collect()).expect("done");
+    world.pets((1..=9).map(|id| put(id, if id == 3 { 77 } else { id })).collect()).expect("done");
+    world
+}
+
+#[test]
+fn pr490_the_index_of_a_constraint_that_failed_has_all_rows() {
+    let mut world = with_breaches();
+    world.alter(PETS, 2, vec![foreign(0)]).expect("altered");
+    world.tend();
+    assert_eq!(world.standing(PETS, TOWN), Some((Standing::Failed, "(v)=(77)".into())));
+    assert_eq!(world.entries(PETS), 9);
+    for id in [1, 2, 4, 9] {
+        assert_eq!(world.towns(vec![delete(id)]), Err(TOWN), "a row refers to {id}, valid or not");
+    }
+    assert_eq!(world.towns(vec![delete(3)]), Ok(1), "nobody refers to it");
+    assert_eq!(world.write(&[], &[part(PETS, 2, vec![put(10, 88)])]), Err(TOWN));
+    world.alter(TOWNS, 2, vec![unique()]).expect("altered");
+    world.tend();
+    assert_eq!(world.standing(TOWNS, CODE), Some((Standing::Failed, "(v)=(10)".into())));
+    let towns = |world: &mut World, ops| world.write(&[], &[part(TOWNS, 2, ops)]);
+    assert_eq!(towns(&mut world, vec![put(20, 90)]), Err(CODE), "of a row behind the two that are the same");
+    assert_eq!((world.entries(TOWNS), world.entries(PETS)), (8, 9));
+    // A second try has a number, and so an index, of its own, and the first one's goes.
+    assert_eq!(towns(&mut world, vec![put(4, 40)]), Ok(1));
+    let second = Constraint { number: CODE + 10, ..unique() };
+    world.alter(TOWNS, 3, vec![second]).expect("altered");
+    world.tend();
+    assert_eq!(world.standing(TOWNS, CODE + 10), Some((Standing::Valid, String::new())));
+    assert_eq!((world.standing(TOWNS, CODE), world.entries(TOWNS)), (None, 8));
+}
+
+#[test]
+fn pr490_a_constraint_fails_only_by_a_row_that_is_against_it_at_the_end() {
+    let settings = Settings { slice_rows: 2, ..Settings::default() };
+    let step = |world: &mut World| {
+        let step = world.known.next_step(&world.engine, (Term(1), false), &settings).expect("no error");
+        let mutations = step.expect("there is something to do");
+        assert!(!mutations.is_empty(), "an entry of nothing");
+        let defines = mutations.iter().any(|mutation| KeySpace::Catalog.has(&mutation.key));
+        let at = world.execute(&mutations);
+        world.known.stepped_at(at, defines);
+    };
+    for (again, standing) in [(false, Standing::Valid), (true, Standing::Failed)] {
+        let mut world = with_breaches();
+        world.alter(PETS, 2, vec![foreign(0)]).expect("altered");
+        // The row that refers to nothing is in the second slice. It is mended before the last one.
+        (0..3).for_each(|_| step(&mut world));
+        let pets = |world: &mut World, ops| world.write(&[], &[part(PETS, 2, ops)]);
+        assert_eq!(pets(&mut world, vec![put(3, 5)]), Ok(1));
+        if again {
+            // A pet behind the one that was found refers to nothing, as its town went before it was looked at.
+            assert_eq!(world.towns(vec![delete(9)]), Ok(1), "it is in no index yet");
+        }
+        world.tend();
+        assert_eq!(world.standing(PETS, TOWN).map(|(standing, _)| standing), Some(standing));
+        assert_eq!(world.entries(PETS), 9);
+    }
+}

@@ -446,6 +446,24 @@ fn a_replica_with_a_duplicate_an_orphan_or_a_wrong_index_is_rejected() {
 }
 
 #[test]
+fn pr490_a_replica_whose_constraint_has_failed_with_a_part_of_its_index_is_rejected() {
+    let (marks, same) = (Demands::Marks, same_mark("m1", "m2"));
+    let entry = |key: &str| {
+        let prefix = KeySpace::Table(ONE).index_prefix(Some(50));
+        [prefix, rows::table_entry(marks.column(), key, same)].concat()
+    };
+    let broken = |standing, entries: &[Vec<u8>]| {
+        let keeps = vec![Kept { standing, ..Kept::new(50, marks) }];
+        let rows = [row(ONE, "m1", Some(same)), row(ONE, "m2", Some(same))];
+        let found = found(&[Table { keeps, ..live(ONE) }], &rows).expect("rows of this table");
+        found.keeps(entries.iter().cloned().collect()).err().map(|(id, _)| id)
+    };
+    assert_eq!(broken(How::Failed, &[entry("m1"), entry("m2")]), None);
+    assert_eq!(broken(How::Failed, &[entry("m1")]), Some("PR-490"), "of the row behind the first breach");
+    assert_eq!(broken(How::Building, &[entry("m1")]), None, "rows are being looked at");
+}
+
+#[test]
 fn pr180_a_replica_with_the_position_of_a_feed_into_no_table_is_rejected() {
     let found = found(&[live(TWO)], &[]).expect("rows of these tables");
     let fed = |table: TableId| {

@@ -1,6 +1,6 @@
 //! What a replica of a database has: every row is one of a table that its own catalog has, and can be read by
-//! that table's columns; no constraint that is valid has an orphan or a duplicate, and its index has exactly
-//! these rows; and in the end tables and rows are those of the model.
+//! that table's columns; no constraint that is valid has an orphan or a duplicate, and its index, as that of
+//! one that has failed, has exactly these rows; and in the end tables and rows are those of the model.
 
 use super::keeps::CatalogState;
 use super::model::{Model, split};
@@ -78,10 +78,15 @@ impl Found {
                     [&prefix[..], &rows::table_entry(kept.demands.column(), key, *value)].concat()
                 };
                 let wanted: BTreeSet<_> = rows.map(entry).collect();
-                if kept.standing == data::Standing::Valid && there != wanted {
+                let id = match kept.standing {
+                    data::Standing::Valid => "PR-150",
+                    data::Standing::Failed => "PR-490",
+                    data::Standing::Building | data::Standing::Dropping => continue,
+                };
+                if there != wanted {
                     let (there, wanted) = (there.len(), wanted.len());
                     let what = format!("{kept:?} of {} has {there} entries and not {wanted}", table.id);
-                    return Err(("PR-150", format!("{what}, or others")));
+                    return Err((id, format!("{what}, or others")));
                 }
             }
         }
