@@ -2,6 +2,8 @@
 //! was asked of it.
 
 use bytes::Bytes;
+use std::collections::BTreeSet;
+use std::sync::Mutex;
 use types::engine::{Row, ShipsFiles, StagesLoads, Wake};
 use types::{
     Component, ComponentSet, Engine, EngineError, Incarnation, Installation, LoadId, Lsn, Member, Missing,
@@ -35,6 +37,8 @@ pub(crate) struct FakeEngine {
     pub writes: bool,
     /// What comes in: the set, and how much of its file is here.
     pub receiving: Option<(ComponentSet, u64)>,
+    /// Keys that were asked for, and those from which on was read.
+    pub asked: Mutex<BTreeSet<Bytes>>,
 }
 
 impl FakeEngine {
@@ -51,6 +55,7 @@ impl FakeEngine {
             settled: true,
             writes: false,
             receiving: None,
+            asked: Mutex::default(),
         }
     }
 
@@ -87,6 +92,7 @@ impl Engine for FakeEngine {
     }
 
     fn get(&self, key: &[u8], at: ReadAt) -> Result<Option<(Lsn, Bytes)>, EngineError> {
+        self.asked.lock().expect("no panic").insert(Bytes::copy_from_slice(key));
         self.rows.get(key, at)
     }
 
@@ -98,6 +104,7 @@ impl Engine for FakeEngine {
         most: usize,
         bytes: usize,
     ) -> Result<Vec<Row>, EngineError> {
+        self.asked.lock().expect("no panic").insert(Bytes::copy_from_slice(a));
         self.rows.scan(a, b, at, most, bytes)
     }
 

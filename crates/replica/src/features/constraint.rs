@@ -119,6 +119,16 @@ impl Guards {
         Ok(ConstraintCheck::Fits(changes))
     }
 
+    /// Reads what a write of these rows has to look up for their constraints, and says nothing of it: it is
+    /// read once more when the write is done, from memory then (PR-491).
+    pub fn look_ahead(&self, engine: &dyn Engine, mutations: &[Mutation]) -> Result<(), EngineError> {
+        let mut after = After::new(engine, mutations);
+        let touched = self.touched(&after)?;
+        let changes = index_changes(&touched).unwrap_or_default();
+        after.index.extend(changes.into_iter().map(|change| (change.key, change.value.is_some())));
+        touched.iter().try_for_each(|one| self.against(&after, one).map(|_| ()))
+    }
+
     /// What rows that are taken in whatever they are change in indexes, and the indexes that have no place
     /// for one of them.
     pub fn follow(

@@ -34,7 +34,7 @@ pub(crate) mod scrub;
 mod spread_tests;
 pub(crate) mod tend;
 
-use types::{Engine, EngineError, Lsn, PartitionRecord, Term};
+use types::{Engine, EngineError, Lsn, Mutation, PartitionRecord, Term};
 
 /// The parts of a replica that serve its table's features.
 #[derive(Default)]
@@ -61,6 +61,19 @@ impl Features {
         match leading.filter(|_| record.is_of_database()) {
             Some(term) => self.catalog.are_looked_up(engine, term),
             None => self.indexes.are_maintained(engine, leading),
+        }
+    }
+
+    /// Reads what a leader has to look up for constraints when it writes these rows.
+    pub fn look_ahead(
+        &mut self,
+        engine: &dyn Engine,
+        (record, leading): (&PartitionRecord, Option<Term>),
+        mutations: &[Mutation],
+    ) -> Result<(), EngineError> {
+        match leading.filter(|_| record.is_of_database()) {
+            Some(term) => self.catalog.look_ahead(engine, term, mutations),
+            None => Ok(()),
         }
     }
 

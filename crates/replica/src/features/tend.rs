@@ -150,6 +150,16 @@ impl KnownCatalog {
         Ok(!self.guards(engine, term)?.is_empty())
     }
 
+    /// Reads what a write of these rows has to look up for constraints.
+    pub fn look_ahead(
+        &mut self,
+        engine: &dyn Engine,
+        term: Term,
+        mutations: &[Mutation],
+    ) -> Result<(), EngineError> {
+        self.guards(engine, term)?.look_ahead(engine, mutations)
+    }
+
     /// Adds to what a write changes what it changes in the indexes of constraints, or refuses it, if it is
     /// against one. Tables are as the write leaves them.
     pub fn with_constraints(

@@ -1,6 +1,6 @@
 //! Writes of so many rows that to look all of them up would take longer than a node may be silent. Their
-//! rows are read ahead ([`Engine::read_ahead`]), a bounded number per turn, and other clients are served in
-//! between; then they are done in one piece, like all writes.
+//! rows are read ahead ([`Engine::read_ahead`]), a bounded number per turn, with what constraints look up for
+//! them, and other clients are served in between; then they are done in one piece, like all writes.
 
 use crate::answer::Answer;
 use crate::features::Features;
@@ -8,7 +8,7 @@ use crate::output::ClientRef;
 use crate::settings::Settings;
 use bytes::Bytes;
 use std::collections::VecDeque;
-use types::{Engine, EngineError, KeySpace, Micros, PartitionRecord, Term};
+use types::{Engine, EngineError, KeySpace, Micros, Mutation, PartitionRecord, Term};
 use wire::{Op, Request, RowOp, Status};
 
 /// So many rows of a scan take as long as one that is looked up by itself.
@@ -43,6 +43,16 @@ impl<'a> LookUps<'a> {
     fn old(&mut self) -> Result<bool, EngineError> {
         self.features.look_up_what_changes(self.engine, (self.record, self.leading))
     }
+
+    /// Reads these rows, and what is looked up for constraints when they are written.
+    fn read(&mut self, rows: &[(Bytes, &RowOp)]) -> Result<(), EngineError> {
+        let keys: Vec<Bytes> = rows.iter().map(|(key, _)| key.clone()).collect();
+        self.engine.read_ahead(&keys)?;
+        let written = rows.iter().filter(|(_, op)| !matches!(op, RowOp::Keep { .. }));
+        let mutation = |(key, op): &(Bytes, &RowOp)| Mutation { key: key.clone(), value: op.row().cloned() };
+        let mutations: Vec<Mutation> = written.map(mutation).collect();
+        self.features.look_ahead(self.engine, (self.record, self.leading), &mutations)
+    }
 }
 
 /// A write whose rows are read ahead, or one that follows it in its session.
@@ -75,13 +85,13 @@ fn rows_of(op: &Op) -> usize {
     }
 }
 
-/// The rows that a request looks up before it changes them. A put looks nothing up, unless what a row was
-/// before counts (`old`), for its indexes or constraints.
+/// The rows that a request looks up before it changes them, and what it does with them. A put looks nothing
+/// up, unless what a row was before counts (`old`), for its indexes or constraints.
 fn looked_up<'a>(
     request: &'a Request,
     record: &'a PartitionRecord,
     old: bool,
-) -> impl Iterator<Item = Bytes> + use<'a> {
+) -> impl Iterator<Item = (Bytes, &'a RowOp)> + use<'a> {
     let own = if record.is_of_database() { KeySpace::Table(request.table) } else { KeySpace::Bare };
     let (ops, parts, records) = match &request.op {
         Op::Write { ops, .. } => (&ops[..], &[][..], &[][..]),
@@ -97,7 +107,7 @@ fn looked_up<'a>(
     let of_write = ops.iter().map(move |op| (own, op));
     let all = of_write.chain(of_parts).chain(of_job);
     let looks = move |op: &RowOp| old || !matches!(op, RowOp::Put { .. });
-    all.filter(move |(_, op)| looks(op)).map(|(keys, op)| keys.row_key(op.key()))
+    all.filter(move |(_, op)| looks(op)).map(|(keys, op)| (keys.row_key(op.key()), op))
 }
 
 impl LargeWrite {
@@ -116,12 +126,12 @@ impl LargeWrite {
     pub fn go_on(&mut self, mut looks: LookUps) -> Result<Step, EngineError> {
         let old = looks.old()?;
         let rows = looked_up(&self.request, looks.record, old).skip(self.read);
-        let keys: Vec<Bytes> = rows.take(looks.per_turn).collect();
-        if keys.is_empty() {
+        let rows: Vec<(Bytes, &RowOp)> = rows.take(looks.per_turn).collect();
+        if rows.is_empty() {
             return Ok(Step::Ready);
         }
-        self.read += keys.len();
-        looks.engine.read_ahead(&keys)?;
+        self.read += rows.len();
+        looks.read(&rows)?;
         Ok(Step::More)
     }
 
