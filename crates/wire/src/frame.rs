@@ -146,6 +146,7 @@ mod tests {
     use crate::entry::{Entry, Header, Kind};
     use crate::hello::{Hello, HelloRole, PROTOCOL};
     use crate::peer::Append;
+    use types::Executors;
     use types::{Epoch, Incarnation, Lsn, Member, NodeId, PartitionId, Position, StoreId, Term};
 
     fn sample() -> Message {
@@ -238,5 +239,26 @@ mod tests {
         bytes[6..8].copy_from_slice(&covered.to_le_bytes());
         bytes[8..12].copy_from_slice(&crc.to_le_bytes());
         assert_eq!(decode(&bytes), Err(FrameError::Checksum));
+    }
+
+    #[test]
+    fn pr515_a_greeting_names_an_executor_that_exists() {
+        let hello = |executor, executors| {
+            let role =
+                HelloRole::Pair { executor, executors: Executors::new(executors).expect("so many can be") };
+            let (protocol, agent) = (PROTOCOL, String::new());
+            Message::Hello(Hello { role, protocol, cluster: None, member: None, secret: None, agent })
+        };
+        let read = |message: &Message| {
+            let mut bytes = Vec::new();
+            encode(message, &mut bytes).expect("fits");
+            decode(&bytes).map(|whole| whole.expect("a whole frame").0)
+        };
+        for known in [hello(0, 1), hello(2, 3)] {
+            assert_eq!(read(&known).as_ref(), Ok(&known));
+        }
+        for unknown in [hello(1, 1), hello(3, 3), hello(u8::MAX, 63)] {
+            assert!(matches!(read(&unknown), Err(FrameError::Body(why)) if why.contains("executor")));
+        }
     }
 }

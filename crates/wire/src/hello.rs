@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::hint::black_box;
-use types::{ClusterId, Generation, Member};
+use types::{ClusterId, Executors, Generation, Member};
 
 /// The protocol version that this build speaks. Another number wherever a message has another form, or a
 /// record has a field that whoever does not know it would act wrongly without.
@@ -14,14 +14,16 @@ use types::{ClusterId, Generation, Member};
 /// they are; a frame's checksum leaves out the entries of an append.
 ///
 /// 4: [`crate::control::NodeStatus`] says which databases clients of the SQL gateway are in.
-pub const PROTOCOL: u32 = 4;
+///
+/// 5: two nodes send to each other on one connection ([`HelloRole::Pair`]).
+pub const PROTOCOL: u32 = 5;
 
 /// What the other side wants to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum HelloRole {
     /// A native client.
     Client,
-    /// Another node, for log shipping.
+    /// Another node, for log shipping: whoever opened the connection sends, and is sent nothing.
     Peer,
     /// Another node, for heartbeats.
     Heartbeat,
@@ -29,6 +31,15 @@ pub enum HelloRole {
     Node,
     /// An operator's command to a controller.
     Operator,
+    /// Another node, for log shipping in both directions, between executors of the same number. Where the other
+    /// node has another count of executors, it sends nothing on this connection, as if [`HelloRole::Peer`] had been
+    /// said.
+    Pair {
+        /// Which executor of the sender has this connection, counted from 0.
+        executor: u8,
+        /// How many the sender has.
+        executors: Executors,
+    },
 }
 
 /// Who connects.
@@ -46,6 +57,18 @@ pub struct Hello {
     pub secret: Option<String>,
     /// What it is, for logs: `understudy 0.1.0 demo`.
     pub agent: String,
+}
+
+impl Hello {
+    /// Checks that an executor that is named exists. The error is a sentence.
+    pub fn validate(&self) -> Result<(), String> {
+        match self.role {
+            HelloRole::Pair { executor, executors } if usize::from(executor) >= executors.count() => {
+                Err(format!("executor {executor} is named, and there are {}", executors.count()))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// What everyone who connects must know, if there is one. It protects against mistakes and strangers on a

@@ -140,6 +140,7 @@ impl Message {
     /// Checks what the types cannot say. The error is a sentence for the other side's log.
     pub fn validate(&self) -> Result<(), String> {
         match self {
+            Message::Hello(hello) => hello.validate(),
             Message::Request(request) => request.validate(),
             Message::Register(register) if register.starts.len() > MAX_STARTS => {
                 Err(format!("{} starts are named, the limit is {MAX_STARTS}", register.starts.len()))

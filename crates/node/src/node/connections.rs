@@ -76,9 +76,9 @@ impl Connections {
         others: Others,
     ) -> Connections {
         Connections {
+            peers: Peers::new(who.me, others.me()),
             who,
             links,
-            peers: Peers::default(),
             controllers,
             resolver: Resolver::default(),
             heartbeats,
@@ -114,7 +114,7 @@ impl Connections {
         let ways = Ways { links: &mut *links, resolver: &mut *resolver };
         controllers.dial(who.me, cluster, &who.secret, ways, now);
         if let Some(cluster) = cluster {
-            peers.dial(who.me, cluster, &who.secret, Ways { links, resolver }, now);
+            peers.dial(cluster, &who.secret, Ways { links, resolver }, now);
             if let Some(heartbeats) = &self.heartbeats
                 && self.heartbeat_targets.resolve(&mut self.resolver)
             {
@@ -159,11 +159,11 @@ impl Connections {
     ) {
         let me = self.who.me;
         if self.others.me().has_partitions() {
-            self.peers.set(me.node, nodes, &mut self.links);
+            self.peers.set(nodes, &mut self.links, now);
         }
         let Some(cluster) = cluster else { return };
         let ways = Ways { links: &mut self.links, resolver: &mut self.resolver };
-        self.peers.dial(me, cluster, &self.who.secret, ways, now);
+        self.peers.dial(cluster, &self.who.secret, ways, now);
         let Some(heartbeats) = &self.heartbeats else { return };
         let others = nodes.iter().filter(|(node, _)| **node != me.node);
         let wanted = others.map(|(node, record)| (*node, record.addresses.heartbeat.clone()));
@@ -172,10 +172,24 @@ impl Connections {
         heartbeats.set_nodes(cluster, self.heartbeat_targets.found());
     }
 
-    /// This life of a node lets us in.
-    pub fn peer_welcomes(&mut self, key: u64, member: Member, now: Micros) {
-        self.links.set_role(key, Role::PeerOut(member), now);
-        self.peers.welcomed(key, member);
+    /// This life of a node lets us in. False: the connection is closed, as a newer one is known (PR-516).
+    pub fn peer_welcomes(&mut self, key: u64, member: Member, now: Micros) -> bool {
+        let role = self.peers.welcomed(key, member, now);
+        match role {
+            Some(role) => self.links.set_role(key, role, now),
+            None => self.links.close(key),
+        }
+        role.is_some()
+    }
+
+    /// This life of a node is let in, on a connection for both. False: the connection is closed, as a newer one
+    /// is known (PR-516).
+    pub fn pairs_with(&mut self, key: u64, member: Member, now: Micros) -> bool {
+        let is_let_in = self.peers.accepted(key, member, now);
+        if !is_let_in {
+            self.links.close(key);
+        }
+        is_let_in
     }
 
     /// A node does not let us in, perhaps as it is of another version. Each executor is refused: the first
@@ -292,13 +306,16 @@ impl Connections {
         }
     }
 
-    /// Notes which connections are gone, so that they are made again. Gives those of clients.
-    pub fn note_closed(&mut self, now: Micros) -> Vec<Closed> {
-        let mut clients = Vec::new();
+    /// Notes which connections are gone, so that they are made again. Gives those of clients, and the members
+    /// to which other connections lead: what was on its way to them is to be sent again (PR-517).
+    pub fn note_closed(&mut self, now: Micros) -> (Vec<Closed>, Vec<Member>) {
+        let (mut clients, mut members) = (Vec::new(), Vec::new());
         for closed in self.links.take_closed() {
             let Closed { key, role, .. } = closed;
             match role {
-                Role::Dialing(node) | Role::PeerOut(Member { node, .. }) => self.peers.lost(node, key, now),
+                Role::Dialing(node)
+                | Role::PeerOut(Member { node, .. })
+                | Role::Pair(Member { node, .. }) => members.extend(self.peers.lost(node, key, now)),
                 Role::Controller(index) | Role::DialingController(index) => {
                     self.controllers.lost(index, key, now);
                 }
@@ -306,7 +323,7 @@ impl Connections {
                 Role::New(_) | Role::Operator | Role::PeerIn(_) | Role::Refused => {}
             }
         }
-        clients
+        (clients, members)
     }
 
     /// A cut is in force for everything that is read from now on.

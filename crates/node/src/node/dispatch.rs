@@ -8,6 +8,7 @@ use crate::metrics::Outcome;
 use driver::admission::{self, Admission};
 use replica::ClientRef;
 use std::sync::atomic::Ordering;
+use types::{Member, NodeId};
 use wire::hello::{Hello, HelloRole, PROTOCOL, Secret, Welcome};
 use wire::{Message, PeerMessage, Request, Status};
 
@@ -15,19 +16,12 @@ impl Node {
     pub(super) fn on_message(&mut self, key: u64, role: Role, message: Message) -> Result<(), Failure> {
         match (role, message) {
             (Role::Client, Message::Request(request)) => self.route_request(key, request),
-            (Role::PeerIn(member), message) => match message.into_peer() {
+            (Role::PeerIn(member) | Role::Pair(member), message) => match message.into_peer() {
                 Some(message) => self.route_peer(key, member, message),
                 None => self.connections.links().close_bad(key),
             },
-            (Role::New(listener), Message::Hello(hello)) => self.on_hello(key, listener, &hello),
-            (Role::Dialing(node), Message::Welcome(welcome)) => match welcome {
-                Welcome::Accepted { member: Some(member), .. } if member.node == node => {
-                    self.connections.peer_welcomes(key, member, self.timer.mono());
-                    self.replicas.input(self.timer.now(), |host, now, out| host.connected(now, member, out));
-                }
-                Welcome::Refused(why) => self.connections.peer_refuses(key, node, &why),
-                _ => self.connections.links().close(key),
-            },
+            (Role::New(listener), Message::Hello(hello)) => self.on_hello(key, listener, hello),
+            (Role::Dialing(node), Message::Welcome(welcome)) => self.on_peers_welcome(key, node, welcome),
             (Role::DialingController(index), Message::Welcome(welcome)) => {
                 self.on_controllers_welcome(key, index, welcome)?;
             }
@@ -43,8 +37,29 @@ impl Node {
         Ok(())
     }
 
+    /// A node answered our hello. It may send on this connection as well, so it must be whom we meant to reach
+    /// (PR-515).
+    fn on_peers_welcome(&mut self, key: u64, node: NodeId, welcome: Welcome) {
+        match welcome {
+            Welcome::Accepted { cluster, member: Some(member) }
+                if member.node == node && Some(cluster) == self.storage.cluster() =>
+            {
+                if self.connections.peer_welcomes(key, member, self.timer.mono()) {
+                    self.connected(member);
+                }
+            }
+            Welcome::Refused(why) => self.connections.peer_refuses(key, node, &why),
+            _ => self.connections.links().close(key),
+        }
+    }
+
+    /// There is a connection to this member: what is not acknowledged is sent to it again.
+    pub(super) fn connected(&mut self, member: Member) {
+        self.replicas.input(self.timer.now(), |host, now, out| host.connected(now, member, out));
+    }
+
     /// Who is there? Clients and nodes of this cluster are let in.
-    fn on_hello(&mut self, key: u64, listener: Listener, hello: &Hello) {
+    fn on_hello(&mut self, key: u64, listener: Listener, hello: Hello) {
         let (now, me) = (self.timer.mono(), self.replicas.me());
         if hello.protocol != PROTOCOL {
             let sentence = format!(
@@ -67,18 +82,38 @@ impl Node {
             (HelloRole::Operator, Listener::Client, _) => Role::Operator,
             // No controller has let this life in: it may not be the member that it takes itself for
             // (PR-157). Come again.
-            (HelloRole::Peer, Listener::Peer, _) if !self.reports.is_registered() => {
+            (HelloRole::Peer | HelloRole::Pair { .. }, Listener::Peer, _)
+                if !self.reports.is_registered() =>
+            {
                 return self.connections.links().close(key);
             }
             (HelloRole::Peer, Listener::Peer, Some(member)) if member.node != me.node => Role::PeerIn(member),
+            (HelloRole::Pair { executor, executors }, Listener::Peer, Some(member))
+                if member.node != me.node =>
+            {
+                let owner = usize::from(executor);
+                match self.connections.others().me() {
+                    mine if mine.all != executors => Role::PeerIn(member),
+                    mine if mine.number == owner => Role::Pair(member),
+                    _ => return self.hand_connection_over(key, owner, Message::Hello(hello)),
+                }
+            }
             _ => {
                 let sentence = "this door is for others: look at the ports".into();
                 return self.connections.links().refuse(key, sentence, now);
             }
         };
+        if let Role::Pair(member) = role
+            && !self.connections.pairs_with(key, member, now)
+        {
+            return;
+        }
         self.connections.links().set_role(key, role, now);
         let welcome = Welcome::Accepted { cluster, member: Some(me) };
         self.connections.push(key, &Message::Welcome(welcome));
+        if let Role::Pair(member) = role {
+            self.connected(member);
+        }
     }
 
     /// A request for a partition of this executor.

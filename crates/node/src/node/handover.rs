@@ -1,6 +1,7 @@
 //! What comes in at one executor and belongs to another one.
 //!
-//! A connection goes where the first partition lies that something on it is for (PR-398). Who knows the map
+//! A connection goes where the first partition lies that something on it is for (PR-398), and one that two nodes
+//! share to the executor that its greeting names. Who knows the map
 //! has a connection for each executor, and nothing that it asks is handed over. What comes for other
 //! partitions is handed over by itself, and answered by the way that it came.
 
@@ -111,7 +112,7 @@ impl Node {
     }
 
     /// A connection goes where its first message belongs. What has come behind it goes with it.
-    fn hand_connection_over(&mut self, key: u64, owner: usize, message: Message) {
+    pub(super) fn hand_connection_over(&mut self, key: u64, owner: usize, message: Message) {
         if let Some(guest) = self.connections.links().release(key) {
             let handed = Handed::Connection(Box::new(guest), Box::new(message));
             self.connections.others().give(owner, handed);

@@ -33,6 +33,8 @@ pub enum Role {
     Dialing(NodeId),
     /// A node that we send to, in this very life.
     PeerOut(Member),
+    /// A node with which we send to each other.
+    Pair(Member),
     /// A controller that we connect to, by its place in the configuration.
     DialingController(usize),
     /// A controller.
@@ -384,7 +386,7 @@ impl Links {
         let node = match role {
             Role::Client | Role::Operator | Role::New(Listener::Client) => return cut.clients,
             Role::Controller(_) | Role::DialingController(_) => return cut.controllers,
-            Role::PeerIn(member) | Role::PeerOut(member) => member.node,
+            Role::PeerIn(member) | Role::PeerOut(member) | Role::Pair(member) => member.node,
             Role::Dialing(node) => node,
             Role::New(Listener::Peer) | Role::Refused => match message {
                 Some(Message::Hello(hello)) => hello.member.unwrap_or_default().node,
@@ -448,10 +450,12 @@ impl Links {
         note_dirty(&mut self.dirty, key, self.slab.get_mut(key).map(|link| &mut link.dirty));
     }
 
-    /// Another role begins for this connection.
+    /// Another role begins for this connection. One of two nodes stays where it is: its greeting said whose it
+    /// is.
     pub fn set_role(&mut self, key: u64, role: Role, now: Micros) {
         if let Some(link) = self.slab.get_mut(key) {
             (link.role, link.since) = (role, now);
+            link.settled |= matches!(role, Role::Pair(_));
         }
     }
 

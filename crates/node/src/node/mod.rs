@@ -13,7 +13,7 @@
 //! | `timer` | the time of a turn, and when what is due |
 //! | `view` | the cluster's records, as controllers have told them |
 //! | `replicas` | the replicas, and what they asked for and were not given yet |
-//! | `links`, `peers`, `connections` | connections: all of them; whom we connect to; what goes to whom |
+//! | `links`, `pair`, `peers`, `connections` | connections: all of them; the one that two nodes share; whom we connect to; what goes to whom |
 //! | `mailbox` | what executors hand over to each other |
 //! | `resolver`, `heartbeat_targets` | what addresses mean that are names; where heartbeats go |
 //! | `room`, `data_dirs`, `storage` | room on the disk; directories; what is on the disks of which replica |
@@ -50,6 +50,7 @@ mod handover;
 mod heartbeat_targets;
 mod links;
 mod mailbox;
+mod pair;
 mod peers;
 mod rebuild;
 mod records;
@@ -192,7 +193,9 @@ impl Node {
     /// Notes which connections are gone. The turns at rows that clients have over them are others' from here
     /// on (PR-374), also where requests were handed over.
     fn note_closed(&mut self, now: Now) {
-        for Closed { key, handed, .. } in self.connections.note_closed(now.mono) {
+        let (clients, members) = self.connections.note_closed(now.mono);
+        members.into_iter().for_each(|member| self.connected(member));
+        for Closed { key, handed, .. } in clients {
             if handed {
                 self.connections.others().give_all(|| Handed::ClientGone(key));
             }

@@ -1,10 +1,11 @@
-//! Whom this node connects to: every other node, every controller.
+//! Whom this node connects to: every other node, every controller. Two nodes share a connection ([`Pair`]).
 
 use super::links::{Links, Role};
+use super::pair::{Kind, Pair};
 use super::resolver::{Lookup, Resolver};
 use crate::net::Conn;
 use std::collections::{BTreeMap, BTreeSet};
-use types::{ClusterId, Generation, Member, Micros, NodeId, NodeRecord};
+use types::{ClusterId, Executor, Executors, Generation, Member, Micros, NodeId, NodeRecord};
 use wire::Message;
 use wire::hello::{Hello, HelloRole, PROTOCOL, Secret};
 
@@ -60,55 +61,95 @@ pub struct Ways<'a> {
     pub resolver: &'a mut Resolver,
 }
 
-/// The other nodes.
-#[derive(Debug, Default)]
+/// Another node.
+#[derive(Debug)]
+struct Peer {
+    target: Target,
+    /// How many executors it has, by its record.
+    executors: Executors,
+    /// The connection that we opened last is for both.
+    for_both: bool,
+}
+
+/// The other nodes, as one executor of this node is connected to them.
+#[derive(Debug)]
 pub struct Peers {
-    targets: BTreeMap<NodeId, Target>,
-    /// Connections whose handshake named this very life.
-    ready: BTreeMap<NodeId, (Member, u64)>,
+    me: Member,
+    executor: Executor,
+    /// Those in the cluster.
+    peers: BTreeMap<NodeId, Peer>,
+    /// The connections to them, and to nodes whose records have not been told yet.
+    pairs: BTreeMap<NodeId, Pair>,
     /// Why nodes did not let us in, until they do.
     refused: BTreeMap<NodeId, String>,
 }
 
 impl Peers {
+    /// Connected to nobody yet.
+    pub fn new(me: Member, executor: Executor) -> Peers {
+        let (peers, pairs, refused) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Peers { me, executor, peers, pairs, refused }
+    }
+
     /// The nodes there are now.
-    pub fn set(&mut self, me: NodeId, nodes: &BTreeMap<NodeId, NodeRecord>, links: &mut Links) {
+    pub fn set(&mut self, nodes: &BTreeMap<NodeId, NodeRecord>, links: &mut Links, now: Micros) {
         let wanted = |node: &NodeId| nodes.get(node).map(|record| record.addresses.peer.as_str());
-        let stale: Vec<NodeId> = self
-            .targets
-            .iter()
-            .filter(|(node, target)| wanted(node) != Some(target.address.as_str()))
-            .map(|(node, _)| *node)
-            .collect();
+        let is_stale = |(node, peer): &(&NodeId, &Peer)| wanted(node) != Some(peer.target.address.as_str());
+        let stale: Vec<NodeId> = self.peers.iter().filter(is_stale).map(|(node, _)| *node).collect();
         for node in stale {
-            let target = self.targets.remove(&node).expect("just seen");
-            self.ready.remove(&node);
-            target.link.into_iter().for_each(|key| links.close(key));
+            let peer = self.peers.remove(&node).expect("just seen");
+            let removed = if nodes.contains_key(&node) { None } else { self.pairs.remove(&node) };
+            let keys = removed.iter().flat_map(Pair::keys).chain(peer.target.link);
+            keys.for_each(|key| links.close(key));
         }
-        for (node, record) in nodes.iter().filter(|(node, _)| **node != me) {
-            self.targets.entry(*node).or_insert_with(|| Target::new(record.addresses.peer.clone()));
+        for (node, record) in nodes.iter().filter(|(node, _)| **node != self.me.node) {
+            let peer = self.peers.entry(*node).or_insert_with(|| Peer {
+                target: Target::new(record.addresses.peer.clone()),
+                executors: record.executors,
+                for_both: false,
+            });
+            peer.executors = record.executors;
+            pair(&mut self.pairs, self.me, *node, now).on_record(record.member(), now);
         }
     }
 
-    /// Connects to whom it is time to.
-    pub fn dial(&mut self, me: Member, cluster: ClusterId, secret: &Secret, ways: Ways, now: Micros) {
+    /// Connects to whom it is time to, and closes what is not written to any more.
+    pub fn dial(&mut self, cluster: ClusterId, secret: &Secret, ways: Ways, now: Micros) {
         let Ways { links, resolver } = ways;
-        for (node, target) in &mut self.targets {
-            if target.link.is_none() && now >= target.retry_at && !links.cut_from(*node) {
-                let hello = hello(HelloRole::Peer, me, Some(cluster), secret);
+        let Peers { me, executor, peers, pairs, .. } = self;
+        for (node, Peer { target, executors, for_both }) in peers {
+            // With another count of executors a partition's messages have no connection in common.
+            let is_for_both = *executors == executor.all;
+            let opens = pairs.get(node).is_none_or(|pair| pair.opens(is_for_both, now));
+            if opens && target.link.is_none() && now >= target.retry_at && !links.cut_from(*node) {
+                *for_both = is_for_both;
+                let role = match is_for_both {
+                    true => HelloRole::Pair { executor: executor.number as u8, executors: executor.all },
+                    false => HelloRole::Peer,
+                };
+                let hello = hello(role, *me, Some(cluster), secret);
                 let ways = Ways { links: &mut *links, resolver: &mut *resolver };
                 target.dial(ways, Role::Dialing(*node), hello, now);
             }
         }
+        pairs.values().flat_map(|pair| pair.due(now)).for_each(|key| links.close(key));
     }
 
-    /// A connection is welcomed by this life of its node.
-    pub fn welcomed(&mut self, key: u64, member: Member) {
-        if let Some(target) = self.targets.get_mut(&member.node).filter(|target| target.link == Some(key)) {
-            target.wait = SHORTEST_RECONNECT_DELAY;
-            self.ready.insert(member.node, (member, key));
-            self.refused.remove(&member.node);
-        }
+    /// A connection that we opened is welcomed by this member. Gives its role; `None`: it is to be closed.
+    pub fn welcomed(&mut self, key: u64, member: Member, now: Micros) -> Option<Role> {
+        let peer = self.peers.get_mut(&member.node).filter(|peer| peer.target.link == Some(key))?;
+        let (kind, role) = match peer.for_both {
+            true => (Kind::Ours, Role::Pair(member)),
+            false => (Kind::OneWay, Role::PeerOut(member)),
+        };
+        peer.target.wait = SHORTEST_RECONNECT_DELAY;
+        self.refused.remove(&member.node);
+        pair(&mut self.pairs, self.me, member.node, now).add(key, member, kind, now).then_some(role)
+    }
+
+    /// This member has opened a connection for both. False: it is to be closed.
+    pub fn accepted(&mut self, key: u64, member: Member, now: Micros) -> bool {
+        pair(&mut self.pairs, self.me, member.node, now).add(key, member, Kind::Theirs, now)
     }
 
     /// True once for each reason for which a node does not let us in.
@@ -120,20 +161,31 @@ impl Peers {
         !is_known
     }
 
-    /// A connection to this node is gone.
-    pub fn lost(&mut self, node: NodeId, key: u64, now: Micros) {
-        if let Some(target) = self.targets.get_mut(&node)
-            && target.link == Some(key)
+    /// A connection to this node is gone. Gives the member to which another one leads: what was on its way is
+    /// to be sent again.
+    pub fn lost(&mut self, node: NodeId, key: u64, now: Micros) -> Option<Member> {
+        if let Some(peer) = self.peers.get_mut(&node)
+            && peer.target.link == Some(key)
         {
-            target.lost(now);
-            self.ready.remove(&node);
+            peer.target.lost(now);
         }
+        let pair = self.pairs.get_mut(&node)?;
+        let again = pair.remove(key, now);
+        if pair.is_empty() && !self.peers.contains_key(&node) {
+            self.pairs.remove(&node);
+        }
+        again
     }
 
-    /// The connection to this very life.
+    /// The connection to this very member.
     pub fn to(&self, member: Member) -> Option<u64> {
-        self.ready.get(&member.node).filter(|(incarnation, _)| *incarnation == member).map(|(_, key)| *key)
+        self.pairs.get(&member.node)?.to(member)
     }
+}
+
+/// The connections to a node.
+fn pair(pairs: &mut BTreeMap<NodeId, Pair>, me: Member, node: NodeId, now: Micros) -> &mut Pair {
+    pairs.entry(node).or_insert_with(|| Pair::new(me.node < node, now))
 }
 
 /// The controllers.
@@ -257,7 +309,8 @@ mod tests {
 
     #[test]
     fn that_a_node_refuses_us_is_said_once_for_each_reason() {
-        let mut peers = Peers::default();
+        let executor = Executor { all: Executors::ONE, number: 0 };
+        let mut peers = Peers::new(Member::default(), executor);
         let reasons =
             [(1, "another version"), (1, "another version"), (2, "another version"), (1, "a secret")];
         let said = reasons.map(|(node, why)| peers.is_first_refusal(NodeId(node), why));
