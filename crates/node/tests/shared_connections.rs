@@ -1,5 +1,5 @@
-//! Two nodes send to each other on one connection: there is one, it comes back, and whoever is at its other end
-//! is whom it says.
+//! Two nodes send to each other on one connection: there is one, it comes back, and whoever is at its other
+//! end is whom it says.
 
 mod common;
 
@@ -16,8 +16,9 @@ use wire::hello::{Hello, HelloRole, PROTOCOL, Welcome};
 use wire::peer::ReportRequest;
 use wire::{Message, frame};
 
-/// So many looks in a row say that nothing changes any more: longer than a connection too many is kept.
-const LOOKS: u32 = 400;
+/// So many looks in a row that find the same say that nothing changes any more: they take longer than a
+/// connection too many is kept.
+const SETTLED_LOOKS: u32 = 400;
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// The connections between nodes, counted where they were accepted.
@@ -40,7 +41,7 @@ fn between_nodes(cluster: &Cluster) -> usize {
 fn settles(cluster: &Cluster, client: &mut Client, wanted: usize) {
     let deadline = Instant::now() + LONG;
     let mut same = 0;
-    while same < LOOKS {
+    while same < SETTLED_LOOKS {
         let found = between_nodes(cluster);
         same = if found == wanted { same + 1 } else { 0 };
         assert!(Instant::now() < deadline, "{found} connections, and {wanted} are wanted");

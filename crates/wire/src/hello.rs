@@ -31,9 +31,9 @@ pub enum HelloRole {
     Node,
     /// An operator's command to a controller.
     Operator,
-    /// Another node, for log shipping in both directions, between executors of the same number. Where the other
-    /// node has another count of executors, it sends nothing on this connection, as if [`HelloRole::Peer`] had been
-    /// said.
+    /// Another node, for log shipping in both directions, between executors of the same number. Where the
+    /// other node has another count of executors, it sends nothing on this connection, as if
+    /// [`HelloRole::Peer`] had been said.
     Pair {
         /// Which executor of the sender has this connection, counted from 0.
         executor: u8,

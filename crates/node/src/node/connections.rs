@@ -182,8 +182,8 @@ impl Connections {
         role.is_some()
     }
 
-    /// This life of a node is let in, on a connection for both. False: the connection is closed, as a newer one
-    /// is known (PR-516).
+    /// This life of a node is let in, on a connection for both. False: the connection is closed, as a newer
+    /// one is known (PR-516).
     pub fn pairs_with(&mut self, key: u64, member: Member, now: Micros) -> bool {
         let is_let_in = self.peers.accepted(key, member, now);
         if !is_let_in {

@@ -37,8 +37,8 @@ impl Node {
         Ok(())
     }
 
-    /// A node answered our hello. It may send on this connection as well, so it must be whom we meant to reach
-    /// (PR-515).
+    /// A node answered our hello. It may send on this connection as well, so it must be whom we meant to
+    /// reach (PR-515).
     fn on_peers_welcome(&mut self, key: u64, node: NodeId, welcome: Welcome) {
         match welcome {
             Welcome::Accepted { cluster, member: Some(member) }

@@ -1,9 +1,9 @@
 //! What comes in at one executor and belongs to another one.
 //!
-//! A connection goes where the first partition lies that something on it is for (PR-398), and one that two nodes
-//! share to the executor that its greeting names. Who knows the map
-//! has a connection for each executor, and nothing that it asks is handed over. What comes for other
-//! partitions is handed over by itself, and answered by the way that it came.
+//! A connection goes where the first partition lies that something on it is for (PR-398), and one that two
+//! nodes share to the executor that its greeting names. Who knows the map has a connection for each executor,
+//! and nothing that it asks is handed over. What comes for other partitions is handed over by itself, and
+//! answered by the way that it came.
 
 use super::Node;
 use super::mailbox::Handed;

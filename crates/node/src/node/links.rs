@@ -450,8 +450,8 @@ impl Links {
         note_dirty(&mut self.dirty, key, self.slab.get_mut(key).map(|link| &mut link.dirty));
     }
 
-    /// Another role begins for this connection. One of two nodes stays where it is: its greeting said whose it
-    /// is.
+    /// Another role begins for this connection. One of two nodes stays where it is: its greeting said whose
+    /// it is.
     pub fn set_role(&mut self, key: u64, role: Role, now: Micros) {
         if let Some(link) = self.slab.get_mut(key) {
             (link.role, link.since) = (role, now);

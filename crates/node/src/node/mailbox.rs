@@ -18,8 +18,8 @@ const MAX_WAITING: usize = 4096;
 
 /// Something that is handed over.
 pub enum Handed {
-    /// A connection that belongs there, with the first message that it has brought for a partition (PR-398), or
-    /// with its greeting.
+    /// A connection that belongs there, with the first message that it has brought for a partition (PR-398),
+    /// or with its greeting.
     Connection(Box<Guest>, Box<Message>),
     /// A client's request, from a connection that stays where it is.
     Request {

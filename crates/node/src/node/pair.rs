@@ -1,5 +1,5 @@
-//! The connections between an executor of this node and one other node: which of them is written to, when this
-//! node opens one, and when one too many is closed. Pure: nothing is opened or closed here.
+//! The connections between an executor of this node and one other node: which of them is written to, when
+//! this node opens one, and when one too many is closed. Pure: nothing is opened or closed here.
 //!
 //! Of two nodes the one with the lower number opens the connection, and both send on it. The other one opens
 //! one if it has had none for a while, as the first one may be unable to reach it. So there can be two for a
@@ -9,9 +9,9 @@
 
 use types::{Member, Micros};
 
-/// For so long a node waits for the other one to open a connection. A node that can reach this one has tried
-/// again by then (`LONGEST_RECONNECT_DELAY` of `peers.rs`).
-const PATIENCE: Micros = Micros::from_millis(100);
+/// The longest that a node waits for the other one to open a connection. A node that can reach this one has
+/// tried again by then (`LONGEST_RECONNECT_DELAY` of `peers.rs`).
+const OPEN_ANYWAY_AFTER: Micros = Micros::from_millis(100);
 /// A connection that is not written to any more is read for so long. The other side stops writing to it with
 /// the handshake of the connection that is preferred.
 const LINGER: Micros = Micros::from_millis(1000);
@@ -72,8 +72,8 @@ impl Pair {
         self.settle(now);
     }
 
-    /// A handshake is over: the connection leads to this member. False: a newer one is known, so the connection
-    /// is to be closed (PR-516).
+    /// A handshake is over: the connection leads to this member. False: a newer one is known, so the
+    /// connection is to be closed (PR-516).
     pub fn add(&mut self, key: u64, member: Member, kind: Kind, now: Micros) -> bool {
         if self.is_outdated(member) {
             return false;
@@ -107,7 +107,7 @@ impl Pair {
     /// True if it is time for this node to open a connection. `for_both`: the other one would use it too.
     pub fn opens(&self, for_both: bool, now: Micros) -> bool {
         let waits = for_both && !self.opens_first;
-        self.alone_since.is_some_and(|since| !waits || now >= since + PATIENCE)
+        self.alone_since.is_some_and(|since| !waits || now >= since + OPEN_ANYWAY_AFTER)
     }
 
     /// The connections that are to be closed by now, as others are written to.
@@ -131,8 +131,8 @@ impl Pair {
             .is_some_and(|newest| newest.same_store(&member) && member.incarnation < newest.incarnation)
     }
 
-    /// Both nodes come to the same one, if both know of all: the first node's, and the newest of these. One that
-    /// the other node does not use does not replace one that both use.
+    /// Both nodes come to the same one, if both know of all: the first node's, and the newest of these. One
+    /// that the other node does not use does not replace one that both use.
     fn preferred(&self, member: Member) -> Option<&Link> {
         let rank = |link: &&Link| match (link.kind, self.opens_first) {
             (Kind::OneWay, _) => 0,
@@ -171,13 +171,15 @@ mod tests {
         let (first, mut other) = (Pair::new(true, NOW), Pair::new(false, NOW));
         assert!(first.opens(true, NOW) && !other.opens(true, NOW));
         assert!(other.opens(false, NOW), "a connection that only one uses is nobody else's business");
-        let late = NOW + PATIENCE;
+        let late = NOW + OPEN_ANYWAY_AFTER;
         assert!(!other.opens(true, Micros(late.0 - 1)) && other.opens(true, late));
         assert!(other.add(1, member(1, 1), Kind::Theirs, late));
-        assert!(!other.opens(true, late + PATIENCE) && !other.opens(false, late + PATIENCE));
+        assert!(
+            !other.opens(true, late + OPEN_ANYWAY_AFTER) && !other.opens(false, late + OPEN_ANYWAY_AFTER)
+        );
         assert_eq!(other.remove(1, late), None);
         assert!(!other.opens(true, late), "it waits once more when the connection is gone");
-        assert!(other.opens(true, late + PATIENCE));
+        assert!(other.opens(true, late + OPEN_ANYWAY_AFTER));
     }
 
     #[test]
@@ -240,7 +242,7 @@ mod tests {
         assert_eq!(pair.due(NOW + LINGER), [1]);
         // By the record, which also says that another store has taken the place of this one.
         pair.on_record(member(1, 5), NOW);
-        assert!(pair.to(member(1, 4)).is_none() && pair.opens(true, NOW + PATIENCE));
+        assert!(pair.to(member(1, 4)).is_none() && pair.opens(true, NOW + OPEN_ANYWAY_AFTER));
         assert!(pair.add(4, member(1, 5), Kind::Theirs, NOW) && pair.add(5, member(2, 1), Kind::Ours, NOW));
         assert_eq!((pair.to(member(1, 5)), pair.to(member(2, 1))), (Some(4), Some(5)));
         pair.on_record(member(2, 1), NOW);
