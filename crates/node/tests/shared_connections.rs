@@ -128,7 +128,7 @@ impl Other {
     }
 
     /// Waits until the connection is closed, whatever comes before.
-    fn is_closed(mut self) {
+    fn closes(mut self) {
         while self.hear().is_some() {}
     }
 }
@@ -164,7 +164,7 @@ fn pr515_whoever_answers_is_whom_the_connection_was_opened_to() {
         (ours, Some(older)),
     ];
     for (cluster, member) in wrong {
-        welcomed(cluster, member).is_closed();
+        welcomed(cluster, member).closes();
     }
     let bad = || cluster.node(1).shared_status().metrics.bad_connections.load(Ordering::Relaxed);
     let before = bad();
@@ -172,7 +172,7 @@ fn pr515_whoever_answers_is_whom_the_connection_was_opened_to() {
     // Of a partition that is not there: it goes unanswered, and so does nothing that is sound.
     other.send(&asks(member));
     other.send(&asks(older));
-    other.is_closed();
+    other.closes();
     assert_eq!(bad(), before + 1, "what came from another incarnation closed it, and nothing else did");
 }
 
@@ -202,6 +202,6 @@ fn pr515_whoever_opens_a_connection_for_both_is_who_sends_on_it() {
         let mut other = opened(ours, stranger, executors);
         assert!(matches!(other.hear(), Some(Message::Welcome(Welcome::Accepted { .. }))));
         other.send(&asks(known));
-        other.is_closed();
+        other.closes();
     }
 }
