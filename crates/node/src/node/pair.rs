@@ -59,10 +59,11 @@ impl Pair {
         Pair { opens_first, links: Vec::new(), newest: None, alone_since: Some(now) }
     }
 
-    /// The node's record names this member. Nothing is sent to the members before it any more (PR-516).
-    pub fn on_record(&mut self, member: Member, now: Micros) {
+    /// The node's record names this member. Nothing is sent to the members before it any more (PR-516). True if
+    /// it was not known yet.
+    pub fn on_record(&mut self, member: Member, now: Micros) -> bool {
         if self.newest == Some(member) || self.is_outdated(member) {
-            return;
+            return false;
         }
         self.newest = Some(member);
         for link in &mut self.links {
@@ -70,6 +71,7 @@ impl Pair {
             link.outdated |= !is_newer;
         }
         self.settle(now);
+        true
     }
 
     /// A handshake is over: the connection leads to this member. False: a newer one is known, so the
@@ -233,7 +235,7 @@ mod tests {
     fn pr516_nothing_is_sent_to_an_incarnation_before_the_newest() {
         let mut pair = Pair::new(false, NOW);
         assert!(pair.add(1, member(1, 3), Kind::Theirs, NOW));
-        pair.on_record(member(1, 2), NOW);
+        assert!(!pair.on_record(member(1, 2), NOW) && !pair.on_record(member(1, 3), NOW));
         assert_eq!(pair.to(member(1, 3)), Some(1), "the record is behind");
         // By a handshake.
         assert!(pair.add(2, member(1, 4), Kind::Theirs, NOW));
@@ -241,11 +243,11 @@ mod tests {
         assert!(!pair.add(3, member(1, 3), Kind::Theirs, NOW), "what the old process left behind");
         assert_eq!(pair.due(NOW + LINGER), [1]);
         // By the record, which also says that another store has taken the place of this one.
-        pair.on_record(member(1, 5), NOW);
+        assert!(pair.on_record(member(1, 5), NOW));
         assert!(pair.to(member(1, 4)).is_none() && pair.opens(true, NOW + OPEN_ANYWAY_AFTER));
         assert!(pair.add(4, member(1, 5), Kind::Theirs, NOW) && pair.add(5, member(2, 1), Kind::Ours, NOW));
         assert_eq!((pair.to(member(1, 5)), pair.to(member(2, 1))), (Some(4), Some(5)));
-        pair.on_record(member(2, 1), NOW);
+        assert!(pair.on_record(member(2, 1), NOW));
         assert_eq!((pair.to(member(1, 5)), pair.to(member(2, 1))), (None, Some(5)));
         assert_eq!(pair.due(NOW + LINGER), [1, 2, 4]);
     }

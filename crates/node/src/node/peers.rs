@@ -109,7 +109,12 @@ impl Peers {
                 for_both: false,
             });
             peer.executors = record.executors;
-            pair(&mut self.pairs, self.me, *node, now).on_record(record.member(), now);
+            // It has been let in just now, so it is there.
+            if pair(&mut self.pairs, self.me, *node, now).on_record(record.member(), now)
+                && peer.target.link.is_none()
+            {
+                (peer.target.retry_at, peer.target.wait) = (now, SHORTEST_RECONNECT_DELAY);
+            }
         }
     }
 
