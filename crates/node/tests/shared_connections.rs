@@ -65,7 +65,7 @@ fn pr517_two_nodes_have_one_connection_also_after_restarts_and_cuts() {
         settles(&cluster, &mut client, 3);
     }
     let faults = cluster.node(2).shared_status().faults.as_ref().expect("allowed");
-    faults.set(Cut::parse("1,3").expect("a cut"));
+    faults.set(Cut::parse("1,3,controllers,clients").expect("a cut"));
     put_all(&mut client, &table, 50, 150, "during");
     wait_for(&mut client, "two copies", |status| in_sync(status, 2));
     faults.set(Cut::default());

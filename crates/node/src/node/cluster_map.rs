@@ -140,7 +140,9 @@ impl Node {
                 gone.into_iter().try_for_each(|id| self.drop_replica(id))?;
             }
         }
-        self.connections.set_nodes(self.view.nodes(), self.storage.cluster(), self.timer.mono());
+        let (nodes, cluster) = (self.view.nodes(), self.storage.cluster());
+        let connected = self.connections.set_nodes(nodes, cluster, self.timer.mono());
+        connected.into_iter().for_each(|member| self.connected(member));
         self.reports.registered();
         // A whole one is the answer to this node's registration.
         if cluster_map.whole {

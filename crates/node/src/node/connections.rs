@@ -151,25 +151,27 @@ impl Connections {
     }
 
     /// The nodes that are in the cluster now. To connect to them it must be known which cluster that is.
+    /// Gives the members that were connected before their node was known.
     pub fn set_nodes(
         &mut self,
         nodes: &BTreeMap<NodeId, NodeRecord>,
         cluster: Option<ClusterId>,
         now: Micros,
-    ) {
-        let me = self.who.me;
-        if self.others.me().has_partitions() {
-            self.peers.set(nodes, &mut self.links, now);
-        }
-        let Some(cluster) = cluster else { return };
+    ) -> Vec<Member> {
+        let connected = match self.others.me().has_partitions() {
+            true => self.peers.set(nodes, &mut self.links, now),
+            false => Vec::new(),
+        };
+        let Some(cluster) = cluster else { return connected };
         let ways = Ways { links: &mut self.links, resolver: &mut self.resolver };
         self.peers.dial(cluster, &self.who.secret, ways, now);
-        let Some(heartbeats) = &self.heartbeats else { return };
-        let others = nodes.iter().filter(|(node, _)| **node != me.node);
+        let Some(heartbeats) = &self.heartbeats else { return connected };
+        let others = nodes.iter().filter(|(node, _)| **node != self.who.me.node);
         let wanted = others.map(|(node, record)| (*node, record.addresses.heartbeat.clone()));
         self.heartbeat_targets.set(wanted.collect());
         self.heartbeat_targets.resolve(&mut self.resolver);
         heartbeats.set_nodes(cluster, self.heartbeat_targets.found());
+        connected
     }
 
     /// This life of a node lets us in. False: the connection is closed, as a newer one is known (PR-516).
@@ -199,6 +201,11 @@ impl Connections {
             eprintln!("{node} does not let {} in: {why}", self.who.me.node);
         }
         self.links.close(key);
+    }
+
+    /// True if this node is in the cluster, as far as is known here.
+    pub fn knows(&self, node: NodeId) -> bool {
+        self.peers.knows(node)
     }
 
     /// A controller of this generation lets us in.

@@ -95,6 +95,8 @@ impl Node {
                 match self.connections.others().me() {
                     mine if mine.all != executors => Role::PeerIn(member),
                     mine if mine.number == owner => Role::Pair(member),
+                    // Come again: nothing more is piled up for an executor that hangs.
+                    _ if self.hangs(owner) => return self.connections.links().close(key),
                     _ => return self.hand_connection_over(key, owner, Message::Hello(hello)),
                 }
             }
@@ -111,7 +113,10 @@ impl Node {
         self.connections.links().set_role(key, role, now);
         let welcome = Welcome::Accepted { cluster, member: Some(me) };
         self.connections.push(key, &Message::Welcome(welcome));
-        if let Role::Pair(member) = role {
+        // Who is not known yet is noted with the cluster map that names it: strangers fill no memory.
+        if let Role::Pair(member) = role
+            && self.connections.knows(member.node)
+        {
             self.connected(member);
         }
     }

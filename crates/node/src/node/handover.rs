@@ -77,7 +77,7 @@ impl Node {
     }
 
     /// True if another executor hangs: nothing more is piled up for it than what it has by then.
-    fn hangs(&self, executor: usize) -> bool {
+    pub(super) fn hangs(&self, executor: usize) -> bool {
         self.connections.hangs(executor, self.timer.mono()) > Micros::ZERO
     }
 

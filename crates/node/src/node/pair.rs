@@ -59,8 +59,8 @@ impl Pair {
         Pair { opens_first, links: Vec::new(), newest: None, alone_since: Some(now) }
     }
 
-    /// The node's record names this member. Nothing is sent to the members before it any more (PR-516). True if
-    /// it was not known yet.
+    /// The node's record names this member. Nothing is sent to the members before it any more (PR-516). True
+    /// if it was not known yet.
     pub fn on_record(&mut self, member: Member, now: Micros) -> bool {
         if self.newest == Some(member) || self.is_outdated(member) {
             return false;
@@ -121,6 +121,11 @@ impl Pair {
     /// All connections.
     pub fn keys(&self) -> impl Iterator<Item = u64> {
         self.links.iter().map(|link| link.key)
+    }
+
+    /// Whom messages can be sent to.
+    pub fn members(&self) -> impl Iterator<Item = Member> {
+        self.links.iter().filter(|link| link.close_at.is_none()).map(|link| link.member)
     }
 
     /// True if there is no connection.
@@ -235,13 +240,14 @@ mod tests {
     fn pr516_nothing_is_sent_to_an_incarnation_before_the_newest() {
         let mut pair = Pair::new(false, NOW);
         assert!(pair.add(1, member(1, 3), Kind::Theirs, NOW));
+        assert!(pair.members().eq([member(1, 3)]));
         assert!(!pair.on_record(member(1, 2), NOW) && !pair.on_record(member(1, 3), NOW));
         assert_eq!(pair.to(member(1, 3)), Some(1), "the record is behind");
         // By a handshake.
         assert!(pair.add(2, member(1, 4), Kind::Theirs, NOW));
         assert_eq!((pair.to(member(1, 3)), pair.to(member(1, 4))), (None, Some(2)));
         assert!(!pair.add(3, member(1, 3), Kind::Theirs, NOW), "what the old process left behind");
-        assert_eq!(pair.due(NOW + LINGER), [1]);
+        assert!(pair.members().eq([member(1, 4)]) && pair.due(NOW + LINGER) == [1]);
         // By the record, which also says that another store has taken the place of this one.
         assert!(pair.on_record(member(1, 5), NOW));
         assert!(pair.to(member(1, 4)).is_none() && pair.opens(true, NOW + OPEN_ANYWAY_AFTER));

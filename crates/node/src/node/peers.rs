@@ -91,8 +91,13 @@ impl Peers {
         Peers { me, executor, peers, pairs, refused }
     }
 
-    /// The nodes there are now.
-    pub fn set(&mut self, nodes: &BTreeMap<NodeId, NodeRecord>, links: &mut Links, now: Micros) {
+    /// The nodes there are now. Gives the members that were connected before their node was known.
+    pub fn set(
+        &mut self,
+        nodes: &BTreeMap<NodeId, NodeRecord>,
+        links: &mut Links,
+        now: Micros,
+    ) -> Vec<Member> {
         let wanted = |node: &NodeId| nodes.get(node).map(|record| record.addresses.peer.as_str());
         let is_stale = |(node, peer): &(&NodeId, &Peer)| wanted(node) != Some(peer.target.address.as_str());
         let stale: Vec<NodeId> = self.peers.iter().filter(is_stale).map(|(node, _)| *node).collect();
@@ -102,20 +107,25 @@ impl Peers {
             let keys = removed.iter().flat_map(Pair::keys).chain(peer.target.link);
             keys.for_each(|key| links.close(key));
         }
+        let mut connected = Vec::new();
         for (node, record) in nodes.iter().filter(|(node, _)| **node != self.me.node) {
+            let is_known = self.peers.contains_key(node);
             let peer = self.peers.entry(*node).or_insert_with(|| Peer {
                 target: Target::new(record.addresses.peer.clone()),
                 executors: record.executors,
                 for_both: false,
             });
             peer.executors = record.executors;
+            let pair = pair(&mut self.pairs, self.me, *node, now);
             // It has been let in just now, so it is there.
-            if pair(&mut self.pairs, self.me, *node, now).on_record(record.member(), now)
-                && peer.target.link.is_none()
-            {
+            if pair.on_record(record.member(), now) && peer.target.link.is_none() {
                 (peer.target.retry_at, peer.target.wait) = (now, SHORTEST_RECONNECT_DELAY);
             }
+            if !is_known {
+                connected.extend(pair.members());
+            }
         }
+        connected
     }
 
     /// Connects to whom it is time to, and closes what is not written to any more.
@@ -155,6 +165,11 @@ impl Peers {
     /// This member has opened a connection for both. False: it is to be closed.
     pub fn accepted(&mut self, key: u64, member: Member, now: Micros) -> bool {
         pair(&mut self.pairs, self.me, member.node, now).add(key, member, Kind::Theirs, now)
+    }
+
+    /// True if this node is in the cluster, as far as is known here.
+    pub fn knows(&self, node: NodeId) -> bool {
+        self.peers.contains_key(&node)
     }
 
     /// True once for each reason for which a node does not let us in.
