@@ -130,7 +130,10 @@ impl Context {
 
 /// `64` or `p64`.
 pub fn partition_number(text: &str) -> Option<PartitionId> {
-    text.strip_prefix('p').unwrap_or(text).parse().ok().map(PartitionId)
+    let digits = text.strip_prefix('p').unwrap_or(text);
+    // A sign would be parsed, too.
+    let number = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok());
+    number.flatten().map(PartitionId)
 }
 
 /// `2` or `n2`.
@@ -154,6 +157,9 @@ mod tests {
         assert_eq!(node("2").map(|node| node.0), Ok(2));
         assert_eq!(node("two").expect_err("no number").status, 2);
         assert_eq!(partition_number("p64"), Some(PartitionId(64)));
-        assert_eq!(partition_number("x"), None);
+        assert_eq!(partition_number("64"), Some(PartitionId(64)));
+        for wrong in ["x", "", "p", "pp64", "+64", "p+64", "64p", "4294967296"] {
+            assert_eq!(partition_number(wrong), None, "{wrong}");
+        }
     }
 }

@@ -371,6 +371,26 @@ fn transactions_over_partitions_are_measured_and_checked() {
     for point in of("failure") {
         above_zero(point, &["before_s", "own_back_ms", "stall_ms", "offered_s", "peak_s"]);
         assert!(point["over_time"].as_array().is_some_and(|line| line.len() == 20), "{point}");
+        // Where the manager fails nobody gets a snapshot for a while: the others are not measured then.
+        let others = point["others_gap_ms"].as_f64();
+        assert_eq!(others.is_some_and(|gap| gap > 0.0), point["with_manager"] == false, "{point}");
+        above_zero(point, &["own_gap_ms"]);
+        assert!(point["recovered_rounds"].as_u64() <= Some(1), "{point}");
+        let says = "s until 90 % of the throughput";
+        let goals = point["goals"].as_array().expect("a list");
+        let until = goals.iter().find(|goal| goal["what"] == says).expect("it has a goal");
+        assert!(point["recovered_rounds"] == 1 || until["met"] == false, "{point}");
+    }
+    assert_eq!(ran.err.matches("; the others' longest gap ").count(), 3, "{}", ran.err);
+    // The server has one core, and of two or more the load generator has the others.
+    for point in of("manager") {
+        let core = point["server_core"].as_u64().expect("a core");
+        let generator = point["generator_cores"].as_array().expect("a list");
+        assert_eq!(
+            generator.iter().any(|of| of.as_u64() == Some(core)),
+            generator.len() == 1 && generator[0] == core,
+            "{point}"
+        );
     }
     let goals = points.iter().flat_map(|point| point["goals"].as_array().expect("a list"));
     let compared: Vec<&str> = goals.filter_map(|goal| goal["what"].as_str()).collect();

@@ -208,18 +208,20 @@ pub enum TxnCommand {
 A commit is durable in the transaction manager's log from its acknowledgement on. It is flushed when its partition
 has it, and secured when every copy that counts has it on disk. What is secured everywhere is removed from the
 manager's log a while later. The status also says how many are committed, flushed and secured, for how long the oldest
-ones have not been, which partition holds them back, and what operators have given up.")]
+ones have not been, which partition holds them back, what operators have given up, and an alarm where too many commits wait for
+too long (limits.commits_alarm, timing.commits_alarm_ms).")]
     Status,
     /// Bring a partition the commits that it lacks, and have the manager go on behind those that only it has.
-    #[command(after_help = "Example:
+    #[command(after_help = "Examples:
   understudy txn recover 66
+  understudy txn recover p66            as other commands print it
 
 The recovery manager brings partitions what they lack by itself. This does it now for one of them, whatever becomes of the
 others. A forced promotion of sys_commits may have lost commits which partitions have: such a partition takes no commits until
 this was said. It keeps what it has; other partitions may lack their parts of the same transactions, and that is noted.")]
     Recover {
-        /// The partition's number.
-        partition: u32,
+        /// The partition: its number, with or without the p before it, or TABLE/0 for a table's first.
+        partition: String,
     },
     /// Give up commits that a partition lacks and that are not kept any more: the last word, and a loss.
     #[command(after_help = "Example:
@@ -228,8 +230,8 @@ this was said. It keeps what it has; other partitions may lack their parts of th
 If a copy was forced to lead that lacks what all had secured, the commits between are nowhere. Reads of the partition fail until
 they are given up. `txn status` goes on saying what was.")]
     Skip {
-        /// The partition's number.
-        partition: u32,
+        /// The partition: its number, with or without the p before it, or TABLE/0 for a table's first.
+        partition: String,
         /// What the partition lacks is lost. Without this it is only said.
         #[arg(long)]
         accept_loss: bool,

@@ -6,9 +6,9 @@ use crate::args::cluster::TxnCommand;
 use crate::connect::Context;
 use client::view::transactions::{PartitionCommits, Stages, Transactions};
 use ops::Failure;
-use types::PartitionId;
 use types::system::COMMITS;
 use wire::commit::KeptCommits;
+use wire::control::Role;
 
 /// `txn ...`
 pub fn run(command: TxnCommand, context: &mut Context) -> Result<(), Failure> {
@@ -19,9 +19,13 @@ pub fn run(command: TxnCommand, context: &mut Context) -> Result<(), Failure> {
     }
     match command {
         TxnCommand::Status => status(context),
-        TxnCommand::Recover { partition } => mend::recover(context, PartitionId(partition)),
+        TxnCommand::Recover { partition } => {
+            let partition = context.partition(&partition)?;
+            mend::recover(context, partition)
+        }
         TxnCommand::Skip { partition, accept_loss } => {
-            mend::skip(context, PartitionId(partition), accept_loss)
+            let partition = context.partition(&partition)?;
+            mend::skip(context, partition, accept_loss)
         }
     }
 }
@@ -29,6 +33,7 @@ pub fn run(command: TxnCommand, context: &mut Context) -> Result<(), Failure> {
 fn status(context: &mut Context) -> Result<(), Failure> {
     let found = Transactions::ask(context.client()?)?;
     let Some(Transactions { partitions, stages, kept, truncated }) = found else { return Ok(()) };
+    let alarm = alarm(context)?;
     if context.out.json {
         partitions.iter().for_each(|partition| context.out.object(partition));
         for (partition, from, upto, when_ms) in &kept.given_up {
@@ -37,7 +42,9 @@ fn status(context: &mut Context) -> Result<(), Failure> {
                 "given_up": partition.0, "from": from, "upto": upto, "when_ms": when_ms,
             }));
         }
-        context.out.object(&serde_json::json!({ "truncated": truncated.to_string(), "stages": stages }));
+        context.out.object(&serde_json::json!({
+            "truncated": truncated.to_string(), "stages": stages, "alarm": alarm,
+        }));
         return Ok(());
     }
     if partitions.is_empty() {
@@ -47,7 +54,22 @@ fn status(context: &mut Context) -> Result<(), Failure> {
     }
     show(context, &partitions, &stages, &kept);
     context.out.line(format!("commits up to {truncated} are secured everywhere, and are not kept any more"));
+    if let Some(alarm) = alarm {
+        context.out.line(format!("alarm: {alarm}"));
+    }
     Ok(())
+}
+
+/// What the primary of `sys_commits` waits for, in a sentence: too many commits that are not secured, or one
+/// that has not been for too long. It is as old as the last status of that node. None: nothing.
+fn alarm(context: &mut Context) -> Result<Option<String>, Failure> {
+    let manager = context.client()?.transaction_manager()?.partition();
+    let status = context.status()?;
+    let replicas = status.nodes.iter().flat_map(|(node, _)| &node.replicas);
+    let leads = replicas.filter(|replica| replica.partition == manager && replica.role == Role::Primary);
+    // A node that has ended may have said that it leads, too.
+    let newest = leads.max_by_key(|replica| replica.epoch);
+    Ok(newest.map(|replica| replica.waits.clone()).filter(|waits| !waits.is_empty()))
 }
 
 fn show(context: &mut Context, shown: &[PartitionCommits], stages: &Stages, kept: &KeptCommits) {
