@@ -110,11 +110,15 @@ impl Watch {
         Ok(())
     }
 
-    /// The longest time from `fault` on, without an answer of one of these partitions that was asked for
-    /// meanwhile.
-    pub fn longest_gap(&self, of: impl Fn(PartitionId) -> bool, fault: Duration) -> Duration {
+    /// The longest time without an answer of one of these partitions that ends behind `fault`, in a round of
+    /// this length. A partition that answers no more has a gap until the round's end. None: there are none.
+    pub fn longest_gap(
+        &self,
+        of: impl Fn(PartitionId) -> bool,
+        (fault, length): (Duration, Duration),
+    ) -> Option<Duration> {
         let watched = self.watched.iter().filter(|watched| of(watched.partition));
-        watched.map(|watched| longest(&watched.ended, fault)).max().unwrap_or_default()
+        watched.map(|watched| longest(&watched.ended, (fault, length))).max()
     }
 
     /// How long after `fault` the last of these partitions has answered what was asked behind it.
@@ -129,10 +133,14 @@ impl Watch {
     }
 }
 
-/// The longest time between two answers, the second of which came behind `fault`.
-fn longest(ended: &[(Duration, Duration)], fault: Duration) -> Duration {
-    let behind = ended.windows(2).filter(|pair| pair[1].0 >= fault);
-    behind.map(|pair| pair[1].0 - pair[0].0).max().unwrap_or_default()
+/// The longest time between two answers, the second of which came behind `fault`. The round's beginning and
+/// its end count as answers: who is silent from some time on has a gap that nothing else ends.
+fn longest(ended: &[(Duration, Duration)], (fault, length): (Duration, Duration)) -> Duration {
+    let last = ended.last().map_or(length, |(last, _)| length.max(*last));
+    let ends: Vec<Duration> =
+        [Duration::ZERO].into_iter().chain(ended.iter().map(|(end, _)| *end)).chain([last]).collect();
+    let behind = ends.windows(2).filter(|pair| pair[1] >= fault);
+    behind.map(|pair| pair[1] - pair[0]).max().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -146,8 +154,23 @@ mod tests {
     #[test]
     fn a_gap_counts_if_it_ends_behind_the_fault() {
         let ended: Vec<_> = [10, 100, 110, 150, 155].map(|end| (ms(end), ms(end - 1))).into();
-        assert_eq!((longest(&ended, ms(105)), longest(&ended, ms(50))), (ms(40), ms(90)));
-        assert_eq!(longest(&ended[..1], ms(0)), ms(0));
+        let of = |ended: &[_], fault, length| longest(ended, (ms(fault), ms(length)));
+        assert_eq!((of(&ended, 105, 160), of(&ended, 50, 160)), (ms(40), ms(90)));
+        assert_eq!((of(&ended[..1], 0, 10), of(&ended[..1], 11, 12)), (ms(10), ms(2)));
+        assert_eq!(of(&ended, 105, 155), ms(40), "the last answer may come at the end, or behind it");
+        assert_eq!(of(&ended, 105, 100), ms(40));
+    }
+
+    #[test]
+    fn who_answers_no_more_has_a_gap_until_the_end() {
+        let ended: Vec<_> = [10, 20, 30].map(|end| (ms(end), ms(end - 1))).into();
+        assert_eq!(longest(&ended, (ms(35), ms(900))), ms(870));
+        assert_eq!(longest(&[], (ms(35), ms(900))), ms(900), "nor was it ever heard");
+        let watched =
+            Watched { partition: PartitionId(64), row: 0, next: None, began: Instant::now(), ended };
+        let watch = Watch { watched: vec![watched], over: false };
+        assert_eq!(watch.longest_gap(|_| true, (ms(35), ms(900))), Some(ms(870)));
+        assert_eq!(watch.longest_gap(|_| false, (ms(35), ms(900))), None);
     }
 
     #[test]
