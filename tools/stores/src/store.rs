@@ -2,7 +2,8 @@
 //! and moves as one: here a partition.
 
 use bytes::Bytes;
-use types::{PartitionId, Position, TableId};
+use std::collections::BTreeSet;
+use types::{NodeId, PartitionId, Position, TableId};
 use wire::Flush;
 
 /// Counts who had a region: a higher one is later.
@@ -79,4 +80,46 @@ pub trait Store {
 
     /// Everything above the region's threshold was replayed: it may be read and written from now on.
     fn open(&mut self, reopening: &Reopening) -> Result<(), Refused>;
+}
+
+/// A store on servers that tests end, cut off and look into. [`crate::World`] runs the document's algorithms
+/// over any of them.
+pub trait Servers: Store {
+    /// All regions.
+    fn regions(&self) -> Vec<PartitionId>;
+
+    /// Who has the region, open or not.
+    fn leader(&self, region: PartitionId) -> NodeId;
+
+    /// In which tenure somebody has it.
+    fn tenure(&self, region: PartitionId) -> Tenure;
+
+    /// The timestamps of a row's versions where the region is led, open or not.
+    fn versions(&self, region: PartitionId, row: (TableId, &Bytes)) -> BTreeSet<Position>;
+
+    /// A server ends with what is in its memory alone, and with `disk` with its disk. Each region that it had
+    /// is the next copy's, and closed.
+    fn end(&mut self, node: NodeId, disk: bool);
+
+    /// Everybody but the server, and clients that have not heard of it, takes it for failed: its regions are
+    /// the next copies'.
+    fn depose(&mut self, node: NodeId);
+
+    /// From now on a server's copies are sent nothing, or are again.
+    fn cut(&mut self, node: NodeId, cut: bool);
+
+    /// Puts a part at a server that once had the region, as a client does that has not heard of another one.
+    /// The server does not know either that it was deposed, and answers with its own tenure.
+    fn put_to_old(
+        &mut self,
+        node: NodeId,
+        region: PartitionId,
+        tenure: Tenure,
+        flush: &Flush,
+    ) -> Result<Tenure, Refused>;
+
+    /// The regions that a server has.
+    fn regions_of(&self, node: NodeId) -> Vec<PartitionId> {
+        self.regions().into_iter().filter(|region| self.leader(*region) == node).collect()
+    }
 }

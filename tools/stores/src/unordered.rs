@@ -5,7 +5,7 @@
 //! Versions are timestamps, as they are in the document's store (PR-48): so the order in which parts arrive
 //! does not matter.
 
-use crate::store::{Refused, Reopening, Sender, Store, Tenure};
+use crate::store::{Refused, Reopening, Sender, Servers, Store, Tenure};
 use crate::suite::Subject;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ struct Region {
     open: bool,
 }
 
-/// The store. What it does beside [`Store`] is what tests do to it.
+/// The store. What it does beside [`Store`] is what tests do to it ([`Servers`]).
 #[derive(Clone, Debug, Default)]
 pub struct Unordered {
     regions: BTreeMap<PartitionId, Region>,
@@ -56,81 +56,6 @@ impl Unordered {
             regions: regions.iter().map(|(id, nodes)| (*id, region(nodes))).collect(),
             ..Unordered::default()
         }
-    }
-
-    /// Who has the region.
-    pub fn leader(&self, region: PartitionId) -> NodeId {
-        self.regions[&region].nodes[0]
-    }
-
-    /// In which tenure somebody has the region.
-    pub fn tenure(&self, region: PartitionId) -> Tenure {
-        self.regions[&region].tenure
-    }
-
-    /// The timestamps of a row's versions, where the region is led, open or not.
-    pub fn versions(&self, region: PartitionId, (table, key): (TableId, &Bytes)) -> BTreeSet<Position> {
-        let copy = self.copies.get(&(self.leader(region), region));
-        let versions = copy.and_then(|copy| copy.memory.get(&(table, key.clone())));
-        versions.into_iter().flat_map(|versions| versions.keys().copied()).collect()
-    }
-
-    /// Its regions.
-    pub fn regions_of(&self, node: NodeId) -> Vec<PartitionId> {
-        let leads = |(_, region): &(&PartitionId, &Region)| region.nodes[0] == node;
-        self.regions.iter().filter(leads).map(|(id, _)| *id).collect()
-    }
-
-    /// All regions.
-    pub fn regions(&self) -> Vec<PartitionId> {
-        self.regions.keys().copied().collect()
-    }
-
-    /// A node ends: what is in its memory alone is lost, and with `disk` what is on its disk, too. Each
-    /// region that it had is the next copy's.
-    pub fn fail(&mut self, node: NodeId, disk: bool) {
-        for id in self.regions.keys() {
-            if let Some(copy) = self.copies.get_mut(&(node, *id)) {
-                match disk {
-                    true => *copy = Copy::default(),
-                    false => copy.memory = copy.disk.clone(),
-                }
-            }
-        }
-        self.depose(node);
-        for region in self.regions.values_mut().filter(|region| disk && region.nodes.len() > 1) {
-            let lost = region.nodes.extract_if(.., |other| *other == node);
-            region.without.extend(lost);
-        }
-    }
-
-    /// Everybody but the node itself, and clients that have not heard of it, takes it for failed: its regions
-    /// are the next copies'.
-    pub fn depose(&mut self, node: NodeId) {
-        for (id, region) in &mut self.regions {
-            if region.nodes[0] != node || region.nodes.len() < 2 {
-                continue;
-            }
-            region.nodes.rotate_left(1);
-            (region.tenure, region.open) = (Tenure(region.tenure.0 + 1), false);
-            let copy = self.copies.entry((region.nodes[0], *id)).or_default();
-            copy.memory = copy.disk.clone();
-        }
-    }
-
-    /// From now on a node is sent nothing, or is again.
-    pub fn cut(&mut self, node: NodeId, cut: bool) {
-        match cut {
-            true => self.cut.insert(node),
-            false => self.cut.remove(&node),
-        };
-    }
-
-    /// Puts a part at a node that once had the region, as a client does that has not heard of another one. It
-    /// does not know either that it was deposed, and answers.
-    pub fn put_to_old(&mut self, node: NodeId, region: PartitionId, tenure: Tenure, flush: &Flush) -> Tenure {
-        self.apply((node, region), flush);
-        tenure
     }
 
     /// The threshold on one node's disk alone: what the document's server reports.
@@ -233,6 +158,72 @@ impl Store for Unordered {
     }
 }
 
+impl Servers for Unordered {
+    fn regions(&self) -> Vec<PartitionId> {
+        self.regions.keys().copied().collect()
+    }
+
+    fn leader(&self, region: PartitionId) -> NodeId {
+        self.regions[&region].nodes[0]
+    }
+
+    fn tenure(&self, region: PartitionId) -> Tenure {
+        self.regions[&region].tenure
+    }
+
+    fn versions(&self, region: PartitionId, (table, key): (TableId, &Bytes)) -> BTreeSet<Position> {
+        let copy = self.copies.get(&(self.leader(region), region));
+        let versions = copy.and_then(|copy| copy.memory.get(&(table, key.clone())));
+        versions.into_iter().flat_map(|versions| versions.keys().copied()).collect()
+    }
+
+    fn end(&mut self, node: NodeId, disk: bool) {
+        for id in self.regions.keys() {
+            if let Some(copy) = self.copies.get_mut(&(node, *id)) {
+                match disk {
+                    true => *copy = Copy::default(),
+                    false => copy.memory = copy.disk.clone(),
+                }
+            }
+        }
+        self.depose(node);
+        for region in self.regions.values_mut().filter(|region| disk && region.nodes.len() > 1) {
+            let lost = region.nodes.extract_if(.., |other| *other == node);
+            region.without.extend(lost);
+        }
+    }
+
+    fn depose(&mut self, node: NodeId) {
+        for (id, region) in &mut self.regions {
+            if region.nodes[0] != node || region.nodes.len() < 2 {
+                continue;
+            }
+            region.nodes.rotate_left(1);
+            (region.tenure, region.open) = (Tenure(region.tenure.0 + 1), false);
+            let copy = self.copies.entry((region.nodes[0], *id)).or_default();
+            copy.memory = copy.disk.clone();
+        }
+    }
+
+    fn cut(&mut self, node: NodeId, cut: bool) {
+        match cut {
+            true => self.cut.insert(node),
+            false => self.cut.remove(&node),
+        };
+    }
+
+    fn put_to_old(
+        &mut self,
+        node: NodeId,
+        region: PartitionId,
+        tenure: Tenure,
+        flush: &Flush,
+    ) -> Result<Tenure, Refused> {
+        self.apply((node, region), flush);
+        Ok(tenure)
+    }
+}
+
 impl Subject for Unordered {
     fn region(&self) -> PartitionId {
         *self.regions.keys().next().expect("it has regions")
@@ -240,7 +231,7 @@ impl Subject for Unordered {
 
     fn fail(&mut self) -> bool {
         let node = self.leader(Subject::region(self));
-        Unordered::fail(self, node, false);
+        self.end(node, false);
         true
     }
 }

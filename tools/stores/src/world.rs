@@ -1,7 +1,8 @@
-//! Clients, servers, the manager and the unordered store, a step at a time: nothing happens by itself, and
-//! there is no clock. So a test says in which order things come to pass.
+//! Clients, servers, the manager and a store, a step at a time: nothing happens by itself, and there is no
+//! clock. So a test says in which order things come to pass. A store that takes commits in order is told for
+//! each part which one comes before it in its region; one that needs no order does not look.
 
-use crate::store::{Refused, Reopening, Sender, Store, Tenure};
+use crate::store::{Refused, Reopening, Sender, Servers, Tenure};
 use crate::suite::TABLE;
 use crate::tracking::Rules;
 use crate::tracking::client::ClientTracker;
@@ -9,7 +10,7 @@ use crate::tracking::manager::{Aborted, ClientId, Logged, Manager};
 use crate::tracking::server::ServerTracker;
 use crate::unordered::Unordered;
 use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{NodeId, PartitionId, Position};
 use wire::commit::PartitionWrites;
 use wire::request::TablePart;
@@ -17,6 +18,8 @@ use wire::{Flush, RowOp};
 
 /// How often a flush is tried where that has a limit.
 const TRIES: u32 = 3;
+/// How often everybody does what is to be done, at least, until everybody is well.
+const ROUNDS: usize = 4;
 
 /// A client.
 #[derive(Clone, Debug)]
@@ -50,27 +53,33 @@ pub struct Missing {
 
 /// All of it.
 #[derive(Clone, Debug)]
-pub struct World {
+pub struct World<S = Unordered> {
     rules: Rules,
     /// The transaction manager and the recovery manager.
     pub manager: Manager,
     /// The store.
-    pub store: Unordered,
+    pub store: S,
     clients: BTreeMap<ClientId, Client>,
     servers: BTreeMap<NodeId, ServerTracker>,
     /// What is flushed for clients that have failed, and that some region has not taken yet.
     owed: Vec<(ClientId, Position, Logged)>,
+    /// Clients that have failed and for whom not everything was flushed yet.
+    failed: BTreeSet<ClientId>,
     /// Every commit that was acknowledged.
     acknowledged: Vec<(Position, PartitionId, &'static str)>,
+    /// The newest commit with a part in each region.
+    newest: BTreeMap<PartitionId, Position>,
+    /// For each part the commit before it in its region.
+    previous: BTreeMap<(PartitionId, Position), Position>,
     next_client: u64,
 }
 
 /// A row that a transaction writes: its region and its key.
 pub type Written = (PartitionId, &'static str);
 
-impl World {
+impl<S: Servers> World<S> {
     /// A world with this store, all of whose nodes are registered.
-    pub fn new(rules: Rules, store: Unordered, nodes: &[NodeId]) -> World {
+    pub fn new(rules: Rules, store: S, nodes: &[NodeId]) -> World<S> {
         let mut world = World {
             rules,
             manager: Manager::new(rules),
@@ -78,7 +87,10 @@ impl World {
             clients: BTreeMap::new(),
             servers: BTreeMap::new(),
             owed: Vec::new(),
+            failed: BTreeSet::new(),
             acknowledged: Vec::new(),
+            newest: BTreeMap::new(),
+            previous: BTreeMap::new(),
             next_client: 1,
         };
         nodes.iter().for_each(|node| world.start_server(*node));
@@ -127,7 +139,12 @@ impl World {
             let parts = vec![TablePart { table: TABLE, schema: 1, ops, seen: Vec::new() }];
             PartitionWrites { partition, parts }
         };
+        let regions: Vec<PartitionId> = writes.keys().copied().collect();
         let at = self.manager.commit(client, snapshot, writes.into_iter().map(part).collect())?;
+        for region in regions {
+            let before = self.newest.insert(region, at).unwrap_or(Position::ZERO);
+            self.previous.insert((region, at), before);
+        }
         self.acknowledged.extend(rows.iter().map(|(region, key)| (at, *region, *key)));
         Ok(at)
     }
@@ -168,9 +185,9 @@ impl World {
         let client = self.clients.get_mut(&id).expect("a client");
         let Some((at, part, tries)) = client.flushes.pop_front() else { return };
         let region = part.partition;
-        let flush = flush_of(at, &part);
+        let flush = flush_of(&self.previous, at, &part);
         let taken = match old {
-            Some((node, tenure)) => Ok(self.store.put_to_old(node, region, tenure, &flush)),
+            Some((node, tenure)) => self.store.put_to_old(node, region, tenure, &flush),
             None => self.store.put(region, &flush, Sender::Client),
         };
         let newest = self.store.tenure(region);
@@ -207,8 +224,8 @@ impl World {
     /// question.
     pub fn client_failed(&mut self, id: ClientId) {
         let left = self.manager.client_failed(id);
+        self.failed.insert(id);
         self.flush_for(id, left);
-        self.all_paid(id);
     }
 
     /// Of a client that has failed nothing is left.
@@ -234,7 +251,7 @@ impl World {
             let mut taken = true;
             for part in &logged.writes {
                 let region = part.partition;
-                if self.store.put(region, &flush_of(at, part), Sender::Client).is_err() {
+                if self.store.put(region, &flush_of(&self.previous, at, part), Sender::Client).is_err() {
                     taken = false;
                     continue;
                 }
@@ -246,10 +263,8 @@ impl World {
                 false => self.owed.push((id, at, logged)),
             }
         }
-    }
-
-    fn all_paid(&mut self, id: ClientId) {
-        if !self.owed.iter().any(|(of, ..)| *of == id) {
+        let owing: BTreeSet<ClientId> = self.owed.iter().map(|(id, ..)| *id).collect();
+        for id in self.failed.extract_if(.., |id| !owing.contains(id)) {
             self.manager.client_gone(id);
         }
     }
@@ -265,8 +280,7 @@ impl World {
         }
         let own = regions.into_iter().filter(|region| self.store.leader(*region) == node);
         let own: Vec<PartitionId> = own.collect();
-        let threshold =
-            |store: &mut Unordered, region| Some((region, store.persist(region, flushed_by_all).ok()?));
+        let threshold = |store: &mut S, region| Some((region, store.persist(region, flushed_by_all).ok()?));
         let thresholds: Vec<_> =
             own.into_iter().filter_map(|region| threshold(&mut self.store, region)).collect();
         let persisted = self.servers.get_mut(&node).expect("a server").persisted(flushed_by_all);
@@ -275,7 +289,7 @@ impl World {
 
     /// A server ends, and with `disk` its disk. What of its regions is to be replayed.
     pub fn server_failed(&mut self, node: NodeId, disk: bool) -> Replay {
-        self.store.fail(node, disk);
+        self.store.end(node, disk);
         self.servers.remove(&node);
         self.deposed(node)
     }
@@ -309,10 +323,14 @@ impl World {
         let node = self.store.leader(region);
         match commits.pop_front() {
             Some((at, part)) => {
-                let flush = flush_of(at, &part);
+                let flush = flush_of(&self.previous, at, &part);
                 let taken = self.store.put(region, &flush, Sender::Recovery(reopening.tenure));
                 if taken == Err(Refused::Deposed) {
                     replay.left.pop_front();
+                    return true;
+                }
+                if taken.is_err() {
+                    // It names a part that nobody has any more: what is missing is found at the end.
                     return true;
                 }
                 let server = self.servers.get_mut(&node).expect("a server");
@@ -350,9 +368,18 @@ impl World {
         }
     }
 
-    /// Everybody who is there does what is to be done, until nothing changes any more.
+    /// What is still to be brought to regions.
+    fn left(&self) -> usize {
+        self.owed.len() + self.clients.values().map(|client| client.flushes.len()).sum::<usize>()
+    }
+
+    /// Everybody who is there does what is to be done, until nothing changes any more. Where parts come in
+    /// order a client may wait for another one's.
     pub fn settle(&mut self) {
-        for _ in 0..4 {
+        let mut round = 0;
+        let mut before = usize::MAX;
+        while round < ROUNDS || self.left() < before {
+            (before, round) = (self.left(), round + 1);
             self.pay();
             let clients: Vec<_> = self.clients.keys().copied().collect();
             for client in clients {
@@ -378,7 +405,11 @@ impl World {
     }
 }
 
-fn flush_of(at: Position, part: &PartitionWrites) -> Flush {
-    // This store asks for no order.
-    Flush { commit: at, previous: Position::ZERO, parts: part.told() }
+fn flush_of(
+    previous: &BTreeMap<(PartitionId, Position), Position>,
+    at: Position,
+    part: &PartitionWrites,
+) -> Flush {
+    let previous = previous.get(&(part.partition, at)).copied().unwrap_or(Position::ZERO);
+    Flush { commit: at, previous, parts: part.told() }
 }

@@ -2,7 +2,7 @@
 
 use types::{NodeId, PartitionId, Position};
 use understudy_stores::tracking::manager::Aborted;
-use understudy_stores::{Failed, Idle, Rules, Unordered, World};
+use understudy_stores::{Failed, Idle, Rules, Servers, Unordered, World};
 
 const A: PartitionId = PartitionId(64);
 const B: PartitionId = PartitionId(65);

@@ -1,11 +1,14 @@
-//! What happens by chance: steps of clients, servers and managers in any order. Where all holes are mended,
-//! nothing that was acknowledged is lost, and once everybody is well the thresholds reach the newest commit.
+//! What happens by chance: steps of clients, servers and managers in any order, over a store that needs no order
+//! of commits and over one that has it. Where all holes are mended, nothing that was acknowledged is lost, and
+//! once everybody is well the thresholds reach the newest commit.
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 use types::{NodeId, PartitionId, Position};
 use understudy_stores::tracking::manager::ClientId;
 use understudy_stores::world::Replay;
-use understudy_stores::{Rules, Unordered, World};
+use understudy_stores::{Ordered, Rules, Servers, Unordered, World};
 
 const REGIONS: [PartitionId; 3] = [PartitionId(64), PartitionId(65), PartitionId(66)];
 const NODES: [NodeId; 4] = [NodeId(1), NodeId(2), NodeId(3), NodeId(4)];
@@ -45,8 +48,8 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-struct Run {
-    world: World,
+struct Run<S> {
+    world: World<S>,
     /// Places of clients; those that were declared dead may go on for a while.
     clients: [(ClientId, bool); 3],
     replays: Vec<Replay>,
@@ -54,8 +57,10 @@ struct Run {
     disk_lost: bool,
 }
 
-impl Run {
-    fn new(rules: Rules) -> Run {
+type Copies<'a> = [(PartitionId, &'a [NodeId])];
+
+impl<S: Servers> Run<S> {
+    fn new(rules: Rules, store: fn(&Copies) -> S) -> Run<S> {
         let copies: Vec<(PartitionId, Vec<NodeId>)> = REGIONS
             .iter()
             .enumerate()
@@ -63,7 +68,7 @@ impl Run {
             .collect();
         let copies: Vec<(PartitionId, &[NodeId])> =
             copies.iter().map(|(region, nodes)| (*region, &nodes[..])).collect();
-        let mut world = World::new(rules, Unordered::new(&copies), &NODES);
+        let mut world = World::new(rules, store(&copies), &NODES);
         let clients = [(); 3].map(|()| (world.start_client(), true));
         Run { world, clients, replays: Vec::new(), disk_lost: false }
     }
@@ -148,10 +153,14 @@ impl Run {
     }
 }
 
-fn run(rules: Rules, acts: &[Act]) -> (usize, bool) {
-    let mut run = Run::new(rules);
+fn run<S: Servers>(store: fn(&Copies) -> S, rules: Rules, acts: &[Act]) -> (usize, bool) {
+    let mut run = Run::new(rules, store);
     acts.iter().for_each(|act| run.act(*act));
     run.end()
+}
+
+fn ordered(copies: &Copies) -> Ordered {
+    Ordered::new(copies, Position::ZERO)
 }
 
 proptest! {
@@ -163,6 +172,57 @@ proptest! {
 
     #[test]
     fn nothing_that_was_acknowledged_is_lost(acts in prop::collection::vec(act(), 1..80)) {
-        prop_assert_eq!(run(Rules::MENDED, &acts), (0, true));
+        prop_assert_eq!(run(Unordered::new, Rules::MENDED, &acts), (0, true));
     }
+
+    #[test]
+    fn nothing_is_lost_over_a_store_that_takes_commits_in_order(
+        acts in prop::collection::vec(act(), 1..80),
+    ) {
+        prop_assert_eq!(run(ordered, Rules::MENDED, &acts), (0, true));
+    }
+}
+
+/// Among such steps are ones in which the algorithms as printed lose commits, over either store: else the tests
+/// above would say little.
+#[test]
+fn as_printed_the_algorithms_lose_commits_in_such_steps() {
+    fn keeps_all<S: Servers>(store: fn(&Copies) -> S) -> bool {
+        let mut runner = TestRunner::deterministic();
+        let acts = prop::collection::vec(act(), 1..80);
+        (0..200).all(|_| {
+            let acts = acts.new_tree(&mut runner).expect("steps").current();
+            run(store, Rules::PRINTED, &acts).0 == 0
+        })
+    }
+    assert!(!keeps_all(Unordered::new));
+    assert!(!keeps_all(ordered));
+}
+
+/// A commit whose client is not told of it and is well: a client that commits behind it waits, and nobody waits
+/// any more once it was declared dead.
+#[test]
+fn over_a_store_with_an_order_a_client_waits_for_another_one_until_that_is_flushed_for() {
+    let (copies, region) = ([(REGIONS[0], &NODES[..2])], REGIONS[0]);
+    let behind = |world: &mut World<Ordered>| {
+        let (first, second) = (world.start_client(), world.start_client());
+        let snapshot = world.manager.flushed_by_all();
+        let lost = world.commit(first, snapshot, &[(region, "a")]).expect("no conflict");
+        let at = world.transact(second, &[(region, "b")]).expect("no conflict");
+        world.settle();
+        assert!(!world.reads((region, "a"), lost) && !world.reads((region, "b"), at));
+        assert_eq!(world.missing().len(), 2);
+        world.kill_client(first);
+        world.settle();
+        assert_eq!((world.missing(), world.manager.persisted_by_all()), (vec![], at));
+    };
+    behind(&mut World::new(Rules::MENDED, ordered(&copies), &NODES));
+    // The other store has the second one at once.
+    let mut world = World::new(Rules::MENDED, Unordered::new(&copies), &NODES);
+    let (first, second) = (world.start_client(), world.start_client());
+    let snapshot = world.manager.flushed_by_all();
+    world.commit(first, snapshot, &[(region, "a")]).expect("no conflict");
+    let at = world.transact(second, &[(region, "b")]).expect("no conflict");
+    world.settle();
+    assert!(world.reads((region, "b"), at));
 }
