@@ -24,8 +24,8 @@ fn in_order() -> Ordered {
 enum Faults {
     /// None: nobody fails.
     None,
-    /// Whoever has a region may fail. Of what is done every third answer does not come, and it has to be asked
-    /// again.
+    /// Whoever has a region may fail. Of what is done every third answer does not come, and it has to be
+    /// asked again.
     LostAnswers,
 }
 

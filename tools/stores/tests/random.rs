@@ -1,6 +1,6 @@
-//! What happens by chance: steps of clients, servers and managers in any order, over a store that needs no order
-//! of commits and over one that has it. Where all holes are mended, nothing that was acknowledged is lost, and
-//! once everybody is well the thresholds reach the newest commit.
+//! What happens by chance: steps of clients, servers and managers in any order, over a store that needs no
+//! order of commits and over one that has it. Where all holes are mended, nothing that was acknowledged is
+//! lost, and once everybody is well the thresholds reach the newest commit.
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -183,8 +183,8 @@ proptest! {
     }
 }
 
-/// Among such steps are ones in which the algorithms as printed lose commits, over either store: else the tests
-/// above would say little.
+/// Among such steps are ones in which the algorithms as printed lose commits, over either store: else the
+/// tests above would say little.
 #[test]
 fn as_printed_the_algorithms_lose_commits_in_such_steps() {
     fn keeps_all<S: Servers>(store: fn(&Copies) -> S) -> bool {
@@ -199,8 +199,8 @@ fn as_printed_the_algorithms_lose_commits_in_such_steps() {
     assert!(!keeps_all(ordered));
 }
 
-/// A commit whose client is not told of it and is well: a client that commits behind it waits, and nobody waits
-/// any more once it was declared dead.
+/// A commit whose client is not told of it and is well: a client that commits behind it waits, and nobody
+/// waits any more once it was declared dead.
 #[test]
 fn over_a_store_with_an_order_a_client_waits_for_another_one_until_that_is_flushed_for() {
     let (copies, region) = ([(REGIONS[0], &NODES[..2])], REGIONS[0]);

@@ -54,7 +54,8 @@ struct Failed {
     before_s: f64,
     p50_before_ms: f64,
     recovered_s: f64,
-    /// False: it was not within the round, and `recovered_s` is when the last second began that was looked at.
+    /// False: it was not within the round, and `recovered_s` is when the last second began that was
+    /// looked at.
     recovered: bool,
     others_gap_ms: Option<f64>,
     own_back_ms: f64,

@@ -43,7 +43,8 @@ const BESIDE: usize = 40;
 /// Which cores the server and the load generator run on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Cores {
-    /// The server's one; none: there is no process of ours to be kept there, or the system does not permit it.
+    /// The server's one; none: there is no process of ours to be kept there, or the system does not permit
+    /// it.
     server: Option<usize>,
     /// The load generator's.
     generator: Vec<usize>,
