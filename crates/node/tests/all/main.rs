@@ -5,6 +5,7 @@ mod common;
 
 mod altered_tables;
 mod altering_databases;
+mod backlog;
 mod cluster;
 mod constraints;
 mod database_sql;
@@ -30,6 +31,7 @@ mod room;
 mod row_turns;
 mod sequences;
 mod shared;
+mod shared_connections;
 mod shipped_calls;
 mod shipping;
 mod spread;

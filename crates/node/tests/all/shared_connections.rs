@@ -1,10 +1,8 @@
 //! Two nodes send to each other on one connection: there is one, it comes back, and whoever is at its other
 //! end is whom it says.
 
-mod common;
-
+use crate::common::{Cluster, LONG, create, in_sync, put_all, wait_for};
 use client::Client;
-use common::{Cluster, LONG, create, in_sync, put_all, wait_for};
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,11 +1,9 @@
 //! Commits into a partition that secures nothing use up its budget, and only its own.
 
-mod common;
-
+use crate::common::talk::{Talk, service};
+use crate::common::{Cluster, LONG, wait_for};
 use client::view::transactions::{PartitionCommits, Transactions};
 use client::{Client, ClientError, Database, Options, Table};
-use common::talk::{Talk, service};
-use common::{Cluster, LONG, wait_for};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use types::data::{Row, Value};
