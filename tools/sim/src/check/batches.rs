@@ -48,51 +48,56 @@ pub fn comes_to(batch: &Batch, states: &States<'_>, at: Lsn) -> Result<Vec<Chang
     Ok(changes)
 }
 
-/// Checks a batch against the log: `made` is its entry, if it has one there. Where `whole` is false the log
-/// has lost something since, and what was refused rested on another state. The error is the id of the promise
-/// that was broken, and a sentence.
+/// Checks a batch against its entry in the log. Where `whole` is false its session was told of a log that is
+/// lost, and what was refused rested on another state. The error is the id of the promise that was broken, and
+/// a sentence.
 pub fn check(
     (operation, batch): (&Operation, &Batch),
-    made: Option<&Known>,
+    known: &Known,
     states: &States<'_>,
     whole: bool,
 ) -> Result<(), (&'static str, String)> {
-    if let Some(known) = made {
-        // What is refused is an entry without changes.
-        let expected = comes_to(batch, states, known.at.lsn.prev());
-        let (changes, marks) = match &expected {
-            Ok(changes) => (changes.as_slice(), batch.mark.as_slice()),
-            Err(_) => (&[][..], &[][..]),
-        };
-        if known.changes != changes || known.marks != marks {
-            let (at, made) = (known.at, (&known.changes, &known.marks));
-            let sentence = format!("{operation:?} should come to {expected:?} at {at}, and made {made:?}");
-            return Err(("I9", sentence));
-        }
-        let told = match operation.told {
-            Answer::Done { .. } => expected.is_ok(),
-            Answer::Exists(_) => expected == Err(Refused::Exists),
-            // A snapshot that is lost refuses everything.
-            Answer::Changed(_) => expected == Err(Refused::Changed) || !whole && expected.is_err(),
-            Answer::NotDone => expected.is_err(),
-            _ => true,
-        };
-        if !told {
-            return Err(("I9", format!("{operation:?} came to {expected:?} at {}", known.at)));
-        }
-        return Ok(());
+    // What is refused is an entry without changes.
+    let expected = comes_to(batch, states, known.at.lsn.prev());
+    let (changes, marks) = match &expected {
+        Ok(changes) => (changes.as_slice(), batch.mark.as_slice()),
+        Err(_) => (&[][..], &[][..]),
+    };
+    if known.changes != changes || known.marks != marks {
+        let (at, made) = (known.at, (&known.changes, &known.marks));
+        let sentence = format!("{operation:?} should come to {expected:?} at {at}, and made {made:?}");
+        return Err(("I9", sentence));
     }
-    // Outside of a session a refusal is no entry: it says what is at its position.
+    let told = match operation.told {
+        Answer::Done { .. } => expected.is_ok(),
+        Answer::Exists(_) => expected == Err(Refused::Exists),
+        // A snapshot that is lost refuses everything.
+        Answer::Changed(_) => expected == Err(Refused::Changed) || !whole && expected.is_err(),
+        Answer::NotDone => expected.is_err(),
+        _ => true,
+    };
+    match told {
+        true => Ok(()),
+        false => Err(("I9", format!("{operation:?} came to {expected:?} at {}", known.at))),
+    }
+}
+
+/// Checks a batch that has no entry in the log. Outside of a session a refusal is none: it says what is at its
+/// position. The error is the id of the promise that was broken, and a sentence.
+pub fn check_refusal(
+    (operation, batch): (&Operation, &Batch),
+    states: &States<'_>,
+) -> Result<(), (&'static str, String)> {
     let (why, at) = match operation.told {
         Answer::Exists(at) => (Refused::Exists, at),
         Answer::Changed(at) => (Refused::Changed, at),
         _ => return Ok(()),
     };
     let expected = comes_to(batch, states, at);
-    if whole && expected != Err(why) {
-        return Err(("I9", format!("{operation:?} should come to {expected:?}")));
+    match expected == Err(why) {
+        true => Ok(()),
+        false => Err(("I9", format!("{operation:?} should come to {expected:?}"))),
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -131,7 +136,11 @@ mod tests {
             told,
         };
         let states = States::of(below.iter().chain(made));
-        check((&operation, &batch), made, &states, true).map_err(|(id, _)| id)
+        let verdict = match made {
+            Some(made) => check((&operation, &batch), made, &states, true),
+            None => check_refusal((&operation, &batch), &states),
+        };
+        verdict.map_err(|(id, _)| id)
     }
 
     #[test]

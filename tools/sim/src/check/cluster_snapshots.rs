@@ -14,16 +14,16 @@ pub struct CompleteSnapshot {
     pub at: BTreeMap<PartitionId, Position>,
 }
 
-/// Checks one point. Partitions of which `counts` says no are skipped: acknowledged writes of theirs were
-/// lost.
+/// Checks one point. `counts` says of a partition, its position in the point and that of an acknowledged write
+/// whether both are of one log in which nothing was lost: other writes are skipped.
 pub fn check(
     taken: &CompleteSnapshot,
     operations: &[Operation],
-    counts: &dyn Fn(PartitionId) -> bool,
+    counts: &dyn Fn(PartitionId, Position, Position) -> bool,
 ) -> Result<(), String> {
     let acknowledged = operations.iter().filter_map(|op| {
-        let cluster_snapshot = taken.at.get(&op.partition).filter(|_| counts(op.partition))?;
         let at = op.acknowledged()?;
+        let cluster_snapshot = taken.at.get(&op.partition).filter(|of| counts(op.partition, **of, at))?;
         Some((op, at, at.lsn <= cluster_snapshot.lsn))
     });
     let (inside, outside): (Vec<_>, Vec<_>) = acknowledged.partition(|(_, _, inside)| *inside);
@@ -65,17 +65,17 @@ mod tests {
     #[test]
     fn a_write_without_one_that_was_told_before_is_rejected() {
         let taken = CompleteSnapshot { began: 100, at: [(A, at(5)), (B, at(9))].into() };
-        let all = |_: PartitionId| true;
+        let all = |_: PartitionId, _: Position, _: Position| true;
         let x = write(A, 6, 150, 200);
         assert!(check(&taken, &[x.clone(), write(B, 9, 210, 220)], &all).is_err());
         assert_eq!(check(&taken, &[x.clone(), write(B, 10, 210, 220)], &all), Ok(()));
         assert_eq!(check(&taken, &[x.clone(), write(B, 9, 190, 220)], &all), Ok(()), "they overlap");
-        assert_eq!(check(&taken, &[x, write(B, 9, 210, 220)], &|of| of == B), Ok(()));
+        assert_eq!(check(&taken, &[x, write(B, 9, 210, 220)], &|of, _, _| of == B), Ok(()));
     }
 
     #[test]
     fn a_write_that_was_told_before_all_is_missed() {
         let taken = CompleteSnapshot { began: 100, at: [(A, at(5))].into() };
-        assert!(check(&taken, &[write(A, 6, 10, 90)], &|_| true).is_err());
+        assert!(check(&taken, &[write(A, 6, 10, 90)], &|_, _, _| true).is_err());
     }
 }

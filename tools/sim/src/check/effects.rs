@@ -1,28 +1,13 @@
 //! I9, I4, F25: each request has at most one effect, at the place that was told; nothing was read that is not
 //! there; and reads show what was there at their position.
 
-use crate::check::history::{Action, Answer, Operation};
+use crate::check::final_log::Final;
+use crate::check::history::{Action, Answer, Batch, Operation};
 use crate::check::lineage::Known;
 use crate::check::states::States;
-use crate::check::survival::LossyFailover;
 use crate::check::{Broken, batches, ranges};
 use std::collections::BTreeMap;
-use types::{Epoch, Lsn, PartitionId, Position, SessionId, Term};
-
-/// A partition's final log, oldest entry first, and what may be missing from it.
-pub struct Final<'a> {
-    /// Its entries.
-    pub line: Vec<&'a Known>,
-    /// Acknowledged commits that are lost, rightly, and since when (virtual microseconds).
-    pub lost: BTreeMap<Position, u64>,
-    /// The last failover that said that it may have lost something.
-    pub lossy: Option<LossyFailover>,
-    states: States<'a>,
-    /// The same along the logs of terms that did not win.
-    others: BTreeMap<Term, States<'a>>,
-    /// The term of each configuration.
-    terms: BTreeMap<Epoch, Term>,
-}
+use types::{Lsn, PartitionId, Position, SessionId, Term};
 
 /// Where writes have their effects, by what is known of a write.
 struct Writers<'a> {
@@ -61,85 +46,17 @@ impl<'a> Writers<'a> {
     }
 
     /// The entry of a batch. One without values is known by its number, and where it was said to be: what was
-    /// not done, or is lost, leaves its number to others.
-    fn entry(&self, operation: &Operation, whole: bool) -> Option<&'a Known> {
+    /// not done, or is lost, leaves its number to others. `after`: it was told of the log that won, `whole`:
+    /// so was all that its session was told.
+    fn entry(&self, operation: &Operation, after: bool, whole: bool) -> Option<&'a Known> {
         let here = |known: &&&Known| match operation.told {
             Answer::Done { at, .. } => known.at == at,
-            Answer::Exists(at) | Answer::Changed(at) => whole && known.at.lsn == at,
+            Answer::Exists(at) | Answer::Changed(at) => after && known.at.lsn == at,
             Answer::Unknown => whole,
             _ => false,
         };
         let numbered = || self.numbered(operation).iter().find(here);
         self.made(operation).first().or_else(numbered).copied()
-    }
-}
-
-impl<'a> Final<'a> {
-    /// Of a partition's log, and what is known to be lost of it.
-    pub fn new(
-        line: Vec<&'a Known>,
-        lost: BTreeMap<Position, u64>,
-        lossy: Option<LossyFailover>,
-    ) -> Final<'a> {
-        let states = States::of(line.iter().copied());
-        Final { line, lost, lossy, states, others: BTreeMap::new(), terms: BTreeMap::new() }
-    }
-
-    /// With what else the partition's terms have had: which of them each configuration is of, and the logs,
-    /// oldest entry first, of those whose newest entries are not in the final one.
-    pub fn with_terms(
-        self,
-        terms: BTreeMap<Epoch, Term>,
-        lines: impl Iterator<Item = (Term, Vec<&'a Known>)>,
-    ) -> Final<'a> {
-        let others = lines.map(|(term, line)| (term, States::of(line))).collect();
-        Final { others, terms, ..self }
-    }
-
-    /// The states of which an answer in this epoch may show one: of the final log, and if something was lost
-    /// after it, of that of its primary's term. A replica that is no primary may have that of an earlier one.
-    fn shown_in(&self, epoch: Epoch, any: bool) -> Vec<&States<'a>> {
-        if self.is_of(epoch) && (!any || self.lossy.is_none()) {
-            return vec![&self.states];
-        }
-        let Some(term) = self.terms.get(&epoch) else { return Vec::new() };
-        match any {
-            true => self.others.range(..=term).map(|(_, states)| states).chain([&self.states]).collect(),
-            false => vec![self.others.get(term).unwrap_or(&self.states)],
-        }
-    }
-
-    /// True if an answer of a primary in this epoch shows this log and no other: what was told before the
-    /// last lossy failover may be lost.
-    pub fn is_of(&self, epoch: Epoch) -> bool {
-        self.lossy.is_none_or(|lossy| lossy.epoch <= epoch)
-    }
-
-    /// The term of a configuration, if it is known.
-    pub fn term_of(&self, epoch: Epoch) -> Option<Term> {
-        self.terms.get(&epoch).copied()
-    }
-
-    /// True if a write was acknowledged, and what it did is not lost.
-    fn is_kept(&self, operation: &Operation) -> bool {
-        matches!(&operation.told, Answer::Done { at, .. } if !self.lost.contains_key(at))
-    }
-
-    /// True if an answer may be of a log that the last lossy failover gave up, and that an older term had
-    /// made this entry in the one that won: the request was on its way to both.
-    fn is_lost_answer(&self, operation: &Operation, made: &Known) -> bool {
-        self.lossy
-            .is_some_and(|lossy| operation.completed < lossy.served && made.at.term.began() < lossy.epoch)
-    }
-
-    /// True if this was lost before the operation began, so that nobody may have called it kept.
-    fn was_lost_before(&self, operation: &Operation, at: &Position) -> bool {
-        self.lost.get(at).is_some_and(|since| *since < operation.invoked)
-    }
-
-    /// The newest change of a key at or below an LSN.
-    fn newest(&self, key: &str, at: Lsn) -> Option<(Lsn, u64)> {
-        self.states.row(key, at)
     }
 }
 
@@ -181,6 +98,28 @@ pub fn check_losses<'a>(
     there.map_or(Ok(()), |lost| Err(format!("what is at {} was said to be lost, and is there", lost.at)))
 }
 
+/// True if no log that an answer may be of has had a row of this key at or below an LSN.
+fn never_had(last: &Final<'_>, operation: &Operation, at: Lsn) -> bool {
+    !last.shown_at(operation.invoked).any(|states| states.ever_had(&operation.key, at))
+}
+
+/// True if a batch rests on no snapshot, or on one of the log that won: one that is lost refuses everything.
+fn has_snapshot(last: &Final<'_>, batch: &Batch) -> bool {
+    let is_ours = |since: Position| last.lossy.is_none_or(|lossy| lossy.epoch <= since.term.began());
+    batch.since.is_none_or(is_ours)
+}
+
+/// A refusal that is no entry says how things are in one of the states that it may be of.
+fn refused(last: &Final<'_>, operation: &Operation, batch: &Batch) -> Result<(), Broken> {
+    if matches!(operation.told, Answer::Changed(_)) && !has_snapshot(last, batch) {
+        return Ok(());
+    }
+    let verdicts = last.shown_at(operation.invoked);
+    let mut verdicts = verdicts.map(|states| batches::check_refusal((operation, batch), states));
+    let first = verdicts.next().unwrap_or(Ok(()));
+    if first.is_err() && verdicts.any(|verdict| verdict.is_ok()) { Ok(()) } else { first }
+}
+
 fn written(last: &Final<'_>, writers: &Writers<'_>, operation: &Operation) -> Vec<Broken> {
     let mut broken = Vec::new();
     let made = writers.made(operation);
@@ -190,9 +129,15 @@ fn written(last: &Final<'_>, writers: &Writers<'_>, operation: &Operation) -> Ve
         broken.push(("I9", format!("{operation:?} had an effect at {}", places.join(" and "))));
     }
     if let Action::Batch(batch) = &operation.action {
-        let whole = last.lossy.is_none();
-        let entry = writers.entry(operation, whole);
-        broken.extend(batches::check((operation, batch), entry, &last.states, whole).err());
+        let (after, has_session) = (last.is_after(operation.invoked), last.has_session(operation));
+        let verdict = match writers.entry(operation, after, has_session) {
+            Some(made) => {
+                let whole = after && has_session && has_snapshot(last, batch);
+                batches::check((operation, batch), made, &last.states, whole)
+            }
+            None => refused(last, operation, batch),
+        };
+        broken.extend(verdict.err());
         broken.extend(acknowledged(last, operation, made).err());
         return broken;
     }
@@ -235,14 +180,8 @@ fn answered(last: &Final<'_>, operation: &Operation, made: &[&Known]) -> Result<
         {
             return Err(("I9", format!("{operation:?} was refused, and is at {}", made[0].at)));
         }
-        Answer::Exists(at) if last.lossy.is_none() => {
-            let there = last.line.iter().any(|known| {
-                known.at.lsn <= *at
-                    && known.changes.iter().any(|(key, value)| *key == operation.key && value.is_some())
-            });
-            if !there {
-                return Err(("I4", format!("{operation:?} was shown a row that never was")));
-            }
+        Answer::Exists(at) if never_had(last, operation, *at) => {
+            return Err(("I4", format!("{operation:?} was shown a row that never was")));
         }
         _ => {}
     }
@@ -357,7 +296,8 @@ mod tests {
     use super::*;
     use crate::check::history::Bound;
     use crate::check::lineage::tests::{P, at};
-    use types::SessionId;
+    use crate::check::survival::LossyFailover;
+    use types::{Epoch, SessionId};
 
     fn known(lsn: u64, key: &str, value: u64, seq: u64) -> Known {
         let session = Some((SessionId(at(1, 1)), seq));

@@ -21,6 +21,8 @@ pub struct Epochs {
     without: BTreeSet<NodeId>,
     /// What the primary of each configuration knew to be committed when that was written.
     committed: BTreeMap<(PartitionId, Epoch), Lsn>,
+    /// The first configuration that may lack what was acknowledged, and when it was written, microseconds.
+    first_lossy: BTreeMap<PartitionId, (u64, Epoch)>,
 }
 
 impl Epochs {
@@ -63,6 +65,12 @@ impl Epochs {
             before.is_some_and(|before| !before.in_sync.iter().any(counted))
         };
         all.rev().map(|(_, record)| record).find(uncounted).map(|record| record.term)
+    }
+
+    /// The first configuration that may lack what was acknowledged before it, and says so; and when it was
+    /// written, virtual microseconds.
+    pub fn first_lossy(&self, partition: PartitionId) -> Option<(u64, Epoch)> {
+        self.first_lossy.get(&partition).copied()
     }
 
     /// The term of each configuration of a partition.
@@ -122,6 +130,9 @@ impl Epochs {
         if let Some(old) = self.newest.get(&id).filter(|old| old.term != record.term) {
             *self.changes.entry(id).or_insert(0) += 1;
             self.doubled += u64::from(old.before.is_some());
+        }
+        if record.lossy {
+            self.first_lossy.entry(id).or_insert((now, record.epoch));
         }
         self.all.insert((id, record.epoch), record.clone());
         self.newest.insert(id, record);

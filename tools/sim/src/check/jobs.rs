@@ -1,6 +1,6 @@
 //! PR-47, PR-82: what a job's end called committed is there, and what it did not is not.
 
-use crate::check::effects::Final;
+use crate::check::final_log::Final;
 use std::collections::BTreeMap;
 use types::{JobId, PartitionId, Position};
 

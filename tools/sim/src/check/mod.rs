@@ -15,6 +15,7 @@
 //! | `requests` | R12: one answer |
 //! | `registers`, `linear` | R5: linearizability per key |
 //! | `effects` | I9, I4, I5, PR-47: exactly once, nothing visible that is lost, no loss that is none |
+//! | `final_log` | the log that won, and those that did not |
 //! | `batches` | I9, I5: writes of several rows, whole or not at all |
 //! | `ranges` | I4, I5: scans, finds by an index, and counts |
 //! | `staleness` | I5, PR-27: how old reads at any replica are |
@@ -50,6 +51,7 @@ pub mod cycles;
 pub mod effects;
 pub mod ends;
 pub mod epochs;
+pub mod final_log;
 pub mod history;
 pub mod indexes;
 pub mod jobs;
@@ -274,6 +276,29 @@ impl Checks {
         *tip = (*tip).max(at);
     }
 
+    /// I5: an answer that any replica could give shows the state at an LSN, to who wants all that was
+    /// acknowledged by a time, virtual microseconds. What a failover has lost need not be in it, nor what may
+    /// be lost as long as that is not known.
+    pub fn shows_at_any(&mut self, now: u64, partition: PartitionId, (must_have, shown): (u64, types::Lsn)) {
+        let sealed = self.epochs.newest(partition).filter(|record| record.lossy);
+        let served = self.survival.lossy(partition);
+        let served = served.and_then(|lossy| self.epochs.get(partition, lossy.epoch));
+        let served = served.map(|record| record.term);
+        let lossy = sealed.map(|record| record.term).max(served);
+        let kept = |at: Position| {
+            let before = lossy.is_some_and(|term| at.term < term);
+            !before || lossy == served && self.has_committed(partition, at)
+        };
+        let counts = |at: Position| !self.survival.lost().contains_key(&(partition, at)) && kept(at);
+        let verdict = self.staleness.answered(partition, must_have, shown, counts);
+        self.expect("I5", now, verdict);
+    }
+
+    /// True if the log that ends with what the newest primary holds to be committed has this entry.
+    pub fn has_committed(&self, partition: PartitionId, at: Position) -> bool {
+        self.tips.get(&partition).is_some_and(|tip| self.lineage.has(partition, *tip, at))
+    }
+
     /// The records of all failovers, at the end.
     pub fn failovers(&mut self, records: &[RecordText]) {
         for text in records {
@@ -284,35 +309,54 @@ impl Checks {
         }
     }
 
-    /// Looks at points that were taken. Where a failover may have lost something, positions say nothing.
+    /// Looks at points that were taken. Where a failover may have lost something, a position says something of
+    /// writes of the same log: before the first of these failovers, or behind the last one.
     pub fn cluster_snapshots(
         &mut self,
         now: u64,
         taken: &[cluster_snapshots::CompleteSnapshot],
         operations: &[Operation],
     ) {
-        let counts = |partition: PartitionId| self.survival.lossy(partition).is_none();
+        let counts = |partition: PartitionId, taken: Position, at: Position| {
+            let Some((_, first)) = self.epochs.first_lossy(partition) else { return true };
+            if taken.term.began().max(at.term.began()) < first {
+                return true;
+            }
+            let lossy = self.survival.lossy(partition).map(|lossy| lossy.epoch);
+            let newest =
+                self.epochs.newest(partition).filter(|record| record.lossy).map(|record| record.term);
+            let served = newest.is_none_or(|term| lossy.is_some_and(|epoch| term.began() <= epoch));
+            let is_behind = lossy.is_some_and(|epoch| epoch <= taken.term.began());
+            served && is_behind && self.has_committed(partition, at)
+        };
         let wrong = taken.iter().find_map(|taken| cluster_snapshots::check(taken, operations, &counts).err());
         if let Some(sentence) = wrong {
             self.fault("PR-80", now, sentence);
         }
     }
 
-    /// Looks at backups and at what was restored from them. Where a failover may have lost something, what is
-    /// committed no more may be in a backup, and missing in what was restored.
+    /// Looks at backups and at what was restored from them. What a failover has lost since may be in a backup,
+    /// and missing in what was restored.
     pub fn backups(&mut self, now: u64, made: &[backups::Backup], restored: &[backups::Restored]) {
-        let sound = |partition: PartitionId| self.survival.lossy(partition).is_none();
-        let tip = |partition: PartitionId| self.tips.get(&partition).copied().filter(|_| sound(partition));
+        let is_behind = |partition: &PartitionId, told: &Position| {
+            let lossy = self.survival.lossy(*partition);
+            lossy.is_none_or(|lossy| lossy.epoch <= told.term.began())
+        };
         // A position is told with the configuration in which it was; entries have its term.
         let entry_at = |(partition, told): (&PartitionId, &Position)| {
             let term = self.epochs.terms(*partition).get(&told.term.began()).copied();
             (*partition, Position::new(term.unwrap_or(told.term), told.lsn))
         };
-        let made = made
-            .iter()
-            .map(|made| backups::Backup { at: made.at.iter().map(entry_at).collect(), ..made.clone() });
-        let wrong = made.into_iter().find_map(|made| backups::check(&made, &self.lineage, &tip).err());
-        let whole = |restored: &&backups::Restored| restored.into.iter().all(|id| sound(*id));
+        let look = |told: &backups::Backup| {
+            let made = backups::Backup { at: told.at.iter().map(entry_at).collect(), ..told.clone() };
+            let committed =
+                |partition: &PartitionId| told.at.get(partition).is_some_and(|at| is_behind(partition, at));
+            let tip = |partition| self.tips.get(&partition).copied().filter(|_| committed(&partition));
+            backups::check(&made, &self.lineage, &tip).err()
+        };
+        let wrong = made.iter().find_map(look);
+        let sound = |id: &PartitionId| self.survival.lossy(*id).is_none();
+        let whole = |restored: &&backups::Restored| restored.into.iter().all(sound);
         let restored = restored.iter().filter(whole);
         let wrong = wrong.or_else(|| restored.into_iter().find_map(|one| backups::check_restored(one).err()));
         if let Some(sentence) = wrong {
@@ -449,7 +493,7 @@ impl Checks {
             (term, line)
         });
         let gone: Vec<_> = gone.collect();
-        let last = effects::Final::new(line, lost, lossy);
+        let last = final_log::Final::new(line, lost, lossy);
         let last = last.with_terms(self.epochs.terms(partition), gone.clone().into_iter());
         let of_tables = match self.lineage.has_tables(partition) {
             true => {
@@ -471,8 +515,14 @@ impl Checks {
         }
         self.expect("PR-82", now, of_jobs);
         self.expect("PR-47", now, of_losses);
-        for (key, steps) in registers::steps(&operations, lossy.map(|_| &present)) {
-            if let Err(sentence) = linear::check(&steps) {
+        let of_won = registers::steps(&operations, lossy.map(|_| &present));
+        // Until something may have been lost everything counts that was done then.
+        let first = self.epochs.first_lossy(partition);
+        let before = first.map(|(time, _)| registers::before(&operations, time)).unwrap_or_default();
+        let before: Vec<&Operation> = before.iter().collect();
+        let of_before = registers::steps(&before, None);
+        for (key, steps) in of_won.iter().chain(&of_before) {
+            if let Err(sentence) = linear::check(steps) {
                 let sentence = format!("{partition} key {key} is not linearizable: {sentence}");
                 self.fault("R5", now, sentence);
             }

@@ -31,6 +31,16 @@ pub fn steps<'a>(
     registers
 }
 
+/// What had been asked before a time, in virtual microseconds: what had no answer by then may have been done.
+pub fn before(operations: &[&Operation], time: u64) -> Vec<Operation> {
+    let began = operations.iter().filter(|operation| operation.invoked < time);
+    let known = began.map(|operation| match operation.completed < time {
+        true => (*operation).clone(),
+        false => Operation { told: Answer::Unknown, ..(*operation).clone() },
+    });
+    known.collect()
+}
+
 /// The registers that an operation wrote or read, with the value.
 fn values(operation: &Operation) -> Vec<(&str, Option<u64>)> {
     let key = operation.key.as_str();

@@ -35,6 +35,12 @@ impl<'a> States<'a> {
         newest(self.versions.get(key)?, at)
     }
 
+    /// True if a key ever had a row at or below an LSN.
+    pub fn ever_had(&self, key: &str, at: Lsn) -> bool {
+        let versions = self.versions.get(key).into_iter().flatten();
+        versions.into_iter().any(|(lsn, value)| *lsn <= at && value.is_some())
+    }
+
     /// All rows at an LSN, in the order of their keys' names, which is that of their keys.
     pub fn rows(&self, at: Lsn) -> impl Iterator<Item = StateRow<'a>> {
         let row = move |(key, versions): (&&'a str, &Vec<_>)| {
@@ -76,6 +82,7 @@ mod tests {
         assert_eq!(states.row("c", Lsn(9)), Some((Lsn(4), 3)));
         let rows: Vec<_> = states.rows(Lsn(4)).collect();
         assert_eq!(rows, [("b", Lsn(2), 1), ("c", Lsn(4), 3)]);
+        assert_eq!([1, 2, 4].map(|lsn| states.ever_had("a", Lsn(lsn))), [false, true, true]);
         assert_eq!([1, 2, 4, 5].map(|lsn| states.mark(7, Lsn(lsn))), [0, 10, 10, 20]);
         assert_eq!(states.mark(8, Lsn(5)), 0);
     }

@@ -53,6 +53,16 @@ pub struct Sealed {
     pub missed_us: u64,
 }
 
+/// An operator had another lead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Forced {
+    /// When, virtual microseconds.
+    time: u64,
+    term: Term,
+    /// Where the log ended with which somebody first came to serve in that term or a later one.
+    served: Option<Position>,
+}
+
 /// What was acknowledged, and what became of it.
 #[derive(Debug, Default)]
 pub struct Survival {
@@ -73,8 +83,8 @@ pub struct Survival {
     sealed: BTreeMap<(PartitionId, Term), Sealed>,
     /// Partitions that had a failover which may have lost something: the last of them.
     lossy: BTreeMap<PartitionId, LossyFailover>,
-    /// When an operator last forced a promotion, and its term.
-    forced: BTreeMap<PartitionId, (u64, Term)>,
+    /// The last promotion that an operator forced.
+    forced: BTreeMap<PartitionId, Forced>,
     /// When the records were last made anew without who led, and the term that follows.
     went_back: BTreeMap<PartitionId, (u64, Term)>,
     /// When the records were made anew without a node, and without which.
@@ -112,7 +122,7 @@ impl Survival {
 
     /// An operator had another lead, and was told what that may lose.
     pub fn forced(&mut self, time: u64, partition: PartitionId, term: Term) {
-        self.forced.insert(partition, (time, term));
+        self.forced.insert(partition, Forced { time, term, served: None });
     }
 
     /// The records were made anew without the primary of the term before this one, as an operator wanted. Who
@@ -123,8 +133,8 @@ impl Survival {
 
     /// When an operator last had another lead, or went on without who led, and the term of who leads then.
     pub fn last_forced(&self, partition: PartitionId) -> Option<(u64, Term)> {
-        let both = [&self.forced, &self.went_back].into_iter().filter_map(|all| all.get(&partition));
-        both.max().copied()
+        let forced = self.forced.get(&partition).map(|forced| (forced.time, forced.term));
+        forced.max(self.went_back.get(&partition).copied())
     }
 
     /// The records were made anew without this node, as an operator wanted.
@@ -147,14 +157,21 @@ impl Survival {
     /// True if it was acknowledged after an operator had another lead, by an old primary that was alone in
     /// its set: the operator was told that it goes on until it hears of the new term, and that this is lost.
     fn acknowledged_in_vain(&self, one: &Acknowledged) -> bool {
-        let after = self.forced.get(&one.record.id).is_some_and(|(at, _)| *at < one.time);
+        let after = self.forced.get(&one.record.id).is_some_and(|forced| forced.time < one.time);
         after && self.is_forced_over(&one.record, one.at.term)
+    }
+
+    /// True if it was acknowledged before an operator had another lead, and whoever served then had it no more.
+    fn was_forced_away(&self, one: &Acknowledged, lineage: &Lineage) -> bool {
+        let id = one.record.id;
+        let Some(forced) = self.forced.get(&id) else { return false };
+        one.time <= forced.time && !forced.served.is_some_and(|tip| lineage.has(id, tip, one.at))
     }
 
     /// True if an operator had another lead than the primary of this term, which was alone in its set: nobody
     /// can tell it.
     pub fn is_forced_over(&self, record: &PartitionRecord, term: Term) -> bool {
-        record.in_sync.len() == 1 && self.forced.get(&record.id).is_some_and(|(_, forced)| term < *forced)
+        record.in_sync.len() == 1 && self.forced.get(&record.id).is_some_and(|forced| term < forced.term)
     }
 
     /// Commits of a partition that are lost, and that this node acknowledged alone in its set, in the process
@@ -224,6 +241,9 @@ impl Survival {
         };
         self.missed.extend(gone.iter().map(missed));
         self.lost.extend(gone.into_iter().map(|at| ((id, at), time)));
+        if let Some(forced) = self.forced.get_mut(&id).filter(|forced| forced.term <= record.term) {
+            forced.served.get_or_insert(tip);
+        }
         Ok(())
     }
 
@@ -242,7 +262,7 @@ impl Survival {
         if !record.lossy {
             return Err(format!("{what} and is not in the log of {}, which names no loss", record.epoch));
         }
-        if self.forced.get(&record.id).is_some_and(|(at, _)| one.time <= *at) || self.was_left_out(one) {
+        if self.was_forced_away(one, lineage) || self.was_left_out(one) {
             return Ok(());
         }
         let policies = || std::iter::once(&one.record.policy).chain(&one.record.next_policy);

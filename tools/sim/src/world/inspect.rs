@@ -19,7 +19,7 @@ impl World {
     /// A record was written to the metastore.
     pub(super) fn configured(&mut self, record: PartitionRecord) {
         if record.lossy {
-            self.checks.agreement.doubt(record.id);
+            self.checks.agreement.may_lose(record.id, record.term);
         }
         let names = |members: &[Member]| -> String {
             let names: Vec<String> = members.iter().map(ToString::to_string).collect();
@@ -286,7 +286,7 @@ impl World {
             let verdict = self.checks.epochs.acted_in(&record);
             self.checks.expect("I10", now, verdict);
             if let Some((at, crc)) = tip.filter(|_| committed > seen.1) {
-                let verdict = self.checks.agreement.commits(id, at, crc, member);
+                let verdict = self.checks.agreement.commits((id, record.term), (at, crc), member);
                 self.checks.expect("I3", now, verdict);
                 if serves.is_some()
                     && self.checks.epochs.newest(id).is_some_and(|newest| newest.term == record.term)

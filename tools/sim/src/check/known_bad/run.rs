@@ -149,7 +149,7 @@ impl Run {
     /// A record is written, and all who are in sync act in it.
     pub fn configured(&mut self, record: PartitionRecord) {
         if record.lossy {
-            self.checks.agreement.doubt(P);
+            self.checks.agreement.may_lose(P, record.term);
         }
         let verdict = self.checks.epochs.written(self.now, record.clone());
         self.checks.expect("I10", self.now, verdict);
@@ -203,9 +203,10 @@ impl Run {
         self.checks.storage.proven(node, P, entry.at());
     }
 
-    /// A member holds an entry to be committed.
+    /// A member of the newest term holds an entry to be committed.
     pub fn commits(&mut self, by: Member, entry: &Entry) {
-        let verdict = self.checks.agreement.commits(P, entry.at(), entry.crc(), by);
+        let of = (P, self.record.term);
+        let verdict = self.checks.agreement.commits(of, (entry.at(), entry.crc()), by);
         self.checks.expect("I3", self.now, verdict);
     }
 
@@ -362,8 +363,7 @@ impl Run {
             let request = run.asks(read, get());
             if let Some(read) = run.leaves(request).and_then(|asked| asked.any) {
                 let must_have = read.must_have(0);
-                let verdict = run.checks.staleness.answered(P, must_have, Lsn(shown), |_| true);
-                run.checks.expect("I5", run.now, verdict);
+                run.checks.shows_at_any(run.now, P, (must_have, Lsn(shown)));
             }
             found(lsn, value, shown)
         });

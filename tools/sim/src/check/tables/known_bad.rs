@@ -5,6 +5,7 @@ use super::replicas::Found;
 use super::told::check_numbers;
 use super::{Asked, Part, Refused, Shown, TableAnswer, TableChange, TableOperation, Transaction, What};
 use crate::check::catalog::{Demands, Kept, Standing, Table};
+use crate::check::epochs::tests::record;
 use crate::check::history::{KeyRange, RowChange};
 use crate::check::lineage::tests::{P, at};
 use crate::check::tables::model::Model;
@@ -13,7 +14,7 @@ use crate::rows;
 use std::collections::BTreeSet;
 use types::data::Standing as How;
 use types::engine::Row;
-use types::{Epoch, KeySpace, Lsn, Mutation, PartitionId, SessionId, TableId, TableState};
+use types::{Epoch, KeySpace, Lsn, Mutation, PartitionId, PartitionRecord, SessionId, TableId, TableState};
 use wire::entry::Kind;
 use wire::request::ReadSnapshot;
 use wire::{Effects, Entry, Header};
@@ -93,6 +94,15 @@ impl Log {
         self.checks.finish_to_the_end(100, told);
         let violations = self.checks.violations().iter();
         violations.map(|broken| broken.id.clone()).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// A failover that may have lost something is over: who led then served at this time, and its log has all.
+    fn behind_a_loss(mut self, served: u64) -> Log {
+        let record = PartitionRecord { lossy: true, ..record(1, 1, &[1]) };
+        let past = (&self.checks.lineage, None);
+        let verdict = self.checks.survival.serves(served, past, None, &record, at(1, self.end));
+        verdict.expect("nothing is lost");
+        self
     }
 
     /// The two tables, made by the first entry.
@@ -185,6 +195,36 @@ fn i9_what_was_acknowledged_and_is_not_there() {
     let (log, mut operations) = both();
     operations.push(done(3, write(3, Vec::new(), vec![put(ONE, 1, &["m3"])])));
     assert_eq!(log.broken(&operations), ["I9"]);
+}
+
+#[test]
+fn i9_a_refusal_behind_a_loss_that_left_no_entry() {
+    let refused = || {
+        let asked = write(3, vec![TableChange::Create(live(ONE))], Vec::new());
+        told(3, asked, TableAnswer::Refused(Refused::NameTaken, Lsn(3)))
+    };
+    let broken = |served| {
+        let (log, mut operations) = both();
+        operations.push(refused());
+        log.behind_a_loss(served).broken(&operations)
+    };
+    assert_eq!(broken(30), ["I9"]);
+    assert_eq!(broken(31), [""; 0], "a log that is lost may have had it");
+}
+
+#[test]
+fn r5_a_read_behind_a_loss_that_does_not_show_what_was_acknowledged() {
+    let (log, mut operations) = both();
+    let asked = read(ONE, 1, What::Count(all()), Shown::Number(0), 1);
+    operations.push(TableOperation { invoked: 30, completed: 31, ..asked });
+    assert_eq!(log.behind_a_loss(25).broken(&operations), ["R5"]);
+}
+
+#[test]
+fn pr120_a_table_behind_a_loss_that_is_there_and_called_old() {
+    let (log, mut operations) = both();
+    operations.push(read(ONE, 1, What::Count(all()), Shown::Stale, 2));
+    assert_eq!(log.behind_a_loss(5).broken(&operations), ["PR-120"]);
 }
 
 #[test]

@@ -6,11 +6,11 @@ use super::model::Model;
 use super::{Asked, Part, Refused, Shown, TableAnswer, TableOperation, Transaction, What};
 use crate::check::Broken;
 use crate::check::catalog::{Kept, Standing, Table};
-use crate::check::effects::Final;
+use crate::check::final_log::Final;
 use crate::check::lineage::Known;
 use std::collections::BTreeMap;
 use types::data::Standing as How;
-use types::{Epoch, Lsn, SessionId, Term};
+use types::{Epoch, Lsn, Position, SessionId, Term};
 use wire::request::ReadSnapshot;
 
 /// The logs of a database's partition: the one that won, and those of terms that did not.
@@ -68,7 +68,9 @@ pub fn check(logs: &Logs<'_>, operations: &[TableOperation]) -> Vec<Broken> {
             Asked::Write(_) => {
                 let made = operation.session.and_then(|session| made.get(&session));
                 broken.extend(answered(logs, operation, made.is_some()).err());
-                if let TableAnswer::Done(at) = operation.told {
+                if let TableAnswer::Done(at) = operation.told
+                    && logs.last.has(&at)
+                {
                     newest.push((operation.completed, at.lsn));
                 }
             }
@@ -113,7 +115,7 @@ fn entry(
     let fits = match &operation.told {
         TableAnswer::Done(at) => expected.is_ok() && *at == known.at || logs.last.lost.contains_key(at),
         TableAnswer::Refused(why, at) => {
-            expected == Err(*why) && *at == known.at.lsn || logs.last.lossy.is_some()
+            expected == Err(*why) && *at == known.at.lsn || !logs.last.is_after(operation.invoked)
         }
         TableAnswer::NotDone => expected.is_err(),
         TableAnswer::Unknown => true,
@@ -194,7 +196,7 @@ fn is_settled(state: &CatalogState<'_>, before: &Table, now: &Table) -> Result<(
 fn answered(logs: &Logs<'_>, operation: &TableOperation, is_there: bool) -> Result<(), Broken> {
     let missing = match &operation.told {
         TableAnswer::Done(at) => !is_there && !logs.last.lost.contains_key(at),
-        TableAnswer::Refused(..) => !is_there && logs.last.lossy.is_none(),
+        TableAnswer::Refused(..) => !is_there && logs.last.is_after(operation.invoked),
         _ => false,
     };
     match missing {
@@ -214,8 +216,11 @@ fn looked(logs: &Logs<'_>, operation: &TableOperation) -> Result<(), Broken> {
     if wrong {
         return Err(("I5", format!("{operation:?} was answered of another state than it asked for")));
     }
-    // Whoever refuses may say so of a state that it had before it was told of a newer one.
-    if *shown == Shown::Stale && (logs.last.lossy.is_some() || bound.is_some()) {
+    // Whoever refuses may say so of a state that it had before it was told of a newer one. Where a snapshot is
+    // lost there is none to be compared.
+    let ours = |at: &Position| logs.last.lossy.is_none_or(|lossy| lossy.epoch <= at.term.began());
+    let is_lost = matches!(operation.asked.snapshot(), ReadSnapshot::At(at) if !ours(&at));
+    if *shown == Shown::Stale && (is_lost || bound.is_some()) {
         return Ok(());
     }
     let at = match (shown, operation.asked.snapshot()) {
@@ -268,13 +273,14 @@ fn shows(asked: &Asked, shown: &Shown, model: &Model<'_>, at: Lsn) -> Result<(),
     }
 }
 
-/// A primary's newest state has everything that was acknowledged before it was asked. `acknowledged` says
-/// when, and where, in order of time.
+/// A primary's newest state has everything that was acknowledged before it was asked, and is in the log that
+/// won where a failover lost something. `acknowledged` says when, and where, in order of time. Who answered
+/// before that failover need not have it.
 fn is_fresh(logs: &Logs<'_>, acknowledged: &[(u64, Lsn)], operation: &TableOperation) -> Result<(), Broken> {
-    let TableAnswer::Shown(_, at, _) = &operation.told else { return Ok(()) };
+    let TableAnswer::Shown(_, at, epoch) = &operation.told else { return Ok(()) };
     let newest =
         !matches!(operation.asked.snapshot(), ReadSnapshot::At(_)) && operation.asked.bound().is_none();
-    if !newest || logs.last.lossy.is_some() {
+    if !newest || !logs.last.is_of(*epoch) {
         return Ok(());
     }
     let before = acknowledged.iter().take_while(|(completed, _)| *completed < operation.invoked);
