@@ -58,6 +58,9 @@ pub struct Outcome {
     /// How long each failover took after which nothing else befell: from the fault that took the primary to
     /// the first request that the next one served. Virtual microseconds.
     pub failovers: Vec<u64>,
+    /// How long it took each time until a partition was served again that could be, from the last fault that
+    /// concerned it, or from when it could be. Virtual microseconds.
+    pub closures: Vec<u64>,
     /// How often each class of faults struck.
     pub faults: BTreeMap<&'static str, u64>,
     /// The hash of the trace.
@@ -140,6 +143,7 @@ fn run_plan(seed: u64, plan: RunPlan, options: Options) -> (Outcome, Option<Back
         primary_changes: world.checks().epochs.primary_changes(),
         most_changes: world.checks().epochs.most_changes(),
         failovers: world.checks().availability.failovers().to_vec(),
+        closures: world.checks().availability.closures().to_vec(),
         faults: world.injections().clone(),
         trace_hash: hash,
         event_hash: world.trace().structure(),

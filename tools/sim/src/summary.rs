@@ -25,20 +25,55 @@ pub struct Summary {
     pub primary_changes: u64,
     /// Seeds in which one partition's primary changed twice or more.
     pub double_failovers: u64,
-    /// Failovers whose time was taken: a fault took the primary, the others could do without it, and nothing
-    /// else befell them.
-    pub failovers: u64,
-    /// The median of their times, from the fault until the next primary served its first request: virtual
-    /// milliseconds.
-    pub failover_median_ms: u64,
-    /// The longest of them, virtual milliseconds.
-    pub failover_most_ms: u64,
+    /// How long partitions had to wait for who serves them; its fields are among these in JSON.
+    #[serde(flatten)]
+    pub times: Times,
     /// In how many seeds each class of faults struck.
     pub faults: BTreeMap<String, u64>,
     /// A hash of all seeds' traces, in order.
     pub trace_hash: String,
     /// A hash of the numbers of all seeds' events, in order.
     pub event_hash: String,
+}
+
+/// How long partitions had to wait for who serves them. Times are virtual milliseconds, rounded down; zero if
+/// there are none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Times {
+    /// Failovers whose time was taken: a fault took the primary, the others could do without it, and nothing
+    /// else befell them.
+    pub failovers: u64,
+    /// The median of their times, from the fault until the next primary served its first request.
+    pub failover_median_ms: u64,
+    /// The longest of them.
+    pub failover_most_ms: u64,
+    /// How often a partition that nobody served, and that could be served, was served again, whatever befell
+    /// it meanwhile; but for those whose primary was waited for (PR-85), had a load to install, or had a disk
+    /// that hung.
+    pub fault_to_serving: u64,
+    /// The median of how long that took, from the last fault that concerned it, or from when it could be
+    /// served if that was later.
+    pub fault_to_serving_median_ms: u64,
+    /// The longest of them.
+    pub fault_to_serving_most_ms: u64,
+}
+
+impl Times {
+    /// Of times in virtual microseconds, in any order.
+    fn of(mut failovers: Vec<u64>, mut closures: Vec<u64>) -> Times {
+        let median = |sorted: &[u64]| sorted.get(sorted.len() / 2).map_or(0, |us| us / 1000);
+        let most = |sorted: &[u64]| sorted.last().map_or(0, |us| us / 1000);
+        failovers.sort_unstable();
+        closures.sort_unstable();
+        Times {
+            failovers: failovers.len() as u64,
+            failover_median_ms: median(&failovers),
+            failover_most_ms: most(&failovers),
+            fault_to_serving: closures.len() as u64,
+            fault_to_serving_median_ms: median(&closures),
+            fault_to_serving_most_ms: most(&closures),
+        }
+    }
 }
 
 impl Summary {
@@ -102,7 +137,8 @@ pub fn run_all(
     });
     let outcomes = outcomes.into_inner().expect("all threads have ended");
     let mut summary = Summary::default();
-    let (mut hashes, mut events, mut simulated, mut failovers) = (Vec::new(), Vec::new(), 0, Vec::new());
+    let (mut hashes, mut events, mut simulated) = (Vec::new(), Vec::new(), 0);
+    let (mut failovers, mut closures) = (Vec::new(), Vec::new());
     for (turn, outcome) in outcomes.values().enumerate() {
         // What other threads were ahead is left out, so that the summary does not depend on their speed.
         if outcome.seed != seeds.start + turn as u64 || until_found && !summary.violations.is_empty() {
@@ -111,15 +147,28 @@ pub fn run_all(
         summary.add(outcome);
         simulated += outcome.simulated_us;
         failovers.extend(&outcome.failovers);
+        closures.extend(&outcome.closures);
         hashes.extend_from_slice(&outcome.trace_hash.to_le_bytes());
         events.extend_from_slice(&outcome.event_hash.to_le_bytes());
     }
-    failovers.sort_unstable();
-    summary.failovers = failovers.len() as u64;
-    summary.failover_median_ms = failovers.get(failovers.len() / 2).map_or(0, |us: &u64| us / 1000);
-    summary.failover_most_ms = failovers.last().map_or(0, |us| us / 1000);
+    summary.times = Times::of(failovers, closures);
     summary.simulated_seconds = simulated / 1_000_000;
     summary.trace_hash = format!("{:016x}", xxh3_64(&hashes));
     summary.event_hash = format!("{:016x}", xxh3_64(&events));
     summary
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_told_by_their_median_and_their_longest() {
+        let times = Times::of(vec![9_000, 1_000, 5_999], vec![2_000_500]);
+        assert_eq!((times.failovers, times.failover_median_ms, times.failover_most_ms), (3, 5, 9));
+        assert_eq!((times.fault_to_serving, times.fault_to_serving_median_ms), (1, 2_000));
+        assert_eq!(Times::of(Vec::new(), Vec::new()), Times::default());
+        let json = serde_json::to_value(Summary { times, ..Summary::default() }).expect("it has text keys");
+        assert_eq!((&json["failovers"], &json["fault_to_serving_most_ms"]), (&3.into(), &2_000.into()));
+    }
 }

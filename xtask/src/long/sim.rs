@@ -46,6 +46,7 @@ pub(super) fn seeds(root: &Path) -> Result<Measured, String> {
          | violations | {violations} | 0 |\n| operations | {} | |\n| simulated seconds | {} | |\n\
          | seeds that change a primary | {:.1} % | 60 % |\n| seeds that change one twice | {:.1} % | 30 % |\n\
          | simulated failover, median ms | {} | 300 |\n| the longest, with what befell it meanwhile, ms | {} | |\n\
+         | from the last fault until a partition is served, median ms | {} | |\n| the longest, ms | {} | 2000 |\n\
          | hash of all traces | `{}` | |\n\n",
         seeds as f64 / minutes,
         count("operations"),
@@ -54,6 +55,8 @@ pub(super) fn seeds(root: &Path) -> Result<Measured, String> {
         share(count("double_failovers")),
         shown(figure(summary, "/failover_median_ms")),
         shown(figure(summary, "/failover_most_ms")),
+        shown(figure(summary, "/fault_to_serving_median_ms")),
+        shown(figure(summary, "/fault_to_serving_most_ms")),
         summary["trace_hash"].as_str().unwrap_or(""),
     );
     let counted = summary["faults"].as_object().into_iter().flatten();

@@ -98,7 +98,7 @@ fn report(summary: &Summary, mutant: Option<Finding>, context: &mut Context) -> 
 }
 
 fn words(summary: &Summary, context: &mut Context) {
-    let out = &mut context.out;
+    let (out, times) = (&mut context.out, &summary.times);
     out.line(format!(
         "{} seeds, {} operations, {} simulated seconds: {} violations",
         summary.seeds,
@@ -112,7 +112,11 @@ fn words(summary: &Summary, context: &mut Context) {
     ));
     out.line(format!(
         "{} failovers, in the median {} ms from the fault to the next answer, at most {} ms",
-        summary.failovers, summary.failover_median_ms, summary.failover_most_ms
+        times.failovers, times.failover_median_ms, times.failover_most_ms
+    ));
+    out.line(format!(
+        "{} times a partition was served again, in the median {} ms after its last fault, at most {} ms",
+        times.fault_to_serving, times.fault_to_serving_median_ms, times.fault_to_serving_most_ms
     ));
     for (fault, seeds) in &summary.faults {
         out.line(format!("  {fault}: {seeds} seeds"));

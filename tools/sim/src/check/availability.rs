@@ -26,6 +26,22 @@ pub struct Look {
     pub hit: u64,
     /// The primary is waited for before another leads, has a load to install, or its disk does nothing.
     pub waits: bool,
+    /// Its primary serves it.
+    pub serves: bool,
+}
+
+/// A partition that nobody serves although somebody could.
+#[derive(Clone, Copy, Debug)]
+struct Closed {
+    /// Since when, in microseconds; none: that was told.
+    untold: Option<u64>,
+    /// Since when, microseconds.
+    since: u64,
+    /// When a fault last concerned it until it was seen last, microseconds.
+    hit: u64,
+    /// Its primary, or a load of it, was waited for in that time: who takes its place begins when that has
+    /// failed.
+    waits: bool,
 }
 
 /// A primary that a fault has taken.
@@ -40,9 +56,7 @@ struct Takeover {
 /// Partitions that nobody serves although somebody could.
 #[derive(Debug, Default)]
 pub struct Availability {
-    /// Since when, in microseconds; none: that was told. And whether its primary, or a load of it, was waited
-    /// for in that time: who takes its place begins when that has failed.
-    closed: BTreeMap<PartitionId, (Option<u64>, bool)>,
+    closed: BTreeMap<PartitionId, Closed>,
     /// The same of partitions that may not acknowledge anything.
     blocked: BTreeMap<PartitionId, Option<u64>>,
     /// The same where what those that are to have a copy lack is in the primary's log.
@@ -52,19 +66,28 @@ pub struct Availability {
     pieces: BTreeMap<PartitionId, u64>,
     taken: BTreeMap<PartitionId, Takeover>,
     failovers: Vec<u64>,
+    /// When a primary of this partition last came to serve.
+    served: BTreeMap<PartitionId, u64>,
+    closures: Vec<u64>,
 }
 
 impl Availability {
     /// A partition was looked at, at the time `now` in microseconds. The error comes once per interruption.
     pub fn look(&mut self, id: PartitionId, now: u64, look: Look) -> Result<(), String> {
         if !look.closed {
-            self.closed.remove(&id);
+            if let Some(closed) = self.closed.remove(&id).filter(|closed| look.serves && !closed.waits) {
+                let from = closed.since.max(closed.hit);
+                let until = self.served.get(&id).copied().filter(|served| *served >= from);
+                self.closures.push(until.unwrap_or(now) - from);
+            }
             return Ok(());
         }
-        let (since, waits) = self.closed.entry(id).or_insert((Some(now), false));
-        *waits |= look.waits;
-        let most = if *waits { CLOSED_US + WAITED_US } else { CLOSED_US };
-        match lasts(since, now, look.hit, most) {
+        let new = Closed { untold: Some(now), since: now, hit: look.hit, waits: false };
+        let closed = self.closed.entry(id).or_insert(new);
+        closed.waits |= look.waits;
+        closed.hit = look.hit;
+        let most = if closed.waits { CLOSED_US + WAITED_US } else { CLOSED_US };
+        match lasts(&mut closed.untold, now, look.hit, most) {
             Some(ms) => Err(format!("{id} has not been served for {ms} ms, and could be")),
             None => Ok(()),
         }
@@ -124,6 +147,7 @@ impl Availability {
 
     /// A primary of this term came to serve.
     pub fn serves(&mut self, id: PartitionId, now: u64, term: Term) {
+        self.served.insert(id, now);
         if let Some(taken) = self.taken.get_mut(&id).filter(|taken| taken.term < term) {
             taken.serves = taken.serves.or(Some(now));
         }
@@ -152,6 +176,13 @@ impl Availability {
         ))
     }
 
+    /// How long it took each time until a partition was served again that could be: from the last fault that
+    /// concerned it, or from when it could be, if that was later. Where its primary was waited for, or had
+    /// something to install, it is not among them. Microseconds.
+    pub fn closures(&self) -> &[u64] {
+        &self.closures
+    }
+
     /// How long each failover took, from the fault until the first request was served. Microseconds.
     pub fn failovers(&self) -> &[u64] {
         &self.failovers
@@ -174,7 +205,7 @@ mod tests {
     use super::*;
     use crate::check::lineage::tests::P;
 
-    const CLOSED: Look = Look { closed: true, hit: 0, waits: false };
+    const CLOSED: Look = Look { closed: true, hit: 0, waits: false, serves: false };
 
     #[test]
     fn a_partition_that_stays_closed_is_rejected_once_and_one_that_opens_in_between_is_not() {
@@ -207,6 +238,25 @@ mod tests {
         followed.look(P, 0, waits).expect("not long");
         followed.look(P, CLOSED_US + WAITED_US, CLOSED).expect("another took its place in the meantime");
         followed.look(P, CLOSED_US + WAITED_US + 1, CLOSED).expect_err("nor is that one waited for");
+    }
+
+    #[test]
+    fn the_time_until_a_partition_is_served_again_counts_from_the_last_fault() {
+        let mut availability = Availability::default();
+        let open = Look { closed: false, serves: true, ..CLOSED };
+        availability.look(P, 100, CLOSED).expect("not long");
+        availability.look(P, 200, Look { hit: 150, ..CLOSED }).expect("not long");
+        availability.serves(P, 240, Term(2));
+        availability.look(P, 300, Look { hit: 260, ..open }).expect("open");
+        assert_eq!(availability.closures(), [90], "from the fault until it came to serve");
+        availability.look(P, 400, CLOSED).expect("not long");
+        availability.look(P, 500, Look { serves: false, ..open }).expect("nobody could serve it");
+        availability.look(P, 600, Look { waits: true, ..CLOSED }).expect("not long");
+        availability.look(P, 700, open).expect("open");
+        assert_eq!(availability.closures().len(), 1, "it could not be served, or was waited for");
+        availability.look(P, 800, CLOSED).expect("not long");
+        availability.look(P, 850, open).expect("who led goes on");
+        assert_eq!(availability.closures(), [90, 50]);
     }
 
     #[test]

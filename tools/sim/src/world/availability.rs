@@ -55,7 +55,7 @@ impl World {
         // Its heartbeats do not name the partition, and others can take over without waiting (PR-456).
         let unvouched = inside && self.unvouched(record.primary.node.0).contains(&record.id);
         let serves = self.is_serving(record) && (!unvouched || self.waits_for_primary(record));
-        Look { closed: could && !serves, hit, waits }
+        Look { closed: could && !serves, hit, waits, serves }
     }
 
     /// True if every member that is in sync runs or never will, and they are enough. Where a copy is lacking,

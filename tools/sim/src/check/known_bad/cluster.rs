@@ -153,7 +153,7 @@ fn closed_for_long() -> Run {
     let mut run = Run::of(&["a"]);
     for wait in [0, CLOSED_US + 1] {
         run.now += wait;
-        let look = Look { closed: true, hit: 0, waits: false };
+        let look = Look { closed: true, hit: 0, waits: false, serves: false };
         let verdict = run.checks.availability.look(P, run.now, look);
         run.checks.expect("I13", run.now, verdict);
     }
