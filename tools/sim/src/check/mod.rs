@@ -8,6 +8,8 @@
 //! | `serving` | I2, R5: one primary at a time |
 //! | `survival` | I1: acknowledged commits |
 //! | `ends` | F04: what the dead had |
+//! | `answers` | R12, I1, PR-21, I14: what an answer acknowledges |
+//! | `nodes` | R6, R8, R10, I7, I12, PR-107, PR-145: what a node says, gives, sends, listens to and finds |
 //! | `availability` | I13: what could be served is served soon |
 //! | `backups` | PR-330: backups, and what is restored from them |
 //! | `agree` | I3, I6: commits and states of replicas |
@@ -38,6 +40,7 @@
 //! | `wanted` | what each policy promises, in the checkers' own words |
 
 pub mod agree;
+pub mod answers;
 pub mod aside;
 pub mod availability;
 pub mod backups;
@@ -60,6 +63,7 @@ mod known_bad;
 pub mod lineage;
 pub mod linear;
 pub mod loads;
+pub mod nodes;
 pub mod ranges;
 pub mod registers;
 pub mod removed;

@@ -2,11 +2,11 @@
 //! dead has no more than it had (I1, I14, F04).
 
 use super::World;
-use crate::check::wanted::wanted;
+use crate::check::answers::{self, Has};
+use crate::check::wanted::Wanted;
 use crate::node::{Machine, Process};
 use replica::ClientRef;
 use types::config::Cause;
-use types::policy::Below;
 use types::{Lsn, Member, NodeId, PartitionId, PartitionRecord, Policy, Position};
 use wire::{Reply, Status};
 
@@ -27,11 +27,8 @@ impl World {
         let asked_here = process.and_then(|process| process.host.replica(asked.partition));
         let known = asked_here.and_then(|replica| replica.record()).cloned();
         let committed = asked_here.map_or(Lsn::ZERO, |replica| replica.marks().committed());
-        if reply.lsn > committed {
-            let sentence =
-                format!("{}: an answer for {} leaves at committed {committed}", asked.partition, reply.lsn);
-            self.checks.fault("R12", self.now(), sentence);
-        }
+        let verdict = answers::check_committed(asked.partition, reply.lsn, committed);
+        self.checks.expect("R12", self.now(), verdict);
         if reply.status != Status::Ok {
             return;
         }
@@ -44,18 +41,13 @@ impl World {
         let told_again = |holds: &dyn Fn(&PartitionRecord) -> bool| {
             self.checks.epochs.was_committed((record.id, reply.lsn), holds)
         };
-        let too_few = |record: &PartitionRecord| {
-            let few = record.in_sync.len() < usize::from(record.policy.min_in_sync);
-            record.policy.below == Below::Strict && few
-        };
         // The primary does not ask for a record that is made anew. Until it hears of it, it goes by the
         // members that it knows, and all of these have what it acknowledges.
         let unheard = |known: &PartitionRecord| record.cause == Cause::Rebuilt && known.epoch < record.epoch;
         let counted = known.filter(unheard).unwrap_or_else(|| record.clone());
-        if too_few(&counted) && !told_again(&too_few) {
-            let sentence =
-                format!("{} {at} is acknowledged with {} members", counted.id, counted.in_sync.len());
-            return self.checks.fault("I1", self.now(), format!("PR-21: {sentence}"));
+        let verdict = answers::check_members(&counted, at, told_again(&answers::has_too_few));
+        if verdict.is_err() {
+            return self.checks.expect("I1", self.now(), verdict);
         }
         let policies: Vec<Policy> =
             std::iter::once(&record.policy).chain(&record.next_policy).cloned().collect();
@@ -65,8 +57,10 @@ impl World {
             || told_again(&|other| other.next_policy == record.next_policy);
         let policies = if before { &policies[..1] } else { &policies[..] };
         for policy in policies {
-            if let Some(sentence) = self.not_covered(&record, policy, at) {
-                return self.checks.fault("I1", self.now(), sentence);
+            let has = |member: &Member, need| self.has_of(record.id, at, member, need);
+            let verdict = answers::check_cover((&record, policy), at, has);
+            if verdict.is_err() {
+                return self.checks.expect("I1", self.now(), verdict);
             }
         }
         // It counts those of the record that it knows: a newer one may have fewer, after a rebuild.
@@ -75,47 +69,28 @@ impl World {
         self.check_copies(&own.unwrap_or(record), reply, at);
     }
 
-    /// Who of the recorded set lacks what the policy wants of it.
-    fn not_covered(&self, record: &PartitionRecord, policy: &Policy, at: Position) -> Option<String> {
-        for (rank, member) in record.in_sync.iter().enumerate() {
-            let need = wanted(policy, rank);
-            let machine = self.machine(member.node.0);
-            let alive = machine.process.as_ref().filter(|process| process.member == *member);
-            let Some(process) = alive else {
-                // Whoever is gone had it before, or it was never covered.
-                let ends = &self.checks.ends;
-                if let Some(lacks) = ends.lacks(&self.checks.lineage, member, (record.id, at), need) {
-                    return Some(format!(
-                        "{} {at} is acknowledged under '{policy}' in {}, and {member}, which has ended, {lacks}",
-                        record.id, record.epoch
-                    ));
-                }
-                continue;
-            };
-            // Who comes back on an older copy of its disk has the number of a life that has ended, and that
-            // life had it when it said so.
-            let (ends, lineage) = (&self.checks.ends, &self.checks.lineage);
-            let ended = machine.disk.is_older() && ends.of(member, record.id).is_some();
-            if ended && ends.lacks(lineage, member, (record.id, at), need).is_none() {
-                continue;
-            }
-            let received = self.holds(process, record.id, at);
-            let durable =
-                !need.durable || machine.health.is_impaired() || self.is_proven(machine, record.id, at);
-            let replica = process.host.replica(record.id);
-            let applied = replica.is_some_and(|replica| {
-                // Whose directory is lost had executed it when it said so.
-                let before = self.checks.ends.of(member, record.id).filter(|_| replica.is_damaged());
-                replica.engine().applied().lsn >= at.lsn || before.is_some_and(|last| last.applied >= at.lsn)
-            });
-            if need.received && !received || !durable || need.applied && !applied {
-                return Some(format!(
-                    "{} {at} is acknowledged under '{policy}' in {}, and {member} has it received {received}, durable {durable}, applied {applied}",
-                    record.id, record.epoch
-                ));
-            }
+    /// What a member has of an entry, of which so much is needed.
+    fn has_of(&self, id: PartitionId, at: Position, member: &Member, need: Wanted) -> Has {
+        let machine = self.machine(member.node.0);
+        let (ends, lineage) = (&self.checks.ends, &self.checks.lineage);
+        let alive = machine.process.as_ref().filter(|process| process.member == *member);
+        // Whoever is gone had it before, or it was never covered.
+        let Some(process) = alive else { return Has::Ended(ends.lacks(lineage, member, (id, at), need)) };
+        // Who comes back on an older copy of its disk has the number of a life that has ended, and that life
+        // had it when it said so.
+        let ended = machine.disk.is_older() && ends.of(member, id).is_some();
+        if ended && ends.lacks(lineage, member, (id, at), need).is_none() {
+            return Has::Ended(None);
         }
-        None
+        let received = self.holds(process, id, at);
+        let durable = !need.durable || machine.health.is_impaired() || self.is_proven(machine, id, at);
+        let replica = process.host.replica(id);
+        let applied = replica.is_some_and(|replica| {
+            // Whose directory is lost had executed it when it said so.
+            let before = ends.of(member, id).filter(|_| replica.is_damaged());
+            replica.engine().applied().lsn >= at.lsn || before.is_some_and(|last| last.applied >= at.lsn)
+        });
+        Has::Now(Wanted { received, durable, applied })
     }
 
     /// True if the replica's log has this entry.
@@ -159,10 +134,7 @@ impl World {
             }
         };
         let copies = self.machines.iter().filter(has).count();
-        if usize::from(reply.copies) > copies {
-            let sentence =
-                format!("{} {at}: {} copies are named, there are {copies}", record.id, reply.copies);
-            self.checks.fault("I14", self.now(), sentence);
-        }
+        let verdict = answers::check_copies((record.id, at), reply.copies, copies);
+        self.checks.expect("I14", self.now(), verdict);
     }
 }

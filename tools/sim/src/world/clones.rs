@@ -5,6 +5,7 @@
 
 use super::machines::End;
 use super::{Event, Phase, World};
+use crate::check::nodes;
 use crate::network::Conn;
 use controller::{ConnId, Input};
 use std::ops::Range;
@@ -94,25 +95,29 @@ impl World {
     pub(super) fn clone_hears(&mut self, message: &Message) {
         let Some(copied) = self.faults.cloned() else { return };
         let (node, store) = (copied.member.node, copied.member.store);
-        let names = |record: &RecordText| {
-            record.read::<NodeRecord>().is_ok_and(|record| (record.id, record.store) == (node, store))
-        };
-        match message {
-            Message::RegisterRefused(_) => self.injected("clone-refused"),
-            // The node was removed when it had that disk: the map says so, because it does not have it.
-            Message::ClusterMap(map) if !map.nodes.iter().any(names) => self.injected("clone-is-gone"),
-            other => {
-                let sentence = format!("a copy of a disk on which a node has run since is told {other:?}");
-                self.checks.fault("PR-145", self.now(), sentence);
+        let read = |record: &RecordText| record.read::<NodeRecord>().ok();
+        let told = match message {
+            Message::ClusterMap(map) => {
+                let nodes = map.nodes.iter().filter_map(read);
+                Some(nodes.map(|record| (record.id, record.store)).collect::<Vec<_>>())
             }
+            _ => None,
+        };
+        let refused = matches!(message, Message::RegisterRefused(_));
+        // The node was removed when it had that disk: the map says so, because it does not have it.
+        let verdict = nodes::check_clone((node, store), told.as_deref(), refused);
+        match verdict.is_ok() {
+            true if refused => self.injected("clone-refused"),
+            true => self.injected("clone-is-gone"),
+            false => self.checks.expect("PR-145", self.now(), verdict),
         }
     }
 
     /// PR-145: no copy of a disk is recorded as the node.
     pub(super) fn check_is_no_clone(&mut self, record: &NodeRecord) {
-        if record.start & LIVES_OF_CLONES != 0 {
-            let sentence = format!("{} is recorded on a copy of its disk", record.id);
-            return self.checks.fault("PR-145", self.now(), sentence);
+        let verdict = nodes::check_recorded(record.id, record.start & LIVES_OF_CLONES != 0);
+        if verdict.is_err() {
+            return self.checks.expect("PR-145", self.now(), verdict);
         }
         if let Some(copied) = self.faults.cloned() {
             let same = (record.id, record.store) == (copied.member.node, copied.member.store);

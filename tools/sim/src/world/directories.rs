@@ -4,12 +4,13 @@
 use super::lsm::place;
 use super::machines::last;
 use super::{Event, Phase, World};
+use crate::check::nodes::{self, At};
 use crate::check::wanted::rests_on_primary;
 use crate::event::Cure;
 use crate::network::{Endpoint, Lane};
 use crate::node::{FIRST, PartFiles, SECOND, Second, SnapshotFile};
 use engine::MemoryEngine;
-use types::{Engine, PartitionId, PartitionRecord};
+use types::{Engine, NodeId, PartitionId, PartitionRecord};
 use wire::peer::Fetched;
 
 /// What replicas say that lost their directory.
@@ -139,16 +140,11 @@ impl World {
         let agrees = tail.at(after.lsn).is_some_and(|(here, _)| here == after);
         let has_more =
             agrees && after.lsn >= replica.log().base().lsn && tail.get(after.lsn.next()).is_some();
-        match fetched.entries.is_empty() {
-            true if has_more => {
-                let sentence = format!(
-                    "n{node} {id}: its directory is lost, its log goes to {}, and it gives nothing behind {after}",
-                    replica.log().end()
-                );
-                self.checks.fault("R6", self.now(), sentence);
-            }
-            true => {}
-            false => self.injected("log-outlives-directory"),
+        let (end, gives) = (replica.log().end(), !fetched.entries.is_empty());
+        let verdict = nodes::check_gives(At(NodeId(node), id), end, after, (has_more, gives));
+        self.checks.expect("R6", self.now(), verdict);
+        if gives {
+            self.injected("log-outlives-directory");
         }
     }
 

@@ -2,7 +2,8 @@
 //! is short of room.
 
 use super::World;
-use types::{Member, PartitionId, PartitionRecord};
+use crate::check::nodes::{self, At};
+use types::{Member, NodeId, PartitionId, PartitionRecord};
 use wire::PeerMessage;
 use wire::peer::Refusal;
 use wire::ship::Outcome;
@@ -49,10 +50,8 @@ impl World {
     /// A primary sends a member the state itself.
     pub(super) fn sends_state(&mut self, node: u32, to: Member, partition: PartitionId) {
         let Some(process) = &self.machine(node).process else { return };
-        if process.watched.has_chosen_log(partition, to) {
-            let sentence =
-                format!("n{node} {partition}: {to} chose the log, and is sent the state after all");
-            self.checks.fault("R8", self.now(), sentence);
-        }
+        let chose_log = process.watched.has_chosen_log(partition, to);
+        let verdict = nodes::check_sends_state(At(NodeId(node), partition), to, chose_log);
+        self.checks.expect("R8", self.now(), verdict);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::World;
 use super::lsm::place;
+use crate::check::nodes::{self, At, Harm};
 use crate::check::requests::Asked;
 use crate::check::storage::Start;
 use crate::check::survival::Sealed;
@@ -120,15 +121,12 @@ impl World {
         let (id, said) = (ack.partition, ack.marks.durable);
         let Some(process) = self.machine(node).process.as_ref() else { return };
         let begins = process.host.replica(id).map_or(Lsn::MAX, |replica| replica.log().base().lsn);
-        if process.logs.is_in_memory(id) || said < begins || said == Lsn::ZERO {
+        if process.logs.is_in_memory(id) {
             return;
         }
         let durable = self.checks.storage.holds(NodeId(node), id).map_or(Lsn::ZERO, |proven| proven.lsn);
-        if durable < said {
-            let sentence =
-                format!("n{node} {id}: {said} is said to be durable, and its log proved {durable}");
-            self.checks.fault("R10", self.now(), sentence);
-        }
+        let verdict = nodes::check_durable(At(NodeId(node), id), begins, said, durable);
+        self.checks.expect("R10", self.now(), verdict);
     }
 
     /// A replica drops its log above an LSN. Of a disk that was harmed nothing can be asked.
@@ -194,17 +192,13 @@ impl World {
         // Want of room damages nothing, but for a copy by rows: that begins anew. It can be shown long after.
         let refused = machine.disk.has_refused();
         let trouble = self.machines.files_mut().trouble(node);
-        let wants_room = reason.starts_with("there is no room for the engine's files");
-        let no_room = (refused || trouble.has_refused()) && wants_room;
-        let unsteady = self.plan.calls.is_some_and(|calls| calls.unsteady.is_some());
-        let faulted = match reason.starts_with("F21") {
-            true => unsteady,
-            false => faulted || trouble.has_failed() || no_room || stranded,
+        let harm = Harm {
+            disk: faulted || trouble.has_failed() || stranded,
+            no_room: refused || trouble.has_refused(),
+            unsteady: self.plan.calls.is_some_and(|calls| calls.unsteady.is_some()),
         };
-        if !faulted {
-            let sentence = format!("n{node} {id}: nothing was harmed, and yet: {reason}");
-            self.checks.fault("I12", self.now(), sentence);
-        }
+        let verdict = nodes::check_damage(At(NodeId(node), id), reason, harm);
+        self.checks.expect("I12", self.now(), verdict);
     }
 
     /// An answer leaves a node.
@@ -376,14 +370,12 @@ impl World {
                 continue;
             }
             let persisted = replica.engine().persisted();
-            if counted && !process.reports.damaged().contains(&id) && base.lsn > persisted.lsn {
-                gaps.push(format!(
-                    "n{node} {id}: the log begins behind {base}, the components end at {persisted}"
-                ));
+            if counted && !process.reports.damaged().contains(&id) {
+                gaps.push(nodes::check_reach(At(NodeId(node), id), base, persisted));
             }
         }
         for gap in gaps {
-            self.checks.fault("I7", self.now(), gap);
+            self.checks.expect("I7", self.now(), gap);
         }
     }
 

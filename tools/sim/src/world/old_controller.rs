@@ -4,6 +4,7 @@
 
 use super::metastore::Meta;
 use super::{Event, World};
+use crate::check::nodes;
 use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::event::Cure;
@@ -12,7 +13,7 @@ use crate::network::{Conn, Endpoint, Lane};
 use crate::random::{Concern, Stream};
 use controller::{Tag, Txn};
 use driver::kept::listens_to;
-use types::Generation;
+use types::{Generation, NodeId};
 
 /// From its start until it begins to tick and to look at its metastore, microseconds.
 const FIRST_TURN: u64 = 10_000;
@@ -159,10 +160,9 @@ impl World {
     pub(super) fn check_listens_to(&mut self, node: u32, from: Endpoint) {
         let Endpoint::Controller(id) = from else { return };
         let known = self.machine(node).generation;
-        if self.control.old.is(id) && self.control.old.generation < known {
-            let theirs = self.control.old.generation;
-            let sentence = format!("n{node}, which knows {known}, listens to c{id} of {theirs}");
-            self.checks.fault("PR-107", self.now(), sentence);
+        if self.control.old.is(id) {
+            let verdict = nodes::check_listens(NodeId(node), known, self.control.old.generation);
+            self.checks.expect("PR-107", self.now(), verdict);
         }
     }
 

@@ -9,12 +9,13 @@
 
 use super::machines::End;
 use super::{Event, World};
+use crate::check::nodes;
 use crate::faults::Fault;
 use crate::network::{Conn, Endpoint};
 use crate::node::Machine;
 use controller::Key;
 use controller::rebuild::{Order, Rebuilt, Refusal, newest_generation, rebuild};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use types::config::{ClusterRecord, NodeRecord};
 use types::{ClusterId, Epoch, Generation, NodeId, PartitionId, RemovedDirectories};
 use wire::{KeptRecords, Message, RecordText};
@@ -279,15 +280,16 @@ impl World {
         };
         let unknown: Vec<NodeId> =
             self.control.records.nodes().filter(|node| !named(node)).map(|node| node.id).collect();
+        let reports = self.control.rebuilding.reports.values();
+        let newest = reports.max_by_key(|report| (generation_of(report), report.whole));
+        let is_told = |id: &&NodeId| {
+            let key = Key::Node(**id).to_string();
+            newest.is_some_and(|report| report.records.iter().any(|(name, _)| *name == key))
+        };
+        let told: BTreeSet<NodeId> = unknown.iter().filter(is_told).copied().collect();
+        let verdict = nodes::check_named(&told, &BTreeSet::new());
+        self.checks.expect("PR-107", self.now(), verdict);
         for id in unknown {
-            let key = Key::Node(id).to_string();
-            let reports = self.control.rebuilding.reports.values();
-            let newest = reports.max_by_key(|report| (generation_of(report), report.whole));
-            if newest.is_some_and(|report| report.records.iter().any(|(name, _)| *name == key)) {
-                let sentence =
-                    format!("{id} is in the newest records that were told, and not in the new ones");
-                self.checks.fault("PR-107", self.now(), sentence);
-            }
             self.trace.note(self.now(), format_args!("{id} is in none of the new records"));
             self.control.records.forget_node(id);
         }

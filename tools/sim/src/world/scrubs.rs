@@ -6,6 +6,7 @@
 //! all must (I13). The operator talks to the nodes directly: what networks do to requests, clients see.
 
 use super::{Event, Phase, World};
+use crate::check::nodes::{self, At};
 use crate::faults::Fault;
 use crate::network::Conn;
 use crate::random::Stream;
@@ -265,10 +266,10 @@ impl World {
         self.faults.scrubbing.becomes(replica, ScrubStep::Damaged);
         let began = self.faults.scrubbing.round.as_ref().map_or(now, |round| round.began);
         let soundness = &self.faults.soundness;
-        if soundness.is_sound(node) && soundness.sound_for(node, now) > now - began {
-            let sentence = format!("n{node} {id}: no fault befell it, and a scrubbing finds {found:?}");
-            self.checks.fault("I12", now, sentence);
-        }
+        let sound_us = soundness.is_sound(node).then(|| soundness.sound_for(node, now));
+        let found: Vec<String> = found.iter().map(|damage| format!("{damage:?}")).collect();
+        let verdict = nodes::check_scrubbed(At(NodeId(node), id), &found, sound_us, now - began);
+        self.checks.expect("I12", now, verdict);
     }
 
     /// Has a damaged replica given up for a copy, once another one leads whose files are sound.

@@ -1,7 +1,7 @@
 //! What global transactions read and committed, and what calls of procedures came to, each time with one
 //! promise broken.
 
-use super::run::{NODES, Run, payload};
+use super::run::{NODES, Run, available, payload};
 use super::{Accepted, KnownBad, bad};
 use crate::check::aside;
 use crate::check::calls::Asked;
@@ -154,11 +154,11 @@ fn skipped(kept: u64) -> Run {
 fn lost_by_manager() -> (Run, Position) {
     let mut run = manager();
     commits(&mut run, "a", 1);
-    run.configured(record(2, 1, &[1]));
+    run.configured(available(record(2, 1, &[1])));
     let lost = commits(&mut run, "b", 2);
     run.checks.survival.forced(run.now, P, Term(3));
     let (cause, lossy) = (Cause::Forced, true);
-    run.fails_over(PartitionRecord { cause, lossy, ..record(3, 3, &[2]) }, 1);
+    run.fails_over(PartitionRecord { cause, lossy, ..available(record(3, 3, &[2])) }, 1);
     let (old_epoch, new_epoch) = (Epoch(2), Epoch(3));
     run.failovers.push(FailoverRecord { cause, old_epoch, new_epoch, ..failover(true, 1, 1) });
     (run, lost)

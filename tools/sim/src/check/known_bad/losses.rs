@@ -1,6 +1,6 @@
 //! Failovers after which something is missing, or is said to be, each time with one promise broken.
 
-use super::run::{NODES, Run, found, put_row};
+use super::run::{NODES, Run, available, found, put_row};
 use super::{Accepted, KnownBad, bad};
 use crate::check::aside;
 use crate::check::backups::Backup;
@@ -119,7 +119,7 @@ fn a_wrong_tail() -> Run {
 /// comes back that is set aside, or not; and the failover's report names the tail, or not.
 fn lost_with_one(set_aside: bool, named: bool) -> Run {
     let mut run = Run::of(&["a"]);
-    run.configured(record(2, 1, &[1]));
+    run.configured(available(record(2, 1, &[1])));
     run.put("a", 2);
     let tail = run.log[1].clone();
     run.checks.survival.forced(run.now, P, Term(3));

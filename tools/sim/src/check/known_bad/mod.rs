@@ -6,6 +6,7 @@
 //! | `run` | a small cluster, shown to the checkers as the world shows it |
 //! | `cluster` | what nodes and controllers did |
 //! | `losses` | failovers after which something is missing |
+//! | `world` | what nodes did of which the world itself has what a checker needs |
 //! | `clients` | what clients were told |
 //! | `commits` | global transactions, and calls of procedures |
 //!
@@ -16,6 +17,7 @@ mod cluster;
 mod commits;
 mod losses;
 mod run;
+mod world;
 
 use run::Run;
 
@@ -61,7 +63,7 @@ impl KnownBad {
 
 /// Every known-bad history.
 fn all() -> impl Iterator<Item = &'static KnownBad> {
-    [cluster::CASES, losses::CASES, clients::CASES, commits::CASES].into_iter().flatten()
+    [cluster::CASES, losses::CASES, clients::CASES, commits::CASES, world::CASES].into_iter().flatten()
 }
 
 /// The ids that are reported of a history, each once.
@@ -80,8 +82,9 @@ fn each_history_is_rejected_for_what_it_breaks_and_for_nothing_else() {
 
 #[test]
 fn histories_that_keep_every_promise_are_accepted() {
-    let sound =
-        [cluster::ACCEPTED, losses::ACCEPTED, clients::ACCEPTED, commits::ACCEPTED].into_iter().flatten();
+    let sound = [cluster::ACCEPTED, losses::ACCEPTED, clients::ACCEPTED, commits::ACCEPTED, world::ACCEPTED]
+        .into_iter()
+        .flatten();
     let rejected = sound.filter_map(|(what, history)| {
         let found = history().end();
         (!found.is_empty()).then(|| format!("{what}: {found:?}"))

@@ -1,6 +1,7 @@
 //! A small cluster, shown to the checkers as the world shows it: three nodes, one partition, and whoever asks
 //! something of it. Where the world itself compares what a checker knows, that is done here in the same way.
 
+use crate::check::answers::{self, Has};
 use crate::check::backups::{Backup, Restored};
 use crate::check::cluster_snapshots::CompleteSnapshot;
 use crate::check::commits::{GivenUp, TxnOperation};
@@ -13,16 +14,17 @@ use crate::check::lineage::Lineage;
 use crate::check::lineage::tests::P;
 use crate::check::requests::Asked;
 use crate::check::turns::Turn;
-use crate::check::wanted::wanted;
+use crate::check::wanted::Wanted;
 use crate::check::{Checks, ClientAnswers, calls, indexes, loads};
 use crate::network::Conn;
 use crate::rows;
 use bytes::Bytes;
 use engine::MemoryEngine;
 use std::collections::{BTreeMap, BTreeSet};
+use types::policy::Below;
 use types::{
-    Engine, Epoch, FailoverRecord, KeySpace, Lsn, Member, Mutation, NodeId, PartitionRecord, Position,
-    ReadAt, SessionId, TableId, Term,
+    Engine, Epoch, FailoverRecord, KeySpace, Lsn, Member, Mutation, NodeId, PartitionRecord, Policy,
+    Position, ReadAt, SessionId, TableId, Term,
 };
 use wire::request::ReadSnapshot;
 use wire::{Effects, Entry, Header, Kind, Op, ReadLevel, RecordText, Request};
@@ -70,6 +72,12 @@ pub(super) struct Run {
 /// The change that puts a value to a key.
 pub(super) fn put_row(key: &str, value: u64) -> Mutation {
     Mutation { key: KeySpace::Bare.row_key(key.as_bytes()), value: Some(rows::row(key, value, false)) }
+}
+
+/// A configuration whose members acknowledge by themselves, however few they are.
+pub(super) fn available(record: PartitionRecord) -> PartitionRecord {
+    let policy = Policy { below: Below::Available, ..record.policy };
+    PartitionRecord { policy, ..record }
 }
 
 /// The payload of an entry of these changes.
@@ -302,14 +310,21 @@ impl Run {
     /// The recorded primary acknowledges a write.
     pub fn acknowledges(&mut self, at: Position) {
         let (record, now) = (self.record.clone(), self.now);
-        for (rank, member) in record.in_sync.iter().enumerate() {
-            let need = wanted(&record.policy, rank);
-            let lacks = self.checks.ends.lacks(&self.checks.lineage, member, (P, at), need);
-            if let Some(lacks) = lacks {
-                let sentence = format!("{at} is acknowledged, and {member}, which has ended, {lacks}");
-                self.checks.fault("I1", now, sentence);
+        let (ends, lineage) = (&self.checks.ends, &self.checks.lineage);
+        let has = |member: &Member, need| match self.ended.contains(&member.node.0) {
+            true => Has::Ended(ends.lacks(lineage, member, (P, at), need)),
+            false => {
+                let there = self.checks.storage.holds(member.node, P);
+                let there = there.is_some_and(|tip| lineage.has(P, tip, at));
+                Has::Now(Wanted { received: there, durable: there, applied: there })
             }
-        }
+        };
+        let verdict = answers::check_cover((&record, &record.policy), at, has);
+        self.checks.expect("I1", now, verdict);
+        let verdict = answers::check_members(&record, at, false);
+        self.checks.expect("I1", now, verdict);
+        let verdict = answers::check_committed(P, at.lsn, self.tip().lsn);
+        self.checks.expect("R12", now, verdict);
         self.primary_answers(Op::write(Vec::new()));
         self.checks.survival.acknowledged(now, at, &record);
         self.checks.staleness.acknowledged(now, P, at);
