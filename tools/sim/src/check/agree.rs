@@ -1,6 +1,6 @@
-//! I3, I6: all replicas commit the same entries, and equal positions have equal states. Behind a failover that
-//! may have lost something commits are compared with those of that term and later ones; those of terms before
-//! it with one another.
+//! I3, I6: all replicas commit the same entries, and equal positions have equal states. Behind a failover
+//! that may have lost something commits are compared with those of that term and later ones; those of terms
+//! before it with one another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Lsn, Member, PartitionId, Position, Term};

@@ -1,5 +1,5 @@
-//! R12, I1, PR-21, I14: what an answer acknowledges is committed, enough members count and have it, and no more
-//! copies are named than there are.
+//! R12, I1, PR-21, I14: what an answer acknowledges is committed, enough members count and have it, and no
+//! more copies are named than there are.
 
 use crate::check::wanted::{Wanted, wanted};
 use types::policy::Below;
@@ -39,8 +39,8 @@ pub fn check_members(record: &PartitionRecord, at: Position, told_again: bool) -
     }
 }
 
-/// I1, F04: every member of a configuration has of an acknowledged entry what the policy wants of it. `has` says
-/// what it has, of which so much is needed.
+/// I1, F04: every member of a configuration has of an acknowledged entry what the policy wants of it. `has`
+/// says what it has, of which so much is needed.
 pub fn check_cover(
     (record, policy): (&PartitionRecord, &Policy),
     at: Position,

@@ -49,8 +49,8 @@ pub fn comes_to(batch: &Batch, states: &States<'_>, at: Lsn) -> Result<Vec<Chang
 }
 
 /// Checks a batch against its entry in the log. Where `whole` is false its session was told of a log that is
-/// lost, and what was refused rested on another state. The error is the id of the promise that was broken, and
-/// a sentence.
+/// lost, and what was refused rested on another state. The error is the id of the promise that was broken,
+/// and a sentence.
 pub fn check(
     (operation, batch): (&Operation, &Batch),
     known: &Known,
@@ -82,8 +82,8 @@ pub fn check(
     }
 }
 
-/// Checks a batch that has no entry in the log. Outside of a session a refusal is none: it says what is at its
-/// position. The error is the id of the promise that was broken, and a sentence.
+/// Checks a batch that has no entry in the log. Outside of a session a refusal is none: it says what is at
+/// its position. The error is the id of the promise that was broken, and a sentence.
 pub fn check_refusal(
     (operation, batch): (&Operation, &Batch),
     states: &States<'_>,

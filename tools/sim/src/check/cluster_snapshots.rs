@@ -14,8 +14,8 @@ pub struct CompleteSnapshot {
     pub at: BTreeMap<PartitionId, Position>,
 }
 
-/// Checks one point. `counts` says of a partition, its position in the point and that of an acknowledged write
-/// whether both are of one log in which nothing was lost: other writes are skipped.
+/// Checks one point. `counts` says of a partition, its position in the point and that of an acknowledged
+/// write whether both are of one log in which nothing was lost: other writes are skipped.
 pub fn check(
     taken: &CompleteSnapshot,
     operations: &[Operation],

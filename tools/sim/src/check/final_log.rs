@@ -83,8 +83,8 @@ impl<'a> Final<'a> {
         std::iter::once(&self.states).chain(gone)
     }
 
-    /// True if an entry that was acknowledged is in the final log, where something was lost: then it is looked
-    /// for.
+    /// True if an entry that was acknowledged is in the final log, where something was lost: then it is
+    /// looked for.
     pub fn has(&self, at: &Position) -> bool {
         let known = |at: &Position| self.line.binary_search_by_key(&at.lsn, |known| known.at.lsn);
         self.lossy.is_none() || known(at).is_ok_and(|place| self.line[place].at == *at)

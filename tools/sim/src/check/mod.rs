@@ -313,8 +313,8 @@ impl Checks {
         }
     }
 
-    /// Looks at points that were taken. Where a failover may have lost something, a position says something of
-    /// writes of the same log: before the first of these failovers, or behind the last one.
+    /// Looks at points that were taken. Where a failover may have lost something, a position says something
+    /// of writes of the same log: before the first of these failovers, or behind the last one.
     pub fn cluster_snapshots(
         &mut self,
         now: u64,
@@ -339,8 +339,8 @@ impl Checks {
         }
     }
 
-    /// Looks at backups and at what was restored from them. What a failover has lost since may be in a backup,
-    /// and missing in what was restored.
+    /// Looks at backups and at what was restored from them. What a failover has lost since may be in a
+    /// backup, and missing in what was restored.
     pub fn backups(&mut self, now: u64, made: &[backups::Backup], restored: &[backups::Restored]) {
         let is_behind = |partition: &PartitionId, told: &Position| {
             let lossy = self.survival.lossy(*partition);

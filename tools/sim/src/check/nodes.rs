@@ -17,8 +17,8 @@ impl std::fmt::Display for At {
     }
 }
 
-/// R10: a replica calls durable what its log has proved to be, from where its log begins on; below that it is in
-/// its files.
+/// R10: a replica calls durable what its log has proved to be, from where its log begins on; below that it is
+/// in its files.
 pub fn check_durable(replica: At, begins: Lsn, said: Lsn, proved: Lsn) -> Verdict {
     match said < begins || said == Lsn::ZERO || said <= proved {
         true => Ok(()),
@@ -66,8 +66,8 @@ pub struct Harm {
     pub unsteady: bool,
 }
 
-/// I12: nothing is damaged where nothing was harmed. Want of room damages nothing but a copy by rows, and that
-/// two replicas came to different states (F21) is found where a procedure is unsteady, and nowhere else.
+/// I12: nothing is damaged where nothing was harmed. Want of room damages nothing but a copy by rows, and
+/// that two replicas came to different states (F21) is found where a procedure is unsteady, and nowhere else.
 pub fn check_damage(replica: At, reason: &str, harm: Harm) -> Verdict {
     let wants_room = reason.starts_with("there is no room for the engine's files");
     let harmed = match reason.starts_with("F21") {
@@ -105,8 +105,8 @@ pub fn check_named(told: &BTreeSet<NodeId>, made: &BTreeSet<NodeId>) -> Verdict 
     }
 }
 
-/// PR-145: who runs on a copy of a disk is told that it is refused, or that no node has that disk. `told` names
-/// the nodes of a cluster map, if it was told one.
+/// PR-145: who runs on a copy of a disk is told that it is refused, or that no node has that disk. `told`
+/// names the nodes of a cluster map, if it was told one.
 pub fn check_clone(copied: (NodeId, StoreId), told: Option<&[(NodeId, StoreId)]>, refused: bool) -> Verdict {
     match told {
         Some(nodes) if !nodes.contains(&copied) => Ok(()),

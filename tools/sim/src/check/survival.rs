@@ -161,7 +161,8 @@ impl Survival {
         after && self.is_forced_over(&one.record, one.at.term)
     }
 
-    /// True if it was acknowledged before an operator had another lead, and whoever served then had it no more.
+    /// True if it was acknowledged before an operator had another lead, and whoever served then had it no
+    /// more.
     fn was_forced_away(&self, one: &Acknowledged, lineage: &Lineage) -> bool {
         let id = one.record.id;
         let Some(forced) = self.forced.get(&id) else { return false };

@@ -165,8 +165,8 @@ fn lost_behind(mut run: Run) -> Run {
     run
 }
 
-/// An operator has another lead, which has all that was acknowledged; the next failover keeps so many entries,
-/// although nobody has forgotten anything.
+/// An operator has another lead, which has all that was acknowledged; the next failover keeps so many
+/// entries, although nobody has forgotten anything.
 fn forced_and_lost(kept: usize) -> Run {
     let mut run = Run::new();
     run.asked("a", Action::Put(1), |run| {
@@ -221,7 +221,8 @@ fn refused_before(key: &str, told: Answer) -> Run {
     lost_behind(run)
 }
 
-/// 1, 2 and 3 are put to a register; then 2 or 3 is read as what was there a moment ago, before both are lost.
+/// 1, 2 and 3 are put to a register; then 2 or 3 is read as what was there a moment ago, before both are
+/// lost.
 fn read_before_a_loss(value: u64) -> Run {
     let mut run = Run::of(&["r0", "r0", "r0"]);
     let lsn = if value == 3 { 3 } else { 2 };

@@ -1,5 +1,5 @@
-//! What nodes did, each time with one promise broken, where the world itself has what a checker needs: here that
-//! is taken from the run, or given.
+//! What nodes did, each time with one promise broken, where the world itself has what a checker needs: here
+//! that is taken from the run, or given.
 
 use super::run::{Run, put_row};
 use super::{Accepted, KnownBad, bad};
@@ -119,7 +119,8 @@ fn damaged(reason: &str, harm: Harm) -> Run {
     with("I12", nodes::check_damage(replica(), reason, harm))
 }
 
-/// Something is found by a scrubbing that began 50 microseconds ago, at a node that has been sound for so long.
+/// Something is found by a scrubbing that began 50 microseconds ago, at a node that has been sound for so
+/// long.
 fn scrubbed(sound_us: Option<u64>) -> Run {
     with("I12", nodes::check_scrubbed(replica(), &["a row".into()], sound_us, 50))
 }

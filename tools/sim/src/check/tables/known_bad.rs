@@ -96,7 +96,8 @@ impl Log {
         violations.map(|broken| broken.id.clone()).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// A failover that may have lost something is over: who led then served at this time, and its log has all.
+    /// A failover that may have lost something is over: who led then served at this time, and its log has
+    /// all.
     fn behind_a_loss(mut self, served: u64) -> Log {
         let record = PartitionRecord { lossy: true, ..record(1, 1, &[1]) };
         let past = (&self.checks.lineage, None);

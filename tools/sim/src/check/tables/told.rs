@@ -216,8 +216,8 @@ fn looked(logs: &Logs<'_>, operation: &TableOperation) -> Result<(), Broken> {
     if wrong {
         return Err(("I5", format!("{operation:?} was answered of another state than it asked for")));
     }
-    // Whoever refuses may say so of a state that it had before it was told of a newer one. Where a snapshot is
-    // lost there is none to be compared.
+    // Whoever refuses may say so of a state that it had before it was told of a newer one. Where a snapshot
+    // is lost there is none to be compared.
     let ours = |at: &Position| logs.last.lossy.is_none_or(|lossy| lossy.epoch <= at.term.began());
     let is_lost = matches!(operation.asked.snapshot(), ReadSnapshot::At(at) if !ours(&at));
     if *shown == Shown::Stale && (is_lost || bound.is_some()) {
