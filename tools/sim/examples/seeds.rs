@@ -109,7 +109,7 @@ fn plain(words: &[String]) {
     );
     println!(
         "{} failovers, median {} ms, at most {} ms",
-        summary.failovers, summary.failover_median_ms, summary.failover_most_ms
+        summary.times.failovers, summary.times.failover_median_ms, summary.times.failover_most_ms
     );
     println!(
         "{} operations, {} s, changes {}, twice {}, {:?} {}",

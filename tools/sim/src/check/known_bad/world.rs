@@ -9,7 +9,7 @@ use crate::check::history::{Action, Answer};
 use crate::check::lineage::tests::{P, at, entry};
 use crate::check::nodes::{self, At, Harm};
 use std::collections::BTreeSet;
-use types::{Generation, Lsn, NodeId, Position, StoreId};
+use types::{Engine, Generation, Lsn, NodeId, Position, StoreId};
 
 pub(super) const CASES: &[KnownBad] = &[
     bad("answers", "one that counts has it not", &[("I1", "has it received false")], || {
