@@ -192,6 +192,8 @@ rules! {
         "A row is removed in one partition while one that refers to it is committed in another.";
     Pr330 "PR-330" pages_name_their_point:
         "A backup's later pages are of the newest state, and not of the one that it names.";
+    Pr361 "PR-361" unmade_commits_use_their_number_up:
+        "A commit that was said not to be made is made when a late copy of it arrives.";
     Pr363 "PR-363" timestamps_have_their_term:
         "A term of the transaction manager that has lost commits gives their timestamps again.";
     Pr364 "PR-364" snapshots_are_named_by_commits:
@@ -268,20 +270,35 @@ impl Rules {
 }
 
 impl Finding {
-    /// The finding with this id; `F05`, `f5`, `PR-16` and `pr16` are understood. F15 has the rule of PR-40,
-    /// so it is that one.
+    /// Ids that are no findings of their own, each with the one whose rule is theirs: `docs/rules.md` has a
+    /// row for each.
+    pub const ALIASES: [(&str, Finding); 10] = [
+        ("F15", Finding::Pr40),
+        ("F23", Finding::Pr252),
+        ("F24", Finding::Pr253),
+        ("PR-48", Finding::Pr251),
+        ("PR-49", Finding::Pr253),
+        ("PR-50", Finding::Pr253),
+        ("PR-51", Finding::Pr252),
+        ("PR-52", Finding::Pr254),
+        ("PR-53", Finding::Pr253),
+        ("PR-54", Finding::Pr254),
+    ];
+
+    /// The finding with this id; `F05`, `f5`, `PR-16` and `pr16` are understood, and so are
+    /// [`Finding::ALIASES`].
     pub fn parse(text: &str) -> Option<Finding> {
         let text = text.to_ascii_uppercase().replace('-', "");
         let digits = text.trim_start_matches(|c: char| c.is_ascii_alphabetic());
         let number: u32 = digits.parse().ok()?;
         let letters = &text[..text.len() - digits.len()];
         let canonical = match letters {
-            "F" if number == 15 => Finding::Pr40.id().to_owned(),
             "F" => format!("F{number:02}"),
             "PR" | "LE" => format!("{letters}-{number:02}"),
             _ => return None,
         };
-        Finding::ALL.into_iter().find(|finding| finding.id() == canonical)
+        let all = Finding::ALL.into_iter().map(|finding| (finding.id(), finding));
+        all.chain(Finding::ALIASES).find(|(id, _)| *id == canonical).map(|(_, finding)| finding)
     }
 }
 
@@ -297,6 +314,12 @@ mod tests {
         assert_eq!(Finding::parse("f5"), Some(Finding::F05));
         assert_eq!(Finding::parse("pr1"), Some(Finding::Pr01));
         assert_eq!(Finding::parse("F15"), Some(Finding::Pr40));
+        for (alias, finding) in Finding::ALIASES {
+            assert!(Finding::ALL.iter().all(|one| one.id() != alias), "{alias} is a finding of its own");
+            assert_eq!(Finding::parse(alias), Some(finding));
+        }
+        assert_eq!(Finding::parse("f23"), Some(Finding::Pr252));
+        assert_eq!(Finding::parse("pr49"), Some(Finding::Pr253));
         assert_eq!(Finding::parse("le7"), Some(Finding::Le07));
         assert_eq!(Finding::parse("x1"), None);
         assert_eq!(Finding::parse("F99"), None);

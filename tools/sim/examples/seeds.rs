@@ -1,5 +1,5 @@
-//! Runs seeds and prints what they find: `seeds FROM TO [FINDING] [verbose] [one] [nodes=N]`; `one` uses one
-//! thread.
+//! Runs seeds and prints what they find: `seeds FROM TO [FINDING] [verbose] [one] [nodes=N] [transactions]`;
+//! `one` uses one thread, `transactions` chooses the seeds with global transactions.
 //!
 //! `seeds hunt FROM TO FINDING...` shows how soon plants are found, and whether the same seeds are clean with
 //! the rule in; `all` names every finding. `seeds clean FROM TO FINDING...` runs their profiles with the rule
@@ -96,7 +96,9 @@ fn plain(words: &[String]) {
     let begun = Instant::now();
     let threads = if words.iter().any(|word| word == "one") { 1 } else { 2 };
     let options = mutant.map_or_else(Options::default, Options::of_mutant);
-    let summary = run_all(from..to, Options { nodes, ..options }, mutant.is_some(), |_, _| {}, threads);
+    let transactions = words.iter().any(|word| word == "transactions");
+    let options = Options { nodes, transactions, ..options };
+    let summary = run_all(from..to, options, mutant.is_some(), |_, _| {}, threads);
     for violation in &summary.violations {
         println!("seed {} {} at {} us: {}", violation.seed, violation.id, violation.at, violation.sentence);
     }

@@ -3,6 +3,7 @@
 use crate::check::Violation;
 use crate::check::backups::Backup;
 use crate::plan::RunPlan;
+use crate::plan::transactions::has_transactions;
 use crate::world::World;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -25,11 +26,20 @@ pub struct Options {
     pub verbose: bool,
     /// So many nodes instead of the seed's own: 1 to 64.
     pub nodes: Option<u32>,
+    /// Of a range of seeds only those are run whose worlds have global transactions.
+    pub transactions: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { mutant: None, profile: None, operations: 300, verbose: false, nodes: None }
+        Options {
+            mutant: None,
+            profile: None,
+            operations: 300,
+            verbose: false,
+            nodes: None,
+            transactions: false,
+        }
     }
 }
 
@@ -37,6 +47,11 @@ impl Options {
     /// With this rule out, and the faults that bring it to light.
     pub fn of_mutant(finding: Finding) -> Options {
         Options { mutant: Some(finding), profile: Some(finding), ..Options::default() }
+    }
+
+    /// True if this seed of a range is run.
+    pub fn chooses(&self, seed: u64) -> bool {
+        !self.transactions || has_transactions(seed)
     }
 }
 

@@ -3,7 +3,7 @@
 use types::Finding;
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::of_mutant`].
-pub const FOUND: [(Finding, u64); 98] = [
+pub const FOUND: [(Finding, u64); 99] = [
     (Finding::F01, 1),
     (Finding::F02, 7),
     (Finding::F03, 0),
@@ -86,6 +86,7 @@ pub const FOUND: [(Finding, u64); 98] = [
     (Finding::Pr324, 5),
     (Finding::Pr325, 8),
     (Finding::Pr330, 0),
+    (Finding::Pr361, 0),
     (Finding::Pr363, 1),
     (Finding::Pr365, 7),
     (Finding::Pr374, 0),

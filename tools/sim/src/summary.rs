@@ -106,7 +106,7 @@ pub fn run_range(
     run_all(seeds, options, mutant.is_some(), progress, threads)
 }
 
-/// [`run_range`] with options of one's own; `until_found` ends it at the first seed with a violation.
+/// [`run_range`] with options of one's own, which may choose some of the seeds; `until_found` ends it at the first seed with a violation.
 pub fn run_all(
     seeds: Range<u64>,
     options: Options,
@@ -124,6 +124,9 @@ pub fn run_all(
                     if seed >= seeds.end {
                         return;
                     }
+                    if !options.chooses(seed) {
+                        continue;
+                    }
                     let mut outcome = run(seed, options);
                     if until_found && !outcome.violations.is_empty() {
                         found.store(true, Ordering::Relaxed);
@@ -139,9 +142,10 @@ pub fn run_all(
     let mut summary = Summary::default();
     let (mut hashes, mut events, mut simulated) = (Vec::new(), Vec::new(), 0);
     let (mut failovers, mut closures) = (Vec::new(), Vec::new());
-    for (turn, outcome) in outcomes.values().enumerate() {
+    let chosen = seeds.filter(|seed| options.chooses(*seed));
+    for (outcome, seed) in outcomes.values().zip(chosen) {
         // What other threads were ahead is left out, so that the summary does not depend on their speed.
-        if outcome.seed != seeds.start + turn as u64 || until_found && !summary.violations.is_empty() {
+        if outcome.seed != seed || until_found && !summary.violations.is_empty() {
             break;
         }
         summary.add(outcome);

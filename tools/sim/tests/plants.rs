@@ -15,6 +15,15 @@ fn every_finding_is_in_the_list_once() {
 }
 
 #[test]
+fn each_other_name_is_that_of_a_mutant_with_a_seed() {
+    for (alias, finding) in Finding::ALIASES {
+        let named = Finding::parse(alias);
+        assert_eq!(named, Some(finding), "{alias}");
+        assert!(FOUND.iter().any(|(found, _)| named == Some(*found)), "{alias} has no seed");
+    }
+}
+
+#[test]
 fn each_mutant_is_found_at_its_seed() {
     let missed: Vec<String> = FOUND
         .iter()

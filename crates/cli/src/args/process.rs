@@ -295,6 +295,7 @@ pub struct RunArgs {
 #[command(after_help = "Examples:
   understudy sim --seeds 0..100
   understudy sim --seeds 0..2000 --mutant F05    take the rule against a known bug out: it must be found
+  understudy sim --seeds 0..14000 --transactions those of them with global transactions, one of seven
   understudy sim --trace 17                      everything that happens in one seed
 
 The simulator drives the very state machines that nodes run. Exit status 1 if a promise was broken; with --mutant, if
@@ -315,6 +316,9 @@ pub struct SimArgs {
     /// So many nodes in each seed's world, 1 to 64; otherwise as the seed has it.
     #[arg(long, value_name = "NODES", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub nodes: Option<u32>,
+    /// Only seeds whose worlds have transactions over several partitions.
+    #[arg(long, conflicts_with_all = ["mutant", "trace"])]
+    pub transactions: bool,
     /// Operations of clients per seed, with --trace.
     #[arg(long, requires = "trace", default_value_t = 300)]
     pub operations: u64,
@@ -380,7 +384,9 @@ fn seeds(text: &str) -> Result<std::ops::Range<u64>, String> {
 fn finding(text: &str) -> Result<types::Finding, String> {
     let finding = types::Finding::parse(text).ok_or_else(|| {
         let all: Vec<&str> = types::Finding::ALL.iter().map(|finding| finding.id()).collect();
-        format!("the findings that can be planted are {}", all.join(", "))
+        let others: Vec<&str> = types::Finding::ALIASES.iter().map(|(alias, _)| *alias).collect();
+        let (all, others) = (all.join(", "), others.join(", "));
+        format!("the findings that can be planted are {all}; {others} are other names of some")
     })?;
     let of_mutants = "this build has no mutants: make one with `cargo build --release --features mutants --target-dir \
                       target/mutants`";

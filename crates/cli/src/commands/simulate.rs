@@ -6,6 +6,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use ops::Failure;
 use sim::{Options, Outcome, Summary};
 use std::io::{IsTerminal, stderr};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use types::Finding;
 
@@ -15,11 +16,14 @@ pub fn run(args: &SimArgs, context: &mut Context) -> Result<(), Failure> {
     match (&args.seeds, args.trace) {
         (_, Some(seed)) => trace(seed, args, context),
         (Some(seeds), None) => {
-            let bar = bar(seeds.end - seeds.start);
+            let mutant = args.mutant.map_or_else(Options::default, Options::of_mutant);
+            let options = Options { nodes: args.nodes, transactions: args.transactions, ..mutant };
+            let Some(chosen) = chosen(seeds, &options) else {
+                return Err(Failure::usage("none of these seeds has global transactions: one of seven has"));
+            };
+            let bar = bar(chosen);
             let threads = args.threads.unwrap_or_else(processors);
             let broken = AtomicU64::new(0);
-            let mutant = args.mutant.map_or_else(Options::default, Options::of_mutant);
-            let options = Options { nodes: args.nodes, ..mutant };
             let progress = |done: u64, outcome: &Outcome| {
                 let broken = broken.fetch_add(u64::from(!outcome.violations.is_empty()), Ordering::Relaxed);
                 bar.set_position(done);
@@ -31,6 +35,15 @@ pub fn run(args: &SimArgs, context: &mut Context) -> Result<(), Failure> {
         }
         (None, None) => Err(Failure::usage("give --seeds A..B, or --trace SEED")),
     }
+}
+
+/// How many of these seeds are run; none: not one of them is.
+fn chosen(seeds: &Range<u64>, options: &Options) -> Option<u64> {
+    let chosen = match options.transactions {
+        true => seeds.clone().filter(|seed| options.chooses(*seed)).count() as u64,
+        false => seeds.end - seeds.start,
+    };
+    (chosen > 0).then_some(chosen)
 }
 
 fn trace(seed: u64, args: &SimArgs, context: &mut Context) -> Result<(), Failure> {

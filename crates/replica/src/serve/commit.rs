@@ -115,6 +115,9 @@ impl Writing<'_> {
             Some(ahead) if ahead > MAX_OUTCOMES as u64 => {
                 Ok(Answer::only(Status::Bad(format!("a session at {} has no number {seq}", known.last))))
             }
+            Some(_) if !self.rules.unmade_commits_use_their_number_up() => {
+                Ok(self.seen(Answer::new(Status::Refused(Outcome::Changed), Body::Affected(0))))
+            }
             Some(_) => {
                 let numbered = Request { session, seq, ..request.clone() };
                 self.log_evaluated(&numbered, 0, refused(Outcome::Changed))

@@ -64,6 +64,8 @@ pub struct TxnOperation {
     pub backup: bool,
     /// How it ended.
     pub told: TxnEnd,
+    /// That said the session of its commit, whose answer nobody had seen.
+    pub resolved: bool,
 }
 
 impl TxnOperation {
@@ -80,6 +82,7 @@ impl TxnOperation {
             stale: false,
             backup: false,
             told: TxnEnd::Unknown,
+            resolved: false,
         }
     }
 }
@@ -94,6 +97,8 @@ impl TxnOperation {
     /// What is worth being counted of it.
     pub fn seen(&self) -> Option<&'static str> {
         match self.told {
+            TxnEnd::Committed(_) if self.resolved => Some("commit-found-made"),
+            TxnEnd::Refused if self.resolved => Some("commit-found-not-made"),
             TxnEnd::Committed(_) => Some("transaction-committed"),
             TxnEnd::Refused => Some("transaction-refused"),
             TxnEnd::ReadOnly if self.stale => Some("secured-read"),
@@ -232,7 +237,8 @@ impl History {
 
     fn check_one(&self, operation: &TxnOperation, written: &Written<'_>) -> Vec<Broken> {
         let Some(snapshot) = operation.snapshot else { return Vec::new() };
-        let verdicts = [self.check_reads(operation, written), self.check_commit(operation, snapshot)];
+        let (reads, commit) = (self.check_reads(operation, written), self.check_commit(operation, snapshot));
+        let verdicts = [reads, commit, self.check_unmade(operation)];
         verdicts.into_iter().filter_map(Result::err).collect()
     }
 
@@ -289,6 +295,21 @@ impl History {
             }
         }
         Ok(())
+    }
+
+    /// What its session said was not made is not there, however late copies of it came. No two of these
+    /// transactions write the same values.
+    fn check_unmade(&self, operation: &TxnOperation) -> Result<(), Broken> {
+        let tells_apart = operation.writes.iter().any(|(_, value)| value.is_some());
+        let unmade = operation.resolved && operation.told == TxnEnd::Refused && tells_apart;
+        // With the manager's log the session's word may be lost.
+        if !unmade || !self.lost.is_empty() {
+            return Ok(());
+        }
+        match self.commits.iter().find(|(_, commit)| **commit == operation.writes) {
+            Some((at, commit)) => Err(("PR-361", format!("{at} was said not to be made: {commit:?}"))),
+            None => Ok(()),
+        }
     }
 
     /// Whoever begins later sees what was acknowledged before.
@@ -397,6 +418,17 @@ mod tests {
         assert_eq!(check(1, 6, "a", None), Err("PR-250"), "written at 2");
         assert_eq!(check(4, 6, "a", Some(9)), Err("I1"), "another content");
         assert_eq!(check(4, 5, "a", None), Err("I1"), "lost");
+    }
+
+    #[test]
+    fn pr361_what_was_said_not_to_be_made_is_not_there() {
+        let check = |resolved, value| {
+            let writes = vec![("b".to_string(), value)];
+            verdict(&[TxnOperation { writes, resolved, ..txn(2, &[], TxnEnd::Refused) }])
+        };
+        assert_eq!(check(true, Some(9)), Ok(()), "another one wrote it");
+        assert_eq!(check(true, Some(2)), Err("PR-361"), "a late copy of it was executed");
+        assert_eq!(check(true, None), Ok(()), "rows that go say nothing of who removed them");
     }
 
     #[test]

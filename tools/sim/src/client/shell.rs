@@ -7,7 +7,7 @@ use ::client::{Call, Completed, Core, CoreConfig, Effect, LaneId, Ticket};
 use std::collections::BTreeMap;
 use types::{Micros, NodeId, SessionId};
 use wire::control::ClusterMap;
-use wire::{Message, Reply};
+use wire::{ManagerOp, Message, Op, Reply, Request};
 
 /// The connections of the core are the first ones to each node.
 const SLOT: u16 = 0;
@@ -27,6 +27,11 @@ struct Watch {
     retry_at: u64,
 }
 
+/// True for what asks for a commit.
+fn is_commit(asked: &ManagerOp) -> bool {
+    matches!(asked, ManagerOp::Commit(_) | ManagerOp::CommitChecked(..) | ManagerOp::CommitLooked { .. })
+}
+
 /// The core, and its connections.
 pub struct Shell {
     core: Core,
@@ -36,6 +41,8 @@ pub struct Shell {
     effects: Vec<ClientEffect>,
     /// Numbered requests that were sent since they were last asked for.
     sent: Vec<(Ticket, SessionId, u64)>,
+    /// The commit of a global transaction that was sent last.
+    commit_sent: Option<Request>,
     fault: Option<String>,
 }
 
@@ -48,6 +55,7 @@ impl Shell {
             watch: Watch { link: None, controllers, next: id, retry_at: 0 },
             effects: Vec::new(),
             sent: Vec::new(),
+            commit_sent: None,
             fault: None,
         }
     }
@@ -93,6 +101,24 @@ impl Shell {
         std::mem::take(&mut self.sent)
     }
 
+    /// The commit of a global transaction that was sent last, since this was last asked for.
+    pub fn take_commit_sent(&mut self) -> Option<Request> {
+        self.commit_sent.take()
+    }
+
+    /// Sends a request whose answer nobody waits for to whoever leads its partition, if it is connected.
+    pub fn send_copy(&mut self, request: Request) {
+        let node = self.core.map().primary(request.partition);
+        if let Some(Link::Up(conn)) = node.and_then(|node| self.links.get(&node.0)) {
+            self.effects.push(ClientEffect::Send(*conn, Box::new(request)));
+        }
+    }
+
+    /// Begins behind another one that is dead: what that one has sent stays on its way.
+    pub fn begin_behind(&mut self, dead: &mut Shell) {
+        self.effects.splice(0..0, dead.take_effects());
+    }
+
     /// What the world is to do.
     pub fn take_effects(&mut self) -> Vec<ClientEffect> {
         std::mem::take(&mut self.effects)
@@ -122,6 +148,9 @@ impl Shell {
                 let Some(Message::Request(request)) = self.core.message(id) else { return };
                 if request.session.is_some() {
                     self.sent.push((Ticket(id >> 16), request.session, request.seq));
+                    if matches!(&request.op, Op::Manager(asked) if is_commit(asked)) {
+                        self.commit_sent = Some(request.clone());
+                    }
                 }
                 self.effects.push(ClientEffect::Send(*conn, Box::new(request.clone())));
             }

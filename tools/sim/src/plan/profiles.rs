@@ -8,7 +8,7 @@ use crate::faults::Fault;
 use crate::plan::RunPlan;
 use crate::plan::calls::CallPlan;
 use crate::plan::own::OwnFaults;
-use crate::plan::transactions::TxnPlan;
+use crate::plan::transactions::{Deaths, TxnPlan};
 use crate::plan::turns::TurnPlan;
 use crate::plan::wide::WidePlan;
 use crate::random::Stream;
@@ -59,8 +59,12 @@ pub fn bias(plan: &mut RunPlan, finding: Finding, seed: u64, random: &mut Stream
     }
     if profile.transactions {
         let (spread, claims) = (finding == Pr170, matches!(finding, Pr290 | Pr321 | Pr324 | Pr325));
-        let (brief, dies) = (finding == Pr365, finding == Pr365);
-        let planned = TxnPlan { spread, claims, brief, dies, ..TxnPlan::default() };
+        let deaths = match finding {
+            Pr361 => Deaths::Anywhere,
+            Pr365 => Deaths::Between,
+            _ => Deaths::None,
+        };
+        let planned = TxnPlan { spread, claims, brief: finding == Pr365, deaths, ..TxnPlan::default() };
         plan.add_transactions(seed, planned);
     }
     plan.workload.clients = random.between(profile.clients.0, profile.clients.1) as u32;
@@ -437,6 +441,7 @@ static PROFILES: [Profile; Finding::ALL.len() - AS_DRAWN.len()] = [
     },
     Profile { recoverable: 1_000, ..crowded(usual(Pr301, &[Strand], &[Crash, Isolate, SlowDisk])) },
     Profile { backups: true, ..usual(Pr330, &[SlowDisk], &[Crash, Clog]) },
+    transactions(usual(Pr361, &[Clog], &[Crash, Isolate])),
     transactions(usual(Pr363, &[Crash, Isolate], &[Power, Pause])),
     transactions(usual(Pr364, &[Isolate, Clog], &[Crash, Pause])),
     transactions(usual(Pr365, &[SlowDisk, Isolate], &[Crash, Power, Clog])),

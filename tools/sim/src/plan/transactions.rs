@@ -52,6 +52,13 @@ pub fn has_deaths(seed: u64) -> bool {
     has_transactions(seed) && [4, 6, 10].contains(&(seed / OF % 13))
 }
 
+/// True if clients of a seed's global transactions die with a commit on its way too, or with flushes, and
+/// sessions are asked what became of it: a third. None of the seeds that found something before has such a
+/// number.
+pub fn has_doubts(seed: u64) -> bool {
+    has_transactions(seed) && [5, 7, 8, 9, 12, 15, 17, 20, 26, 28, 30, 34].contains(&(seed / OF % 37))
+}
+
 /// True if clients of a seed's global transactions read what all copies have secured, too. None of the seeds
 /// that found something before they did has such a number.
 pub fn has_stale(seed: u64) -> bool {
@@ -87,6 +94,41 @@ pub fn has_cold_copies(seed: u64) -> bool {
     let plain = has_transactions(seed) && !has_claims(seed) && !has_spread(seed);
     let plain = plain && !has_skips(seed) && !has_recoveries(seed) && !has_copies(seed);
     plain && [2, 6, 8, 21].contains(&(seed / OF % 31))
+}
+
+/// When clients of global transactions die, and others take their places.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Deaths {
+    /// Never, but behind a commit as if they had.
+    #[default]
+    None,
+    /// Between begin and commit too; and so does the recovery manager, at any step, and at times there are
+    /// two of these.
+    Between,
+    /// The same, and with a commit on its way, or flushes. Some do not wait for its answer. Its session is
+    /// asked what became of it.
+    Anywhere,
+}
+
+impl Deaths {
+    /// When they die in a seed.
+    fn of(seed: u64) -> Deaths {
+        match (has_doubts(seed), has_deaths(seed)) {
+            (true, _) => Deaths::Anywhere,
+            (false, true) => Deaths::Between,
+            (false, false) => Deaths::None,
+        }
+    }
+
+    /// They die in the middle of transactions.
+    pub fn are_any(self) -> bool {
+        self != Deaths::None
+    }
+
+    /// They die with commits and flushes on their way, too.
+    pub fn are_anywhere(self) -> bool {
+        self == Deaths::Anywhere
+    }
 }
 
 /// What comes after an operator had a copy lead that lacks what all had secured.
@@ -138,9 +180,8 @@ pub struct TxnPlan {
     pub recovers: bool,
     /// Backups are made of the database, and restored into another one under the same manager.
     pub copies: bool,
-    /// They die between begin and commit too, and others take their places; so does the recovery manager,
-    /// at any step, and at times there are two of these.
-    pub dies: bool,
+    /// When they die, and the recovery manager.
+    pub deaths: Deaths,
 }
 
 impl TxnPlan {
@@ -148,7 +189,7 @@ impl TxnPlan {
     pub fn of(seed: u64) -> TxnPlan {
         let (spread, lazy) = (has_spread(seed), has_lazy_spread(seed));
         let (claims, by_value) = (has_claims(seed), has_references_by_value(seed));
-        let (stale, dies) = (has_stale(seed), has_deaths(seed));
+        let (stale, deaths) = (has_stale(seed), Deaths::of(seed));
         let (skips, sequel) = (has_skips(seed), sequel(seed));
         let (recovers, copies) = (has_recoveries(seed), has_copies(seed));
         // As long as something is kept it is brought, and nothing is to be given up.
@@ -165,7 +206,7 @@ impl TxnPlan {
             sequel,
             recovers,
             copies,
-            dies,
+            deaths,
         }
     }
 }

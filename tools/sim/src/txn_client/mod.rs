@@ -1,10 +1,11 @@
 //! Clients of global transactions: the native client's core, and the machines of `client::txn`, over the
 //! simulated network. Each runs one transaction after the other; now and then one dies behind a commit, with
-//! the flushes that it has not made, and in some worlds between begin and commit. One client is the recovery
+//! the flushes that it has not made, in some worlds between begin and commit, and in some anywhere. One client is the recovery
 //! manager, and in some worlds an operator, and nothing else.
 
 pub mod claims;
 mod copier;
+mod doubts;
 mod operator;
 mod recovery;
 pub mod spread;
@@ -21,6 +22,7 @@ use crate::rows::{self, TABLE, table_of};
 use ::client::txn::{ANYWHERE, Doing, KnownCommits, Manager, Secured, SnapshotAsk, Step};
 use ::client::{Call, Completed, CoreConfig, FailKind, LaneId, Outcome, Ticket};
 use claims::{Claims, Look};
+use doubts::Doubts;
 pub use recovery::RecoveryClient;
 use spread::Spread;
 use std::collections::BTreeMap;
@@ -57,6 +59,9 @@ fn config(random: &mut Stream) -> CoreConfig {
         rules: Rules::ALL,
     }
 }
+
+/// A partition with a part in a commit, and the commit before it there.
+type Previous = (PartitionId, Position);
 
 /// What becomes of rows, and the snapshot that each of these operations rests on.
 type Rests = (Vec<RowOp>, Vec<Position>);
@@ -107,6 +112,8 @@ enum Purpose {
     /// Waits before it commits.
     Think,
     Commit,
+    /// Asks the session of a commit what became of it.
+    Resolve,
     Flush(Doing),
     /// Of a change of the database's tables.
     Spread(spread::Purpose),
@@ -138,6 +145,8 @@ struct Incarnation {
     number: u32,
     /// By which it dies in the middle of transactions, if it does.
     deaths: Option<Stream>,
+    /// Commits that it does not know the end of, where it dies anywhere.
+    doubts: Option<Doubts>,
     /// When it begins the next transaction.
     next_at: u64,
 }
@@ -162,6 +171,8 @@ pub struct Draws {
     pub claims: Stream,
     /// For when it dies in the middle of a transaction.
     pub deaths: Stream,
+    /// For when it dies anywhere else, and does not wait for the end of a commit.
+    pub doubts: Stream,
     /// For reads of what all copies have secured.
     pub stale: Stream,
 }
@@ -169,11 +180,13 @@ pub struct Draws {
 impl TxnClient {
     /// A client of a plan with global transactions, with the name of a client.
     pub fn new(id: u32, draws: Draws, (plan, rules): (&RunPlan, Rules)) -> TxnClient {
-        let Draws { own: mut random, changes, claims, deaths, stale } = draws;
+        let Draws { own: mut random, changes, claims, deaths, doubts, stale } = draws;
         let shell = Shell::new(id, config(&mut random), plan.controllers);
         let planned = plan.workload.transactions;
         let spread = planned.spread.then(|| Spread::new(id, changes, (rules, planned.lazy)));
         let claims = planned.claims.then(|| Claims::new(claims, planned.by_value));
+        let deaths = planned.deaths.are_any().then_some(deaths);
+        let doubts = planned.deaths.are_anywhere().then(|| Doubts::new(doubts, plan.controllers));
         TxnClient {
             id,
             random,
@@ -186,7 +199,7 @@ impl TxnClient {
             calls: BTreeMap::new(),
             paused: Vec::new(),
             reported: ClientHistory::default(),
-            incarnation: Incarnation { number: 0, deaths: planned.dies.then_some(deaths), next_at: 0 },
+            incarnation: Incarnation { number: 0, deaths, doubts, next_at: 0 },
         }
     }
 
@@ -203,13 +216,16 @@ impl TxnClient {
     /// When it has something to do next, if nothing happens before.
     pub fn wakes_at(&self) -> Option<u64> {
         let paused = self.paused.iter().map(|(until, _)| *until);
-        paused.chain(self.shell.core().next_timer().map(|at| at.0)).min()
+        let doubts = self.incarnation.doubts.as_ref().and_then(Doubts::wakes_at);
+        paused.chain(doubts).chain(self.shell.core().next_timer().map(|at| at.0)).min()
     }
 
     /// Does what is due. Nothing new is begun unless `goes_on`.
     pub fn step(&mut self, now: u64, goes_on: bool) -> Vec<ClientEffect> {
+        self.doubts_step(now);
         self.shell.tick(now);
-        if self.open.is_none() && goes_on && now >= self.incarnation.next_at {
+        let in_doubt = self.incarnation.doubts.as_ref().is_some_and(Doubts::is_open);
+        if self.open.is_none() && goes_on && !in_doubt && now >= self.incarnation.next_at {
             self.begin(now);
         }
         let map = self.shell.core().map();
@@ -244,6 +260,7 @@ impl TxnClient {
 
     /// The run is over: what is not decided stays unknown.
     pub fn abandon(&mut self, now: u64) {
+        self.give_doubts_up(now);
         self.end(now, TxnEnd::Unknown);
     }
 
@@ -259,7 +276,11 @@ impl TxnClient {
     }
 
     fn submit(&mut self, now: u64, call: Call, purpose: Purpose) {
-        let ticket = self.shell.submit(now, LaneId(2 * self.incarnation.number), call.within(CALL_TIMEOUT));
+        self.submit_for(now, CALL_TIMEOUT, (call, purpose));
+    }
+
+    fn submit_for(&mut self, now: u64, limit: Micros, (call, purpose): (Call, Purpose)) {
+        let ticket = self.shell.submit(now, LaneId(2 * self.incarnation.number), call.within(limit));
         self.calls.insert(ticket, purpose);
     }
 
@@ -359,13 +380,15 @@ impl TxnClient {
             (Purpose::Define, Some(_)) => self.next_read(now),
             (Purpose::Think, _) => self.commit(now),
             (Purpose::Commit, Some(outcome)) => self.commit_ended(now, outcome),
+            (Purpose::Resolve, Some(outcome)) => self.session_answered(now, outcome),
             (Purpose::Begin(_) | Purpose::Announce, _) => self.end(now, TxnEnd::NotDone),
             (Purpose::Spread(purpose), Some(outcome)) => {
                 let (map, spread) = (self.shell.core().map(), &mut self.spread);
                 let next = spread.as_mut().and_then(|spread| spread.go_on(now, (purpose, outcome), map));
                 self.spread_on(now, next);
             }
-            (Purpose::Secured { .. } | Purpose::Define | Purpose::Commit | Purpose::Spread(_), None) => {}
+            (Purpose::Secured { .. } | Purpose::Define | Purpose::Spread(_), None) => {}
+            (Purpose::Commit | Purpose::Resolve, None) => {}
         }
     }
 
@@ -457,7 +480,9 @@ impl TxnClient {
             _ => ManagerOp::Commit(asked.clone()),
         };
         self.open = Some(Open { operation, asked: Some(asked), ..open });
-        self.submit(now, manager.call(op), Purpose::Commit);
+        self.shell.take_commit_sent();
+        let limit = self.incarnation.doubts.as_mut().map_or(CALL_TIMEOUT, |doubts| doubts.begins(now));
+        self.submit_for(now, limit, (manager.call(op), Purpose::Commit));
     }
 
     /// A value that nobody else writes; none: the row goes.
@@ -494,23 +519,15 @@ impl TxnClient {
     fn commit_ended(&mut self, now: u64, outcome: Outcome) {
         match outcome {
             Outcome::Ok(answer) => {
-                let Body::Commit(CommitAnswer::Committed(previous)) = &answer.body else {
+                let Body::Commit(CommitAnswer::Committed(previous)) = answer.body.clone() else {
                     self.reported.fault = Some(format!("a commit was answered with {:?}", answer.body));
                     return self.end(now, TxnEnd::Unknown);
                 };
                 let at = answer.position();
                 let asked = self.open.as_mut().and_then(|open| open.asked.take());
                 self.end(now, TxnEnd::Committed(at));
-                let (Some(asked), Some(manager)) = (asked, self.manager()) else { return };
-                let flushes = self.known.committed(at, previous, asked);
-                // It dies, as far as anybody can tell.
-                if self.random.chance(200) {
-                    return;
-                }
-                let Some((database, _)) = self.place("") else { return };
-                for (partition, flush) in flushes {
-                    let (doing, call) = Doing::flush(manager, (database, partition), flush);
-                    self.submit(now, call, Purpose::Flush(doing));
+                if let Some(asked) = asked {
+                    self.flush_all(now, at, (previous, asked));
                 }
             }
             Outcome::Refused(..) => self.end(now, TxnEnd::Refused),
@@ -522,7 +539,25 @@ impl TxnClient {
                 self.forget_announced(&kind);
                 self.end(now, TxnEnd::NotDone);
             }
-            Outcome::Unknown(_) => self.end(now, TxnEnd::Unknown),
+            Outcome::Unknown(_) => self.doubt(now, true),
+        }
+    }
+
+    /// Tells the partitions of its commit.
+    fn flush_all(&mut self, now: u64, at: Position, (previous, asked): (Vec<Previous>, CommitRequest)) {
+        let Some(manager) = self.manager() else { return };
+        let flushes = self.known.committed(at, &previous, asked);
+        // It dies, as far as anybody can tell.
+        if self.random.chance(200) {
+            return;
+        }
+        let Some((database, _)) = self.place("") else { return };
+        for (partition, flush) in flushes {
+            let (doing, call) = Doing::flush(manager, (database, partition), flush);
+            self.submit(now, call, Purpose::Flush(doing));
+        }
+        if let Some(doubts) = &mut self.incarnation.doubts {
+            doubts.may_die(now, 100);
         }
     }
 

@@ -73,7 +73,7 @@ impl RecoveryClient {
     ) -> RecoveryClient {
         let shell = Shell::new(id, config(&mut random), plan.controllers);
         let (managers, last_lane) = (vec![Passes::default()], LaneId::default());
-        let fails = plan.workload.transactions.dies;
+        let fails = plan.workload.transactions.deaths.are_any();
         let failures = fails.then_some(Failures { random: failures, goes_on: false, second_at: 0 });
         let planned = plan.workload.transactions;
         let operator = (planned.skips || planned.recovers).then(|| (Operator::default(), None));

@@ -458,7 +458,8 @@ fn transactions(seed: u64, plan: &RunPlan, rules: Rules) -> (Vec<TxnClient>, Rec
     let (first, count) = (Workload::callers(plan).end, plan.workload.transactions.clients);
     let client = |at| {
         let (own, changes, claims) = (draws(at), draws(1_000 + at), draws(1_100 + at));
-        let random = Draws { own, changes, claims, deaths: draws(1_200 + at), stale: draws(1_400 + at) };
+        let (deaths, doubts, stale) = (draws(1_200 + at), draws(1_500 + at), draws(1_400 + at));
+        let random = Draws { own, changes, claims, deaths, doubts, stale };
         TxnClient::new(first + at, random, (plan, rules))
     };
     let clients = (0..count).map(client).collect();
