@@ -41,7 +41,7 @@ fn a_range_of_seeds_is_run_of_those_with_global_transactions_alone() {
 #[test]
 fn pr361_a_late_copy_of_what_was_said_not_to_be_made_is_found() {
     let mutant = Options::of_mutant(Finding::Pr361);
-    let found: Vec<&str> =
+    let found: Vec<String> =
         (0..20).flat_map(|seed| run(seed, mutant).violations).map(|broken| broken.id).collect();
-    assert!(found.contains(&"PR-361"), "{found:?}");
+    assert!(found.iter().any(|id| id == "PR-361"), "{found:?}");
 }

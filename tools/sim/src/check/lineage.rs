@@ -120,23 +120,15 @@ impl Lineage {
         changes(entry, self.has_tables(entry.header().partition))
     }
 
-    /// What the commit of a global transaction writes, and where. One that an operator has follow another one
-    /// in a partition is written again (PR-293). The error is a sentence.
+    /// What the commit of a global transaction writes, and where. Whether it names its own entry is looked at
+    /// by `timestamps`. The error is a sentence.
     fn commits(&self, entry: &Entry) -> Result<(Commit, Located), String> {
         let (mut commit, mut places) = (Commit::new(), Located::new());
-        for (at, own) in commits(entry)? {
-            let mut rows: Commit = own.iter().map(|(name, value, _)| (name.clone(), *value)).collect();
-            rows.sort();
-            let partition = entry.header().partition;
-            let again = |known: &Known| known.at.lsn < entry.lsn() && known.commits == rows;
-            if at != entry.at() && !self.get(partition, at).is_some_and(again) {
-                return Err(format!("{} has a commit that calls itself {at} (PR-250)", entry.at()));
-            }
-            if at == entry.at() {
-                places.extend(own.into_iter().map(|(name, _, partition)| (name, partition)));
-                commit.extend(rows);
-            }
+        for (_, own) in commits(entry)?.into_iter().filter(|(at, _)| *at == entry.at()) {
+            commit.extend(own.iter().map(|(name, value, _)| (name.clone(), *value)));
+            places.extend(own.into_iter().map(|(name, _, partition)| (name, partition)));
         }
+        commit.sort();
         Ok((commit, places))
     }
 
@@ -276,10 +268,10 @@ fn tables(entry: &Entry) -> Result<Vec<CatalogChange>, String> {
 type Located = Vec<(String, PartitionId)>;
 
 /// A row that a commit writes: its key, its value, and where it lies.
-type Written = (String, Option<u64>, PartitionId);
+pub(super) type Written = (String, Option<u64>, PartitionId);
 
 /// The commits that an entry of the manager's log has, with what each writes. The error is a sentence.
-fn commits(entry: &Entry) -> Result<Vec<(Position, Vec<Written>)>, String> {
+pub(super) fn commits(entry: &Entry) -> Result<Vec<(Position, Vec<Written>)>, String> {
     let mut all = Vec::new();
     let Some(effects) = effects(entry, false) else { return Ok(all) };
     for (key, value) in effects.mutations.iter().filter_map(|one| Some((&one.key, one.value.as_ref()?))) {

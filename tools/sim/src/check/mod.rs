@@ -32,6 +32,7 @@
 //! | `commits` | PR-250 to PR-254, PR-293, PR-322, PR-330: global transactions, and their backups |
 //! | `cycles` | I5: dependencies of global transactions go round in no circle |
 //! | `claims` | PR-324, PR-325, PR-369: unique values and references over all partitions |
+//! | `timestamps` | PR-363, PR-250: a timestamp is that of one commit, and of its entry |
 //! | `truncation` | I11, I14: commits that the manager's log keeps no more, and tails with them |
 //! | `turns` | PR-377, PR-410: turns at rows |
 //! | `cluster_snapshots` | PR-80: points over all partitions |
@@ -75,6 +76,7 @@ pub mod states;
 pub mod storage;
 pub mod survival;
 pub mod tables;
+pub mod timestamps;
 pub mod truncation;
 pub mod turns;
 pub mod wanted;
@@ -153,6 +155,8 @@ pub struct Checks {
     pub requests: requests::Requests,
     /// What the transaction manager keeps no more.
     pub truncation: truncation::Truncation,
+    /// Timestamps of commits.
+    timestamps: timestamps::Timestamps,
     /// The newest committed entry of each partition's newest term.
     tips: BTreeMap<PartitionId, Position>,
     /// Tails set aside.
@@ -188,6 +192,8 @@ impl Checks {
     pub fn entry(&mut self, now: u64, entry: &Entry) {
         if self.lineage.get(entry.header().partition, entry.at()).is_none() {
             self.truncation.add(self.lineage.transactional(), entry);
+            let verdict = self.timestamps.add(self.lineage.transactional(), entry);
+            self.expect("PR-363", now, verdict);
         }
         let verdict = self.lineage.add(entry);
         self.expect("I3", now, verdict);
@@ -416,6 +422,9 @@ impl Checks {
     /// Compares what clients saw of global transactions with the manager's log.
     fn finish_transactions(&mut self, now: u64, told: ClientAnswers<'_>, most: usize) {
         let Some(manager) = self.lineage.transactional().manager else { return };
+        if let Some(sentence) = self.timestamps.misnamed().cloned() {
+            self.fault("PR-250", now, sentence);
+        }
         let Some(tip) = self.tips.get(&manager).copied() else { return };
         let mut line: Vec<_> = self.lineage.line(manager, tip).collect();
         line.reverse();

@@ -64,7 +64,8 @@ pub fn bias(plan: &mut RunPlan, finding: Finding, seed: u64, random: &mut Stream
             Pr365 => Deaths::Between,
             _ => Deaths::None,
         };
-        let planned = TxnPlan { spread, claims, brief: finding == Pr365, deaths, ..TxnPlan::default() };
+        let (brief, recovers) = (finding == Pr365, finding == Pr363);
+        let planned = TxnPlan { spread, claims, brief, recovers, deaths, ..TxnPlan::default() };
         plan.add_transactions(seed, planned);
     }
     plan.workload.clients = random.between(profile.clients.0, profile.clients.1) as u32;
@@ -442,7 +443,13 @@ static PROFILES: [Profile; Finding::ALL.len() - AS_DRAWN.len()] = [
     Profile { recoverable: 1_000, ..crowded(usual(Pr301, &[Strand], &[Crash, Isolate, SlowDisk])) },
     Profile { backups: true, ..usual(Pr330, &[SlowDisk], &[Crash, Clog]) },
     transactions(usual(Pr361, &[Clog], &[Crash, Isolate])),
-    transactions(usual(Pr363, &[Crash, Isolate], &[Power, Pause])),
+    Profile {
+        factors: &[3],
+        forces: true,
+        recoverable: 1_000,
+        think_ms: (3_000, 6_000),
+        ..transactions(usual(Pr363, &[Pause], &[Isolate, Crash]))
+    },
     transactions(usual(Pr364, &[Isolate, Clog], &[Crash, Pause])),
     transactions(usual(Pr365, &[SlowDisk, Isolate], &[Crash, Power, Clog])),
     turns(usual(Pr374, &[Crash], &[Break])),

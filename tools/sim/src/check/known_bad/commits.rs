@@ -40,6 +40,9 @@ pub(super) const CASES: &[KnownBad] = &[
     bad("claims", "a unique value twice", &[("PR-324", "both have the unique value")], || people(3, 3)),
     bad("claims", "a letter to nobody", &[("PR-325", "which is not there")], || letter_to_m1("m0")),
     bad("claims", "a note to what nobody has", &[("PR-369", "which nobody has")], || note_of_3(4)),
+    bad("timestamps", "one timestamp, twice", &[("PR-363", "of another one, (1,2)")], || given_again(2)),
+    bad("timestamps", "another name", &[("PR-250", "calls itself (1,9)")], || given_again(9)),
+    bad("timestamps", "another commit is stored", &[("PR-363", "stores b as Some(3)")], || stored_as(3)),
     bad("truncation", "a commit that one copy lacks", &[("I11", "which counts in p65")], || truncated(2)),
     bad("truncation", "a commit that nobody has", &[("I11", "n1.i1, which counts")], || truncated(0)),
     bad(
@@ -62,6 +65,7 @@ pub(super) const ACCEPTED: &[Accepted] = &[
     ("it rests on what is left", || rests_on(1)),
     ("what a partition keeps alone is seen", || lost_b(true, Some(2))),
     ("nobody has what is lost", || lost_b(false, None)),
+    ("what a partition stores is of its commit", || stored_as(2)),
     ("statements that have a snapshot each", || half_of_a_commit(true)),
     ("two people", || people(3, 4)),
     ("a letter to somebody", || letter_to_m1("m1")),
@@ -85,17 +89,22 @@ fn commits(run: &mut Run, name: &str, value: u64) -> Position {
 
 /// A transaction is committed that writes these rows.
 fn commits_all(run: &mut Run, all: &[(&str, u64)]) -> Position {
+    let at = commits_as(run, run.next_at(), all);
+    run.acknowledges(at);
+    run.now += 10;
+    at
+}
+
+/// The manager's log has a commit of these rows, under this timestamp: its entry.
+fn commits_as(run: &mut Run, stamp: Position, all: &[(&str, u64)]) -> Position {
     let part = |(name, value): &(&str, u64)| {
         let ops = vec![RowOp::Put { key: rows::key(name, true), row: rows::table_row(name, *value, (1, 0)) }];
         TablePart { table: rows::table_of(name), schema: 1, ops, seen: Vec::new() }
     };
     let parts = all.iter().map(part).collect();
     let kept = [KeptWrites { partition: WRITTEN, previous: Position::ZERO, parts }];
-    let (key, value) = commit_row(run.next_at(), 0, (1, 1), &encode_write_set(&kept));
-    let at = run.changes(&[Mutation { key: KeySpace::Bare.row_key(&key), value: Some(value) }]);
-    run.acknowledges(at);
-    run.now += 10;
-    at
+    let (key, value) = commit_row(stamp, 0, (1, 1), &encode_write_set(&kept));
+    run.changes(&[Mutation { key: KeySpace::Bare.row_key(&key), value: Some(value) }])
 }
 
 /// A transaction that begins and ends now, with a snapshot at this LSN.
@@ -187,6 +196,26 @@ fn lost_b(had: bool, value: Option<u64>) -> Run {
     let reads = vec![("b".to_string(), value, snapshot)];
     let read = TxnOperation { snapshot: Some(snapshot), reads, ..TxnOperation::new(1, run.now) };
     run.transactions.push(TxnOperation { told: TxnEnd::ReadOnly, ..read });
+    run
+}
+
+/// Behind the commits of the first term, of which the second is lost, one has the timestamp with this LSN of
+/// that term.
+fn given_again(lsn: u64) -> Run {
+    let (mut run, _) = lost_by_manager();
+    commits_as(&mut run, at(1, lsn), &[("a", 3)]);
+    run
+}
+
+/// Of a commit that has put 2 to `b` its partition stores this.
+fn stored_as(value: u64) -> Run {
+    let mut run = manager();
+    let commit = commits(&mut run, "b", 2);
+    let row = rows::table_row("b", value, (1, 0));
+    let key = KeySpace::Table(rows::table_of("b")).row_key(&rows::key("b", true));
+    let changes = [stored(newest_flush_key(), commit), Mutation { key, value: Some(row) }];
+    let flush = Entry::encode(Header::new(Kind::Rows, WRITTEN, at(1, 1), 0), &payload(&changes));
+    run.checks.entry(run.now, &flush);
     run
 }
 
