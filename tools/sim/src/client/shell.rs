@@ -7,7 +7,7 @@ use ::client::{Call, Completed, Core, CoreConfig, Effect, LaneId, Ticket};
 use std::collections::BTreeMap;
 use types::{Micros, NodeId, SessionId};
 use wire::control::ClusterMap;
-use wire::{ManagerOp, Message, Op, Reply, Request};
+use wire::{Message, Op, Reply, Request};
 
 /// The connections of the core are the first ones to each node.
 const SLOT: u16 = 0;
@@ -25,11 +25,6 @@ struct Watch {
     controllers: u32,
     next: u32,
     retry_at: u64,
-}
-
-/// True for what asks for a commit.
-fn is_commit(asked: &ManagerOp) -> bool {
-    matches!(asked, ManagerOp::Commit(_) | ManagerOp::CommitChecked(..) | ManagerOp::CommitLooked { .. })
 }
 
 /// The core, and its connections.
@@ -148,7 +143,7 @@ impl Shell {
                 let Some(Message::Request(request)) = self.core.message(id) else { return };
                 if request.session.is_some() {
                     self.sent.push((Ticket(id >> 16), request.session, request.seq));
-                    if matches!(&request.op, Op::Manager(asked) if is_commit(asked)) {
+                    if matches!(request.op, Op::Manager(_)) {
                         self.commit_sent = Some(request.clone());
                     }
                 }

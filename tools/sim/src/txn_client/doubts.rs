@@ -126,13 +126,18 @@ impl TxnClient {
     }
 
     fn ask_session(&mut self, now: u64) {
-        let Some(manager) = self.manager() else { return };
+        let manager = self.manager();
         let Some(doubts) = &mut self.incarnation.doubts else { return };
         let Some(Doubt { request, .. }) = &doubts.open else { return };
-        if doubts.asks_at.take_if(|at| *at <= now).is_some() {
-            let (session, seq) = (request.session, request.seq);
-            self.submit(now, manager.call(ManagerOp::Outcome { session, seq }), Purpose::Resolve);
+        if doubts.asks_at.take_if(|at| *at <= now).is_none() {
+            return;
         }
+        let Some(manager) = manager else {
+            doubts.asks_at = Some(now + doubts.random.between(5_000, 50_000));
+            return;
+        };
+        let (session, seq) = (request.session, request.seq);
+        self.submit(now, manager.call(ManagerOp::Outcome { session, seq }), Purpose::Resolve);
     }
 
     /// A session was asked.
