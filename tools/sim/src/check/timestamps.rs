@@ -1,7 +1,7 @@
-//! PR-363, PR-250: a timestamp is that of one commit, and names the entry that has it. What the transaction
-//! manager's log has lost with a promotion may be in partitions: if its timestamp were given again, they would
-//! take the new commit for the one that they have. What is compared is every log that there ever was: of the
-//! manager, what has which timestamp, and of partitions, what they store under it.
+//! PR-363, PR-250: a timestamp is that of one commit, and names the entry that has it. What the manager's log
+//! has lost with a promotion may be in partitions: if its timestamp were given again, they would take the new
+//! commit for the one that they have. What is compared is every log that there ever was: of the manager, what
+//! has which timestamp, and of partitions, what they store under it.
 
 use super::lineage::{self, Commit, Transactional};
 use crate::rows::{self, LETTERS, NOTES, PEOPLE, TABLE};

@@ -58,15 +58,7 @@ pub fn bias(plan: &mut RunPlan, finding: Finding, seed: u64, random: &mut Stream
         plan.add_backups();
     }
     if profile.transactions {
-        let (spread, claims) = (finding == Pr170, matches!(finding, Pr290 | Pr321 | Pr324 | Pr325));
-        let deaths = match finding {
-            Pr361 => Deaths::Anywhere,
-            Pr365 => Deaths::Between,
-            _ => Deaths::None,
-        };
-        let (brief, recovers) = (finding == Pr365, finding == Pr363);
-        let planned = TxnPlan { spread, claims, brief, recovers, deaths, ..TxnPlan::default() };
-        plan.add_transactions(seed, planned);
+        plan.add_transactions(seed, txn_plan(finding));
     }
     plan.workload.clients = random.between(profile.clients.0, profile.clients.1) as u32;
     plan.workload.operations = plan.workload.operations * profile.work / 100;
@@ -93,6 +85,22 @@ pub fn bias(plan: &mut RunPlan, finding: Finding, seed: u64, random: &mut Stream
         plan.workload.wide = Some(WidePlan::all(random.next()));
     }
     plan.workload.turns = profile.turns.then(|| TurnPlan::crowded(seed));
+}
+
+/// What clients of global transactions do where they bring this finding to light.
+fn txn_plan(finding: Finding) -> TxnPlan {
+    TxnPlan {
+        spread: finding == Pr170,
+        claims: matches!(finding, Pr290 | Pr321 | Pr324 | Pr325),
+        brief: finding == Pr365,
+        recovers: finding == Pr363,
+        deaths: match finding {
+            Pr361 => Deaths::Anywhere,
+            Pr365 => Deaths::Between,
+            _ => Deaths::None,
+        },
+        ..TxnPlan::default()
+    }
 }
 
 /// The fewest copies with which commits are allowed.

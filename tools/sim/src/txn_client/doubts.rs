@@ -1,7 +1,8 @@
 //! Commits whose answers nobody has seen (PR-361). In some worlds a client dies while its commit is on its
-//! way, or while flushes are, and what it has sent stays on its way; or it stops waiting, and lives on. Whoever
-//! comes next asks the session of the commit what became of it, until it is told, and begins no transaction
-//! before. Later a copy of the commit's request comes once more: one that was not made is never made.
+//! way, or while flushes are, and what it has sent stays on its way; or it stops waiting, and lives on.
+//! Whoever comes next asks the session of the commit what became of it, until it is told, and begins no
+//! transaction before. Later a copy of the commit's request comes once more: one that was not made is never
+//! made.
 
 use super::{CALL_TIMEOUT, Open, Purpose, TxnClient, config};
 use crate::check::commits::{TxnEnd, TxnOperation};

@@ -1,7 +1,7 @@
 //! Clients of global transactions: the native client's core, and the machines of `client::txn`, over the
 //! simulated network. Each runs one transaction after the other; now and then one dies behind a commit, with
-//! the flushes that it has not made, in some worlds between begin and commit, and in some anywhere. One client is the recovery
-//! manager, and in some worlds an operator, and nothing else.
+//! the flushes that it has not made, in some worlds between begin and commit, and in some anywhere. One
+//! client is the recovery manager, and in some worlds an operator, and nothing else.
 
 pub mod claims;
 mod copier;
