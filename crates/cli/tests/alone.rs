@@ -31,6 +31,8 @@ fn wrong_command_lines() {
     fails(dir, &["scan", "t", "--any", "--max-lag", "soon"], 2, &["500ms"]);
     fails(dir, &["sim", "--seeds", "9..3"], 2, &["0..100"]);
     fails(dir, &["sim", "--seeds", "0..3", "--plant", "F99"], 2, &["F05", "PR-47"]);
+    fails(dir, &["sim", "--seeds", "0..2", "--transactions"], 2, &["one of seven"]);
+    fails(dir, &["sim", "--trace", "2", "--transactions"], 2, &["--trace"]);
     fails(dir, &["switchover"], 2, &["PARTITION"]);
     fails(dir, &["node"], 2, &["--config FILE"]);
     fails(dir, &["controller"], 2, &["--config FILE"]);
