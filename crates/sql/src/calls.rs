@@ -8,7 +8,8 @@ use crate::edits::Edits;
 use crate::evaluate::Evaluator;
 use crate::fault;
 use crate::read::{self, CALL};
-use crate::txn::{After, Edit, View};
+use crate::txn::buffer::aside;
+use crate::txn::{After, Buffer, Edit, View};
 use bytes::Bytes;
 use client::{Call, Table};
 use pg::{Failure, code};
@@ -252,8 +253,9 @@ impl Sight {
         let near = |key: &Bytes| end.as_ref().is_none_or(|end| key <= end);
         let buffer = &self.view.buffer;
         if buffer.holds(self.partition) {
-            let own = buffer.range(table.id(), (&first, &to)).take(rows);
-            all.extend(own.map(|(key, row)| (key.clone(), row.clone())));
+            let (id, range) = (table.id(), (first.clone(), to.clone()));
+            let own = move |buffer: &Buffer| buffer.range(id, (&range.0, &range.1), rows);
+            all.extend(aside(buffer, own).await?);
         }
         Ok(all.into_iter().filter(|(key, _)| near(key)).take(rows).collect())
     }
@@ -279,8 +281,10 @@ impl Sight {
                 return Err(Failure::new(code::INTERNAL, "a range without rows"));
             };
             let last = page.last().map(|(key, ..)| key.clone());
-            for (key, _, row) in page {
-                if buffer.row(place, &key).is_none() {
+            let keys: Vec<Bytes> = page.iter().map(|(key, ..)| key.clone()).collect();
+            let own = Buffer::rows(buffer, place, &keys).await?;
+            for ((key, _, row), seen) in page.into_iter().zip(own) {
+                if seen.is_none() {
                     read += key.len() + row.len();
                     found.push((key, row));
                 }

@@ -20,8 +20,8 @@ use crate::edits::Edits;
 use crate::fault;
 use crate::follow;
 use crate::read;
-use crate::txn::buffer::Written;
-use crate::txn::{After, Edit, Limit, View, global};
+use crate::txn::buffer::{Written, aside};
+use crate::txn::{After, Buffer, Edit, Limit, View, global};
 use bytes::Bytes;
 use client::Table;
 use pg::{Failure, code};
@@ -105,10 +105,11 @@ pub async fn look(handle: &Handle, all: &[Edits], (view, timing): (&View, &Timin
     for edits in all.iter().filter(constrained) {
         let Some(partition) = edits.partition else { continue };
         // What becomes of a row behind that is looked at there.
-        let last = |key: &Bytes| view.buffer.row((edits.table.id(), partition), key);
-        let done = edits.edits.iter().filter_map(|edit| match &edit.after {
-            After::Row(row) if last(&edit.key) == Some(Some(row)) => Some((&edit.key, Some(row))),
-            After::Gone if last(&edit.key) == Some(None) => Some((&edit.key, None)),
+        let keys: Vec<Bytes> = edits.edits.iter().map(|edit| edit.key.clone()).collect();
+        let last = Buffer::rows(&view.buffer, (edits.table.id(), partition), &keys).await?;
+        let done = edits.edits.iter().zip(&last).filter_map(|(edit, last)| match &edit.after {
+            After::Row(row) if last.as_ref() == Some(&Some(row.clone())) => Some((&edit.key, Some(row))),
+            After::Gone if *last == Some(None) => Some((&edit.key, None)),
             After::Row(_) | After::Gone | After::Same => None,
         });
         looking.at(&Part::of(&edits.table, partition, done)?).await?;
@@ -124,13 +125,15 @@ pub async fn look_back(handle: &Handle, view: &View, numbers: &BTreeSet<u32>) ->
     before.buffer = Arc::default();
     let (before, since, which) = (Some(&before), None, Which::These(numbers));
     let looking = Looking { handle, catalog: &catalog, view, without: before, before, since, which };
-    let written: Vec<(TableId, &BTreeMap<Bytes, Edit>)> = view.buffer.tables().collect();
-    for (id, edits) in written {
+    for id in view.buffer.tables() {
         let record = catalog.all().find(|table| table.id == id);
-        let Some(table) = record.cloned().map(Table::new).filter(|_| edits.len() <= MAX_OPS) else {
+        let few = !view.buffer.has_more(id, MAX_OPS);
+        let Some(table) = record.cloned().map(Table::new).filter(|_| few) else {
             continue;
         };
-        let done = edits.values().filter_map(|edit| match &edit.after {
+        let own = move |buffer: &Buffer| buffer.all(id).map(|edit| Ok(edit?.into_owned())).collect();
+        let edits: Vec<Edit> = aside(&view.buffer, own).await?;
+        let done = edits.iter().filter_map(|edit| match &edit.after {
             After::Row(row) => Some((&edit.key, Some(row))),
             After::Gone => Some((&edit.key, None)),
             After::Same => None,
@@ -360,9 +363,11 @@ impl Looking<'_> {
         let (Some(since), Ok(partition)) = (self.since.filter(|_| follows), child.partition_of(key)) else {
             return failure;
         };
-        if self.view.buffer.row((child.id(), partition), key).is_some() {
+        match Buffer::seen(&self.view.buffer, (child.id(), partition), key).await {
+            Ok(None) => {}
             // The transaction itself has written it.
-            return failure;
+            Ok(Some(_)) => return failure,
+            Err(why) => return why,
         }
         let refers = |stored: &Bytes| {
             let row = child.decode(key, stored).ok()?;

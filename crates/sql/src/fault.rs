@@ -199,6 +199,12 @@ pub fn replicated_too_large(table: &str, bytes: usize) -> Failure {
     Failure::new(code::LIMIT, message).hint(hint)
 }
 
+/// True if one entry of a log does not have a write with what it changes in indexes. Nothing was changed.
+pub fn is_too_much(failure: &Failure) -> bool {
+    let known = of_client(ClientError::TooMuch);
+    (failure.code, &failure.message) == (known.code, &known.message)
+}
+
 /// True if a name is given to something else already. That is read from the sentence of a controller, whose
 /// answers have a status for people's scripts and a text, and no more.
 pub fn is_taken(failure: &Failure) -> bool {

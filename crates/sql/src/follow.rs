@@ -194,7 +194,7 @@ pub fn gathered(
         buffer.take((edits.table.id(), partition), edits.edits, (Limit::WRITE, None))?;
         tables.insert(edits.table.id(), edits.table);
     }
-    let written = buffer.operations();
+    let written = buffer.operations()?;
     match written.is_empty() {
         true => Err(Failure::new(code::INTERNAL, "a write of no rows")),
         false => Ok((written, tables)),

@@ -8,7 +8,8 @@ use crate::eval;
 use crate::fault;
 use crate::range::{Entries, Range, range};
 use crate::system::{self, facts::Facts};
-use crate::txn::View;
+use crate::txn::buffer::{Seen, aside};
+use crate::txn::{Buffer, View};
 use bytes::Bytes;
 use client::{Call, FailKind, Outcome, Table};
 use pg::{Cancel, Failure, Row, code};
@@ -66,8 +67,8 @@ fn no_row(body: &Body) -> Failure {
 /// The row under a key, as it is stored.
 pub async fn get(handle: &Handle, table: &Table, key: &Bytes, view: &View) -> Result<Option<Bytes>, Failure> {
     let partition = table.partition_of(key).map_err(fault::of_client)?;
-    if let Some(written) = view.buffer.row((table.id(), partition), key) {
-        return Ok(written.cloned());
+    if let Some(written) = Buffer::seen(&view.buffer, (table.id(), partition), key).await? {
+        return Ok(written);
     }
     if view.is_empty(table) {
         return Ok(None);
@@ -88,8 +89,9 @@ pub async fn get_all(
     pin(handle, [(table.clone(), partition)].into(), view).await?;
     let mut rows = Vec::with_capacity(keys.len());
     for keys in keys.chunks(FLYING) {
-        let ask = |key: &Bytes| match view.buffer.row((table.id(), partition), key) {
-            Some(written) => Err(written.cloned()),
+        let seen = Buffer::rows(&view.buffer, (table.id(), partition), keys).await?;
+        let ask = |(key, seen): (&Bytes, Seen)| match seen {
+            Some(written) => Err(written),
             None if view.is_empty(table) => Err(None),
             None => {
                 // Global transactions write in any partitions.
@@ -99,7 +101,7 @@ pub async fn get_all(
                 Ok(ask(handle, view.asks(table.call(partition, op))))
             }
         };
-        let asked: Vec<_> = keys.iter().map(ask).collect();
+        let asked: Vec<_> = keys.iter().zip(seen).map(ask).collect();
         for one in asked {
             rows.push(match one {
                 Err(written) => written,
@@ -196,7 +198,7 @@ pub async fn count(handle: &Handle, table: &Table, range: &Range, view: &View) -
     let mut waiting = Vec::new();
     let mut sum = 0;
     if view.is_empty(table) {
-        sum += view.buffer.grown(table.id(), (&range.from, &range.to));
+        sum += grown(table, range, view).await?;
     }
     for partition in range.partitions.iter().filter(|_| !view.is_empty(table)) {
         let at = view.at(table, *partition);
@@ -212,9 +214,15 @@ pub async fn count(handle: &Handle, table: &Table, range: &Range, view: &View) -
         }
     }
     if !view.is_empty(table) && range.partitions.iter().any(|partition| view.buffer.holds(*partition)) {
-        sum += view.buffer.grown(table.id(), (&range.from, &range.to));
+        sum += grown(table, range, view).await?;
     }
     Ok(sum)
+}
+
+/// By how many rows the transaction has more there.
+async fn grown(table: &Table, range: &Range, view: &View) -> Result<i64, Failure> {
+    let (id, from, to) = (table.id(), range.from.clone(), range.to.clone());
+    aside(&view.buffer, move |buffer| buffer.grown(id, (&from, &to))).await
 }
 
 /// The statement was started without what system tables are made from.
@@ -354,13 +362,13 @@ impl Scan {
     }
 
     /// Some of the rows that the transaction has written; `None`: there are no more.
-    fn next_own(&mut self) -> Option<Vec<(Bytes, Lsn, Bytes)>> {
-        let (from, range) = (self.own.take()?, self.range.as_ref()?);
-        let own = self.view.buffer.range(self.table.id(), (&from, &range.to)).take(PAGE as usize);
-        let own: Vec<_> = own.map(|(key, row)| (key.clone(), Lsn::ZERO, row.clone())).collect();
+    fn next_own(&mut self) -> Result<Option<Vec<(Bytes, Lsn, Bytes)>>, Failure> {
+        let (Some(from), Some(range)) = (self.own.take(), self.range.as_ref()) else { return Ok(None) };
+        let own = self.view.buffer.range(self.table.id(), (&from, &range.to), PAGE as usize)?;
+        let own: Vec<_> = own.into_iter().map(|(key, row)| (key, Lsn::ZERO, row)).collect();
         // The smallest key above the last one.
         self.own = own.last().map(|(last, ..)| Bytes::from([last, &[0u8][..]].concat()));
-        (!own.is_empty()).then_some(own)
+        Ok((!own.is_empty()).then_some(own))
     }
 
     fn wait(&mut self) -> Result<(Page, Outcome), Failure> {
@@ -400,7 +408,7 @@ impl Scan {
 
 impl Pages for Scan {
     fn next(&mut self) -> Result<Option<Vec<Vec<Kept>>>, Failure> {
-        if let Some(own) = self.next_own() {
+        if let Some(own) = self.next_own()? {
             return self.decode(own).map(Some);
         }
         if self.flying == 0 {
@@ -438,7 +446,13 @@ impl Pages for Scan {
         self.ask();
         if !self.view.buffer.is_empty() {
             let place = (self.table.id(), partition);
-            rows.retain(|(key, ..)| self.view.buffer.row(place, key).is_none());
+            let mut left = Vec::with_capacity(rows.len());
+            for row in rows {
+                if self.view.buffer.row(place, &row.0)?.is_none() {
+                    left.push(row);
+                }
+            }
+            rows = left;
         }
         self.decode(rows).map(Some)
     }

@@ -16,7 +16,7 @@ mod within;
 
 use crate::bind::{Bound, Locks};
 use crate::calls::{Procedures, Programs};
-use crate::copy::{self, CopyInput};
+use crate::copy::CopyInput;
 use crate::database;
 use crate::driver::{Driver, Handle, Place};
 use crate::edits::{self, Effects};
@@ -33,7 +33,7 @@ use crate::statements::{self, Statement, canceled};
 use crate::system::facts::Asker;
 use crate::system::relations;
 use crate::system::sessions::{self, Listed, Sessions};
-use crate::txn::{Modes, NodeMemory, Open, Turns, View, turns};
+use crate::txn::{Modes, NodeMemory, Open, SpillCounters, SpillSettings, Turns, View, turns};
 use crate::write;
 use bytes::Bytes;
 use client::{Options, Table};
@@ -77,6 +77,16 @@ impl Sql {
     /// The same, with its sessions in this list.
     pub fn listing(self, sessions: Arc<Sessions>) -> Sql {
         Sql { sessions, ..self }
+    }
+
+    /// The same, with large transactions that spill.
+    pub fn spilling(self, settings: SpillSettings) -> Sql {
+        Sql { memory: Arc::new(NodeMemory::default().spilling_to(settings)), ..self }
+    }
+
+    /// What large transactions have spilled.
+    pub fn spilled(&self) -> SpillCounters {
+        self.memory.spilling().counters()
     }
 
     /// The way of a session in this database, and what the catalogs call it.
@@ -227,7 +237,7 @@ impl pg::Session for SqlSession {
     }
 
     async fn copy_data(&mut self, piece: Bytes) -> Result<(), Failure> {
-        self.copying.as_mut().ok_or_else(copy::copy_input::not_begun)?.data(&piece).await
+        self.take_copy_data(&piece).await
     }
 
     async fn copy_done(&mut self) -> Result<String, Failure> {

@@ -6,7 +6,7 @@ use crate::read::{self, CALL};
 use crate::rows::fitted;
 use crate::txn::Edit;
 use crate::txn::View;
-use crate::txn::buffer::Written;
+use crate::txn::buffer::{MAX_WRITE_BYTES, Written};
 use bytes::Bytes;
 use client::Table;
 use pg::{Failure, Object, code};
@@ -17,7 +17,7 @@ use wire::message::MAX_OPS;
 use wire::{Body, Op, RowOp, TableChange, TablePart};
 
 /// The most bytes of keys and rows in one write. The wire's limit is a little higher.
-const MAX_BYTES: usize = 14 << 20;
+const MAX_BYTES: usize = MAX_WRITE_BYTES;
 
 /// So many inserted rows are asked about, if it is to be said which of them is there already.
 pub const MAX_ASKED: usize = 1_000;

@@ -80,7 +80,7 @@ macro_rules! messages {
 messages! {
     1 Hello(Hello) cap 4 * KB;
     2 Welcome(Welcome) cap 4 * KB;
-    10 Request(Request) cap 16 * MB;
+    10 Request(Request) cap 18 * MB;
     11 Reply(Reply) cap 32 * MB;
     20 Append(Append) cap 32 * MB;
     21 Ack(Ack) cap KB;

@@ -45,7 +45,7 @@ pub fn is_needed(definitions: &Definitions) -> Result<bool, Failure> {
 }
 
 /// Commits it. The handle is one that sees what the transaction has done to tables.
-pub async fn carry_out(evaluator: &Evaluator, open: Open) -> Result<(), Failure> {
+pub async fn carry_out(evaluator: &Evaluator, mut open: Open) -> Result<(), Failure> {
     open.busy()?;
     let built = open.definitions().to_build();
     let mut hold = Hold::begin(evaluator, &open).await?;

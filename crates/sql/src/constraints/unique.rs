@@ -3,7 +3,8 @@
 use crate::driver::Handle;
 use crate::fault;
 use crate::read;
-use crate::txn::View;
+use crate::txn::buffer::{Seen, aside};
+use crate::txn::{Buffer, View};
 use bytes::Bytes;
 use client::{Outcome, Table};
 use pg::{Failure, code};
@@ -69,11 +70,11 @@ impl<'a> Finder<'a> {
         let (number, taken) = (constraint.number, BTreeSet::new());
         let mut finder =
             Finder { handle, table, partition, view, number, columns, own: BTreeMap::new(), taken };
-        let (from, to) = (Bytes::new(), Bytes::new());
-        for (key, stored) in view.buffer.range(table.id(), (&from, &to)) {
-            let row = table.decode(key, stored).map_err(fault::of_client)?;
+        let id = table.id();
+        for (key, stored) in aside(&view.buffer, move |buffer| buffer.whole(id)).await? {
+            let row = table.decode(&key, &stored).map_err(fault::of_client)?;
             if let Some(entry) = finder.entry(&row) {
-                finder.own.entry(entry).or_default().push((key.clone(), stored.clone()));
+                finder.own.entry(entry).or_default().push((key, stored));
             }
         }
         Ok(finder)
@@ -165,8 +166,11 @@ impl<'a> Finder<'a> {
                 };
                 // What the transaction has made of a row is among its own.
                 let place = (self.table.id(), partition);
-                let is_own = |key: &Bytes| self.view.buffer.row(place, key).is_some() || Some(key) == but;
-                let there = rows.into_iter().find(|(key, ..)| !is_own(key));
+                let keys: Vec<Bytes> = rows.iter().map(|(key, ..)| key.clone()).collect();
+                let own = Buffer::rows(&self.view.buffer, place, &keys).await?;
+                let is_own = |key: &Bytes, seen: &Seen| seen.is_some() || Some(key) == but;
+                let mut found = rows.into_iter().zip(own);
+                let there = found.find(|((key, ..), seen)| !is_own(key, seen)).map(|(row, _)| row);
                 first = first.or(there.map(|(key, _, stored)| (key, stored)));
                 if first.is_some() || next.is_empty() {
                     break;

@@ -42,7 +42,7 @@ const FORMING_BYTES: usize = 16 << 20;
 /// How long one batch may take, a failover in between included.
 const BATCH: Micros = Micros::from_millis(60_000);
 /// Memory that rows of a transaction have before they are its own, however much others have.
-const FREE_BYTES: usize = 24 << 20;
+const FREE_BYTES: usize = 32 << 20;
 /// So many bytes of memory are asked for at once.
 const STEP_BYTES: usize = 1 << 20;
 /// What such a row takes beside its own bytes.
@@ -104,6 +104,8 @@ pub struct CopyInput {
     /// What they have of the memory until it does, and how much was asked for.
     room: Room,
     asked: usize,
+    /// So many the transaction has taken in already.
+    taken: usize,
 }
 
 /// Where rows of a COPY go.
@@ -152,6 +154,7 @@ impl CopyInput {
             into,
             limit,
             asked: 0,
+            taken: 0,
         })
     }
 
@@ -169,7 +172,7 @@ impl CopyInput {
         self.rows(true).await?;
         if self.into == Into::Transaction {
             let rows: usize = self.forming.values().map(|batch| batch.ops.len()).sum();
-            return Ok(format!("COPY {rows}"));
+            return Ok(format!("COPY {}", self.taken + rows));
         }
         if self.table.is_global() {
             self.commit_rows().await?;
@@ -205,6 +208,27 @@ impl CopyInput {
         }
         let rows = std::mem::take(&mut self.forming).into_values().flat_map(|batch| batch.ops);
         Some((self.table.clone(), rows.collect()))
+    }
+
+    /// The same, if they take more memory than so many bytes: more are to come.
+    pub fn kept_over(&mut self, bytes: usize) -> Option<(Table, Vec<RowOp>)> {
+        let kept = self.kept_bytes() >= bytes && self.into == Into::Transaction;
+        let (table, rows) = kept.then(|| self.kept()).flatten()?;
+        self.taken += rows.len();
+        (self.forming_bytes, self.asked) = (0, 0);
+        // It is less than it was.
+        drop(self.room.hold(0));
+        Some((table, rows))
+    }
+
+    /// The table.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// True if the transaction has taken rows of it in already.
+    pub fn is_taken_in_pieces(&self) -> bool {
+        self.taken > 0
     }
 
     /// Waits for what is on its way. The reason with what became of the rows.
@@ -304,6 +328,12 @@ impl CopyInput {
         Ok(())
     }
 
+    /// The memory that rows take which are kept.
+    fn kept_bytes(&self) -> usize {
+        let rows: usize = self.forming.values().map(|batch| batch.ops.len()).sum();
+        self.forming_bytes + rows * ROW_MEMORY
+    }
+
     /// Rows are kept until the transaction takes them in, if there is room.
     fn keep(&mut self) -> Result<(), Failure> {
         let rows: usize = self.forming.values().map(|batch| batch.ops.len()).sum();
@@ -314,7 +344,7 @@ impl CopyInput {
             let hint = "COPY by itself, or into a table that the transaction has made or truncated";
             return Err(self.limit.passed().hint(hint));
         }
-        let taken = self.forming_bytes + rows * ROW_MEMORY;
+        let taken = self.kept_bytes();
         if taken > self.asked {
             self.asked = taken + STEP_BYTES;
             self.room.hold(self.asked)?;

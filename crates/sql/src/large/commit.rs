@@ -17,7 +17,7 @@ use crate::driver::Handle;
 use crate::evaluate::Evaluator;
 use crate::fault;
 use crate::refill::{self, Beside, Broken, Filling, Target};
-use crate::txn::buffer::Written;
+use crate::txn::buffer::{Written, aside};
 use crate::txn::commit::forbidden;
 use crate::txn::{Acknowledged, Buffer, Limit, Open};
 use client::{Client, ClientError, Table};
@@ -28,14 +28,14 @@ use types::{Position, TableId};
 use wire::TablePart;
 use wire::message::MAX_CHANGES;
 
-/// Commits it.
-pub async fn carry_out(evaluator: &Evaluator, mut open: Open) -> Result<(), Failure> {
+/// Commits it. `all`: one entry has no room for what its rows change in indexes, so all tables are filled.
+pub async fn carry_out(evaluator: &Evaluator, mut open: Open, all: bool) -> Result<(), Failure> {
     open.busy()?;
     if !open.definitions().is_empty() {
         let hint = "it has also made, dropped or emptied tables: do that in a transaction of its own";
         return Err(Limit::WRITE.passed().hint(hint));
     }
-    let done = commit(evaluator, &open).await;
+    let done = commit(evaluator, &mut open, all).await;
     // What it has met may be so only because somebody else has changed a row that it has seen.
     if done.as_ref().is_err_and(|failure| failure.code.starts_with("23")) {
         let handle = &evaluator.handle;
@@ -49,14 +49,21 @@ pub async fn carry_out(evaluator: &Evaluator, mut open: Open) -> Result<(), Fail
     done
 }
 
-async fn commit(evaluator: &Evaluator, open: &Open) -> Result<(), Failure> {
+async fn commit(evaluator: &Evaluator, open: &mut Open, all: bool) -> Result<(), Failure> {
     let handle = &evaluator.handle;
     let survey = Survey::of(open.buffer()).await?;
-    let (catalog, chosen) = survey.choose(evaluator, open).await.map_err(before)?;
+    if !all && Extent::fit_a_write(survey.written.values()) {
+        // What was spilled is not written any more, but for this.
+        open.bring_back().await?;
+        return open.commit(handle, None).await;
+    }
+    let (catalog, chosen) = survey.choose(evaluator, (open, all)).await.map_err(before)?;
     let fill = FillPlan::prepare(evaluator, open, (&catalog, &chosen)).await.map_err(before)?;
     let since = survey.seen.newest(handle).await.map_err(before)?;
-    let rest = open.buffer().tables().map(|(table, _)| table).filter(|table| !chosen.contains(table));
-    let rest: Vec<Written> = rest.map(|table| open.buffer().written(table)).collect();
+    let rest = open.buffer().tables().into_iter().filter(|table| !chosen.contains(table));
+    let rest: Vec<TableId> = rest.collect();
+    let read = move |buffer: &Buffer| rest.into_iter().map(|table| buffer.written(table)).collect();
+    let rest: Vec<Written> = aside(open.buffer(), read).await?;
     let (inserted, refused) = (open.inserted(&rest), open.refused(&rest));
     let parts = rest.into_iter().filter(|written| !written.ops.is_empty()).map(|written| {
         let Written { table, ops, seen } = written;
@@ -108,28 +115,35 @@ impl Survey {
     async fn of(buffer: &Arc<Buffer>) -> Result<Survey, Failure> {
         let buffer = buffer.clone();
         let look = move || {
-            let written = buffer.tables().map(|(table, edits)| (table, Extent::of(edits.values()))).collect();
-            let mut seen = Acknowledged::default();
-            let all = buffer.tables().flat_map(|(_, edits)| edits.values());
-            all.filter_map(|edit| edit.since).for_each(|since| seen.add(since));
-            Survey { written, seen }
+            let (mut written, mut seen) = (BTreeMap::new(), Acknowledged::default());
+            for table in buffer.tables() {
+                let mut extent = Extent::default();
+                for edit in buffer.all(table) {
+                    let edit = edit?;
+                    extent.add(&edit);
+                    edit.since.into_iter().for_each(|since| seen.add(since));
+                }
+                written.insert(table, extent);
+            }
+            Ok(Survey { written, seen })
         };
         let down = |_| Failure::new(code::SHUTDOWN, "this node is going down");
-        tokio::task::spawn_blocking(look).await.map_err(down)
+        tokio::task::spawn_blocking(look).await.map_err(down)?
     }
 
     /// The tables that are to be filled, in their order, once nobody else copies rows of them.
     async fn choose(
         &self,
         evaluator: &Evaluator,
-        open: &Open,
+        (open, all): (&Open, bool),
     ) -> Result<(Arc<Catalog>, Vec<TableId>), Failure> {
         loop {
             database::lift_abandoned(&evaluator.handle).await?;
             let catalog = evaluator.handle.look().await?;
             open.knows_its_tables(&catalog)?;
             let keys = self.foreign_keys(&catalog);
-            let chosen = choice::chosen(&self.written, &keys).map_err(|key| out_of_order(&catalog, key))?;
+            let chosen = choice::chosen(&self.written, &keys, all);
+            let chosen = chosen.map_err(|key| out_of_order(&catalog, key))?;
             if !chosen.iter().any(|table| rewrite::under_way(&catalog, *table)) {
                 return Ok((catalog, chosen));
             }

@@ -12,6 +12,7 @@ use crate::fault;
 use crate::refill::{Convert, FoundRow, Refusal};
 use crate::statements::canceled;
 use crate::txn::commit::forbidden;
+use crate::txn::spill::unreadable;
 use crate::txn::{After, Buffer, Edit, Limit};
 use crate::write;
 use bytes::Bytes;
@@ -19,8 +20,8 @@ use client::Table;
 use pg::{Cancel, Failure};
 use std::sync::Arc;
 use tokio::runtime;
-use types::Lsn;
 use types::data::{Row, Value};
+use types::{Lsn, TableId};
 
 /// New rows that are given at once.
 const ROWS: usize = 2_000;
@@ -96,6 +97,20 @@ pub struct Merge {
     met: usize,
     /// From which key on new rows are to be given.
     next: Option<Bytes>,
+    /// So many new rows there are, and were given.
+    new: usize,
+    given: usize,
+}
+
+/// How many rows of a table a transaction has written that were there, and new ones.
+fn counted(buffer: &Buffer, table: TableId) -> Result<(usize, usize), Failure> {
+    let (mut existed, mut new) = (0, 0);
+    for edit in buffer.all(table) {
+        let edit = edit?;
+        existed += usize::from(edit.existed);
+        new += usize::from(!edit.existed && matches!(edit.after, After::Row(_)));
+    }
+    Ok((existed, new))
 }
 
 impl Merge {
@@ -110,12 +125,15 @@ impl Merge {
             guards,
             met: 0,
             next: Some(Bytes::new()),
+            new: 0,
+            given: 0,
         }
     }
 
     /// True if the row with this key is none that another one stands against, but to be met.
     fn is_met(&self, key: &[u8]) -> bool {
-        self.buffer.has_puts() || self.buffer.has_looked(self.table.id(), key)
+        // Of what cannot be read it is so: nothing is written any more.
+        self.buffer.has_puts() || self.buffer.has_looked(self.table.id(), key).unwrap_or(true)
     }
 
     fn unfit(&self, why: Unfit, key: &Bytes) -> Failure {
@@ -137,11 +155,11 @@ impl Merge {
 impl Convert for Merge {
     fn rows(&mut self, found: Vec<FoundRow>) -> Result<Vec<Row>, Failure> {
         self.goes_on()?;
-        let buffer = self.buffer.clone();
-        let edits = buffer.table(self.table.id());
+        let (buffer, table) = (self.buffer.clone(), self.table.id());
         let mut rows = Vec::with_capacity(found.len());
         for FoundRow { key, version, row } in found {
-            let edit = edits.and_then(|edits| edits.get(&key));
+            let edit = buffer.own_edit(table, &key)?;
+            let edit = edit.as_deref();
             self.met += usize::from(edit.is_some_and(|edit| edit.existed));
             let new = match fate(edit, version).map_err(|why| self.unfit(why, &key))? {
                 Fate::Stays => {
@@ -161,23 +179,30 @@ impl Convert for Merge {
 
     fn rest(&mut self) -> Result<Option<Vec<Row>>, Failure> {
         self.goes_on()?;
-        let buffer = self.buffer.clone();
-        let (Some(from), Some(edits)) = (self.next.take(), buffer.table(self.table.id())) else {
-            return Ok(None);
-        };
-        if from.is_empty() && self.met < edits.values().filter(|edit| edit.existed).count() {
-            // One that it has seen is there no more.
-            return Err(fault::conflict());
+        let (buffer, table) = (self.buffer.clone(), self.table.id());
+        let Some(from) = self.next.take() else { return Ok(None) };
+        if from.is_empty() {
+            let (existed, new) = counted(&buffer, table)?;
+            self.new = new;
+            if self.met < existed {
+                // One that it has seen is there no more.
+                return Err(fault::conflict());
+            }
         }
         let (mut rows, mut bytes) = (Vec::new(), 0);
-        for (key, edit) in edits.range(from..).filter(|(_, edit)| !edit.existed) {
-            let After::Row(stored) = &edit.after else { continue };
+        for edit in buffer.own(table, (&from, &Bytes::new())) {
+            let edit = edit?;
+            let (After::Row(stored), false) = (&edit.after, edit.existed) else { continue };
             if rows.len() == ROWS || bytes >= BYTES {
-                self.next = Some(key.clone());
+                self.next = Some(edit.key.clone());
                 break;
             }
-            rows.push(self.decode(key, stored)?);
+            rows.push(self.decode(&edit.key, stored)?);
             bytes += edit.bytes();
+        }
+        self.given += rows.len();
+        if self.next.is_none() && self.given != self.new {
+            return Err(unreadable(&format!("{} of {} new rows are there", self.given, self.new)));
         }
         Ok(Some(rows))
     }

@@ -23,6 +23,8 @@ use wire::RowOp;
 
 /// Rows of a COPY that a transaction takes in are looked at so many at once.
 const PIECE_ROWS: usize = 2_000;
+/// Where the transaction spills it takes them in when they take so much memory.
+const PIECE_BYTES: usize = 8 << 20;
 
 impl SqlSession {
     /// The client is sent rows: of a query, or what a statement that writes tells of its own.
@@ -85,7 +87,7 @@ impl SqlSession {
             }
         };
         let limit = match &self.open {
-            Some(open) => open.limit(&copy.table),
+            Some(open) => open.limit(&copy.table).in_memory(),
             None if is_replicated => replicated::LIMIT,
             None => Limit::WRITE,
         };
@@ -93,11 +95,25 @@ impl SqlSession {
         Ok(Outcome::CopyIn(copy.columns.len()))
     }
 
+    /// Rows of a COPY come. Those of a transaction that spills are its own piece by piece.
+    pub(super) async fn take_copy_data(&mut self, data: &[u8]) -> Result<(), Failure> {
+        let copying = self.copying.as_mut().ok_or_else(not_begun)?;
+        copying.data(data).await?;
+        let table = copying.table().record();
+        let spills = self.open.as_ref().filter(|open| open.may_spill(table));
+        let settings = spills.and_then(|open| open.buffer().spills(table));
+        let Some(most) = settings.map(|settings| settings.threshold.min(PIECE_BYTES)) else { return Ok(()) };
+        match copying.kept_over(most) {
+            Some((table, rows)) => self.take_copied(table, rows, false).await,
+            None => Ok(()),
+        }
+    }
+
     /// All rows of a COPY have come. The error: those that are on their way are to be waited for.
     pub(super) async fn finish_copy(&mut self) -> Result<String, Failure> {
         let copying = self.copying.as_mut().ok_or_else(not_begun)?;
         let tag = copying.finish().await?;
-        let kept = copying.kept();
+        let (kept, whole) = (copying.kept(), !copying.is_taken_in_pieces());
         if let Some(open) = self.open.as_mut().filter(|_| copying.is_taken_back()) {
             open.copied(copying.acknowledged());
         }
@@ -108,14 +124,15 @@ impl SqlSession {
                     let values = Values { parameters: Vec::new(), now: super::now() };
                     replicated::copied(&self.evaluator, &table, rows, &values).await?;
                 }
-                false => self.take_copied(table, rows).await?,
+                false => self.take_copied(table, rows, whole).await?,
             }
         }
         Ok(tag)
     }
 
-    /// Rows of a COPY become the transaction's.
-    async fn take_copied(&mut self, table: Table, rows: Vec<RowOp>) -> Result<(), Failure> {
+    /// Rows of a COPY become the transaction's. Of those that are not the whole COPY `COMMIT` alone says whether
+    /// they keep what refers to other rows, as of all that are many.
+    async fn take_copied(&mut self, table: Table, rows: Vec<RowOp>, whole: bool) -> Result<(), Failure> {
         let view = self.view().await?;
         let mut seen = BTreeSet::new();
         if let Some(twice) = rows.iter().find(|op| !seen.insert(op.key().clone())) {
@@ -153,7 +170,9 @@ impl SqlSession {
         let (told, replaced) = (None, Vec::new());
         let edits = Edits { table, partition: Some(partition), edits, count, told, replaced };
         let mut all = [edits];
-        self.keeps_constraints(&all, &view).await?;
+        if whole {
+            self.keeps_constraints(&all, &view).await?;
+        }
         drop(view);
         let [edits] = &mut all;
         match &mut self.open {

@@ -57,18 +57,18 @@ impl SqlSession {
         }
     }
 
-    async fn commit_checked(&self, open: Open) -> Result<(), Failure> {
+    async fn commit_checked(&self, mut open: Open) -> Result<(), Failure> {
         let securing = self.evaluator.securing(self.settings.waits_until_secured());
         let handle = securing.as_ref().unwrap_or(&self.evaluator.handle);
         if !handle.is_global() && !open.fits_a_write() {
-            return large::commit::carry_out(&self.evaluator, open).await;
+            return large::commit::carry_out(&self.evaluator, open, false).await;
         }
         if holding::is_needed(open.definitions())? {
             return holding::carry_out(&self.evaluator, open).await;
         }
         let checked = match handle.is_global() {
             true => {
-                let (parts, tables) = open.written();
+                let (parts, tables) = open.written()?;
                 match early::before_commit(handle, tables, &parts).await {
                     Ok(checked) => checked,
                     // What it took of a row may be another's by now, and ON CONFLICT may meet one.
@@ -82,7 +82,14 @@ impl SqlSession {
             }
             false => None,
         };
-        open.commit(handle, checked).await
+        let may_be_large = !handle.is_global() && open.may_be_large();
+        match open.commit(handle, checked).await {
+            // One entry does not have all of it with what it changes in indexes. Nothing was done.
+            Err(failure) if may_be_large && fault::is_too_much(&failure) => {
+                large::commit::carry_out(&self.evaluator, open, true).await
+            }
+            done => done,
+        }
     }
 
     /// A commit was not secured in time. It was committed, and that is what the client was told (PR-370).

@@ -1,21 +1,26 @@
 //! What a transaction has written and not committed: rows of one partition, by table and key, with a failback
-//! to each savepoint.
+//! to each savepoint. What is too much for memory is in a file ([`spilling`]); [`reads`] sees both.
+
+mod reads;
+mod spilling;
+
+pub use reads::{Seen, aside};
 
 use super::arbiter::Arbiter;
 use super::memory::Room;
 use bytes::Bytes;
 use pg::{Failure, code};
-use std::cmp::Ordering;
+use spilling::Spilled;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::iter::Peekable;
 use std::sync::Arc;
 use types::{PartitionId, Position, TableId, TableRecord};
 use wire::RowOp;
 use wire::message::MAX_OPS;
 
-/// The most bytes of keys and rows that `COMMIT` sends as one write. A write may have twice as many.
-const MAX_WRITE_BYTES: usize = 8 << 20;
+/// The most bytes of keys and rows that `COMMIT` sends as one write, with [`OVERHEAD`] for each row. An entry
+/// of the log has room for them; what has more with its index rows goes the way of several entries.
+pub const MAX_WRITE_BYTES: usize = 16_000_000;
 /// The most rows of a transaction whose tables are filled again if one write is too small (`crate::large`).
 const MAX_LARGE_ROWS: usize = 2_000_000;
 /// The most bytes of its keys and rows.
@@ -48,6 +53,11 @@ impl Limit {
             true => Limit::LARGE,
             false => Limit::WRITE,
         }
+    }
+
+    /// What of it may be in memory.
+    pub fn in_memory(self) -> Limit {
+        Limit { rows: self.rows.min(MAX_LARGE_ROWS), bytes: self.bytes.min(MAX_LARGE_BYTES) }
     }
 
     /// The error of a transaction that writes more.
@@ -104,6 +114,12 @@ impl Edit {
         self.key.len() + row + OVERHEAD
     }
 
+    /// True if nothing is to be done: a row was inserted and removed. Of what a file has it says that it
+    /// counts no more.
+    pub fn is_nothing(&self) -> bool {
+        !self.existed && self.after == After::Gone
+    }
+
     /// The operation that does it, if the row must be as it was seen; `None`: nothing is to be done.
     pub fn operation(self) -> Option<RowOp> {
         let key = self.key;
@@ -135,6 +151,10 @@ pub struct Buffer {
     bytes: usize,
     /// Rows that were not there are written whatever is there then.
     puts: bool,
+    /// What was written before and is in a file; what is in `tables` counts first.
+    spilled: Option<Spilled>,
+    /// What was written is in no file and not here: nothing can be read any more.
+    lost: bool,
 }
 
 /// What is written of one table.
@@ -189,36 +209,6 @@ impl UndoLog {
         let undo = self.undo.pop()?;
         self.memory -= undo.memory();
         Some(undo)
-    }
-}
-
-/// Edits of a buffer and of the one below it, in the order of keys: of two for one row that of the upper one.
-struct Layered<'a> {
-    upper: Peekable<EditIter<'a>>,
-    lower: Peekable<EditIter<'a>>,
-}
-
-/// Edits in the order of keys.
-type EditIter<'a> = Box<dyn Iterator<Item = &'a Edit> + Send + 'a>;
-
-impl<'a> Iterator for Layered<'a> {
-    type Item = &'a Edit;
-
-    fn next(&mut self) -> Option<&'a Edit> {
-        let order = match (self.upper.peek(), self.lower.peek()) {
-            (Some(upper), Some(lower)) => upper.key.cmp(&lower.key),
-            (Some(_), None) => Ordering::Less,
-            (None, _) => Ordering::Greater,
-        };
-        match order {
-            Ordering::Less => self.upper.next(),
-            Ordering::Greater => self.lower.next(),
-            Ordering::Equal => {
-                let (upper, lower) = (self.upper.next()?, self.lower.next());
-                // It is locked as it is below.
-                if upper.after == After::Same { lower } else { Some(upper) }
-            }
-        }
     }
 }
 
@@ -291,19 +281,22 @@ impl Buffer {
         self.puts
     }
 
-    /// True if ON CONFLICT has inserted a row after it had looked for one with its key.
-    pub fn has_looked(&self, table: TableId, key: &[u8]) -> bool {
-        let edit = self.tables.get(&table).and_then(|rows| rows.get(key));
-        edit.is_some_and(|edit| edit.arbiter.is_key())
+    /// True if a row of a table is in memory.
+    pub fn has_rows(&self, table: TableId) -> bool {
+        let rows = self.tables.get(&table).into_iter().flat_map(|rows| rows.values());
+        rows.into_iter().any(|edit| matches!(edit.after, After::Row(_)))
     }
 
     /// True if there is nothing in it.
     pub fn is_empty(&self) -> bool {
-        self.rows == 0 && self.below.as_ref().is_none_or(|below| below.is_empty())
+        self.rows == 0 && self.spilled.is_none() && self.below.as_ref().is_none_or(|below| below.is_empty())
     }
 
     /// True if one write has all rows, those of these tables left out.
     pub fn fits_a_write(&self, but: impl Fn(TableId) -> bool) -> bool {
+        if self.spilled.is_some() || self.lost {
+            return false;
+        }
         if Limit::WRITE.has((self.rows, self.bytes)) {
             return true;
         }
@@ -316,82 +309,6 @@ impl Buffer {
             }
         }
         true
-    }
-
-    /// True if more rows of a table are written than so many.
-    pub fn has_more(&self, table: TableId, rows: usize) -> bool {
-        let own = self.tables.get(&table).map_or(0, BTreeMap::len);
-        own > rows || self.below.as_ref().is_some_and(|below| below.has_more(table, rows))
-    }
-
-    /// What is written of a table.
-    pub fn table(&self, table: TableId) -> Option<&BTreeMap<Bytes, Edit>> {
-        self.tables.get(&table)
-    }
-
-    /// The tables of which rows are written.
-    pub fn tables(&self) -> impl Iterator<Item = (TableId, &BTreeMap<Bytes, Edit>)> {
-        self.tables.iter().filter(|(_, rows)| !rows.is_empty()).map(|(table, rows)| (*table, rows))
-    }
-
-    /// What the transaction sees under a key of a table in this partition: a row, or none. `None`: what was
-    /// there before it.
-    pub fn row(&self, (table, partition): (TableId, PartitionId), key: &[u8]) -> Option<Option<&Bytes>> {
-        if !self.holds(partition) {
-            return None;
-        }
-        let own = self.tables.get(&table).and_then(|rows| rows.get(key));
-        match own.map(|edit| &edit.after) {
-            Some(After::Row(row)) => Some(Some(row)),
-            Some(After::Gone) => Some(None),
-            Some(After::Same) | None => self.below.as_ref()?.row((table, partition), key),
-        }
-    }
-
-    /// What is written here in a range of a table, in the order of keys. An empty `to`: to the table's end.
-    fn own<'a>(
-        &'a self,
-        table: TableId,
-        (from, to): (&Bytes, &'a Bytes),
-    ) -> impl Iterator<Item = &'a Edit> + use<'a> {
-        let rows = self.tables.get(&table).map(|rows| rows.range(from.clone()..));
-        let rows = rows.into_iter().flatten().map(|(_, edit)| edit);
-        rows.take_while(move |edit| to.is_empty() || edit.key < to)
-    }
-
-    /// The same with what is below.
-    fn edits<'a>(&'a self, table: TableId, range: (&Bytes, &'a Bytes)) -> EditIter<'a> {
-        let own: EditIter<'a> = Box::new(self.own(table, range));
-        match &self.below {
-            None => own,
-            Some(below) => {
-                let lower = below.edits(table, range).peekable();
-                Box::new(Layered { upper: own.peekable(), lower })
-            }
-        }
-    }
-
-    /// The rows of a range of a table that are in it, in the order of their keys. An empty `to`: to the end.
-    pub fn range<'a>(
-        &'a self,
-        table: TableId,
-        range: (&Bytes, &'a Bytes),
-    ) -> impl Iterator<Item = (&'a Bytes, &'a Bytes)> {
-        self.edits(table, range).filter_map(|edit| match &edit.after {
-            After::Row(row) => Some((&edit.key, row)),
-            After::Gone | After::Same => None,
-        })
-    }
-
-    /// By how many rows a range of a table has more than without it.
-    pub fn grown(&self, table: TableId, range: (&Bytes, &Bytes)) -> i64 {
-        let one = |edit: &Edit| match (edit.existed, &edit.after) {
-            (false, After::Row(_)) => 1,
-            (true, After::Gone) => -1,
-            _ => 0,
-        };
-        let own: i64 = self.own(table, range).map(one).sum();
-        own + self.below.as_ref().map_or(0, |below| below.grown(table, range))
     }
 
     /// Takes a statement's writes in, all or none. What they replaced goes to `undo`, if it is kept.
@@ -415,8 +332,14 @@ impl Buffer {
         (limit, undo): (Limit, Option<&UndoLog>),
     ) -> Result<(), Failure> {
         let (size, replaced) = self.size_with(table, edits);
-        if !limit.has(size) {
+        let (rows, bytes) = self.spilled.as_ref().map_or((0, 0), |spilled| (spilled.rows, spilled.bytes));
+        if !limit.has((size.0 + rows, size.1 + bytes)) {
             return Err(limit.passed());
+        }
+        // What cannot be spilled, as it is behind a savepoint, is bounded by itself.
+        let in_memory = limit.in_memory();
+        if !in_memory.has(size) {
+            return Err(in_memory.passed());
         }
         let kept = undo.map_or(0, |undo| undo.memory + UNDO_MEMORY * edits.len() + replaced);
         self.hold(memory(size) + kept)
@@ -464,6 +387,7 @@ impl Buffer {
     /// Takes no more memory from here on than it needs, with what is kept to undo writes.
     pub fn settle(&self, undo: Option<&UndoLog>) {
         let kept = undo.map_or(0, |undo| undo.memory);
+        self.note_kept();
         // It is less than it had, or not much more: then the next write is told.
         drop(self.hold(memory((self.rows, self.bytes)) + kept));
     }
@@ -472,7 +396,7 @@ impl Buffer {
     fn put(&mut self, table: TableId, mut edit: Edit) -> Option<Edit> {
         let entry = match self.tables.entry(table).or_default().entry(edit.key.clone()) {
             Entry::Vacant(vacant) => {
-                if edit.existed || edit.after != After::Gone {
+                if !edit.is_nothing() {
                     self.bytes += edit.bytes();
                     self.rows += 1;
                     vacant.insert(edit);
@@ -482,6 +406,13 @@ impl Buffer {
             Entry::Occupied(occupied) => occupied,
         };
         let before = entry.get().clone();
+        if before.is_nothing() {
+            if !edit.is_nothing() {
+                self.bytes = self.bytes + edit.bytes() - before.bytes();
+                *entry.into_mut() = edit;
+            }
+            return Some(before);
+        }
         if edit.after == After::Same {
             // It is locked as it is here.
             return Some(before);
@@ -493,7 +424,8 @@ impl Buffer {
         if stays && edit.arbiter == Arbiter::None {
             edit.arbiter = before.arbiter;
         }
-        match edit.existed || edit.after != After::Gone {
+        // If a file has it too, it is said that this counts no more.
+        match self.spilled.is_some() || !edit.is_nothing() {
             true => {
                 self.bytes += edit.bytes();
                 *entry.into_mut() = edit;
@@ -531,44 +463,6 @@ impl Buffer {
             }
         }
         undo.undo.shrink_to(length);
-    }
-
-    /// The operations that write it all, table by table, if every row must be as it was seen.
-    pub fn operations(&self) -> Vec<Written> {
-        self.tables.keys().map(|table| self.written(*table)).filter(|all| !all.ops.is_empty()).collect()
-    }
-
-    /// The same of one table.
-    pub fn written(&self, table: TableId) -> Written {
-        let mut written = Written { table, ops: Vec::new(), seen: Vec::new() };
-        for edit in self.tables.get(&table).into_iter().flat_map(|rows| rows.values()).cloned() {
-            let since = edit.since;
-            if let Some(op) = edit.operation() {
-                written.ops.push(op);
-                written.seen.extend(since);
-            }
-        }
-        written
-    }
-
-    /// What asks whether rows that were there are as they were seen: of those behind the first `passed` as
-    /// many as one write has. Nothing: there are no more.
-    pub fn unchanged(&self, passed: usize) -> Vec<Written> {
-        let rows = self.tables.iter().flat_map(|(table, rows)| rows.values().map(move |edit| (*table, edit)));
-        let (mut all, mut size) = (Vec::<Written>::new(), (0, 0));
-        for (table, edit) in rows.filter(|(_, edit)| edit.existed).skip(passed) {
-            size = (size.0 + 1, size.1 + edit.key.len() + OVERHEAD);
-            if !Limit::WRITE.has(size) {
-                break;
-            }
-            if all.last().is_none_or(|last| last.table != table) {
-                all.push(Written { table, ops: Vec::new(), seen: Vec::new() });
-            }
-            let written = all.last_mut().expect("pushed above");
-            written.ops.push(RowOp::Keep { key: edit.key.clone() });
-            written.seen.extend(edit.since);
-        }
-        all
     }
 }
 

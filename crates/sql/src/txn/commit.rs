@@ -1,7 +1,7 @@
 //! COMMIT: one write of everything, if nothing of it has changed since it was read.
 
-use super::buffer::Written;
-use super::{Buffer, Open, View, global, met};
+use super::buffer::{Written, aside};
+use super::{Buffer, Limit, Open, View, global, met};
 use crate::catalog::Catalog;
 use crate::constraints::violation::{self, Refused};
 use crate::driver::Handle;
@@ -19,15 +19,30 @@ use wire::{RowOp, TableChange};
 
 impl Open {
     /// What it writes, and its tables.
-    pub fn written(&self) -> (Vec<Written>, &BTreeMap<TableId, Table>) {
-        let mut parts = self.view.buffer.operations();
+    ///
+    /// It may block if rows are in a file; one write is never of such a transaction.
+    pub fn written(&self) -> Result<(Vec<Written>, &BTreeMap<TableId, Table>), Failure> {
+        let mut parts = self.view.buffer.operations()?;
         parts.retain(|part| !self.definitions.has_dropped(part.table));
-        (parts, &self.tables)
+        Ok((parts, &self.tables))
+    }
+
+    /// True if it can be committed by several entries.
+    pub fn may_be_large(&self) -> bool {
+        let large = |table: &Table| self.view.buffer.limit(table.record()) == Limit::LARGE;
+        self.definitions.is_empty() && self.tables.values().all(large)
     }
 
     /// True if COMMIT is one write.
     pub fn fits_a_write(&self) -> bool {
         self.view.buffer.fits_a_write(|table| self.definitions.has_dropped(table))
+    }
+
+    /// Has all that it writes in memory again, where one write has it.
+    pub async fn bring_back(&mut self) -> Result<(), Failure> {
+        let buffer = aside(&self.view.buffer, Buffer::brought_back).await?;
+        self.view.buffer = Arc::new(buffer);
+        Ok(())
     }
 
     /// The rows that it writes.
@@ -57,7 +72,7 @@ impl Open {
             let altered = definitions.altered().contains_key(&id);
             altered || definitions.has_made(id) || definitions.has_dropped(id)
         };
-        let written = self.view.buffer.tables().map(|(id, _)| id).filter(|id| !own(*id));
+        let written = self.view.buffer.tables().into_iter().filter(|id| !own(*id));
         for known in written.filter_map(|id| self.tables.get(&id)) {
             let now = catalog.table(known.name()).filter(|now| now.id == known.id());
             if now.is_none_or(|now| now.schema.version() != known.schema().version()) {
@@ -71,12 +86,12 @@ impl Open {
 
     /// COMMIT: one write of everything, if nothing of it has changed since it was read. Where transactions
     /// are global, what it claims was `checked`.
-    pub async fn commit(self, handle: &Handle, checked: Option<Checked>) -> Result<(), Failure> {
+    pub async fn commit(&mut self, handle: &Handle, checked: Option<Checked>) -> Result<(), Failure> {
         if !self.definitions.is_empty() {
             self.busy()?;
             return self.commit_tables(handle).await;
         }
-        let (parts, _) = self.written();
+        let (parts, _) = self.written()?;
         if parts.is_empty() {
             return Ok(());
         }
@@ -110,7 +125,11 @@ impl Open {
         let buffer = self.buffer();
         match buffer.has_puts() {
             true => fault::conflict(),
-            false => write::one_exists(handle, inserted, |table, key| buffer.has_looked(table, key)).await,
+            false => {
+                // Of what cannot be read it is so: nothing is written any more.
+                let looked = |table, key: &[u8]| buffer.has_looked(table, key).unwrap_or(true);
+                write::one_exists(handle, inserted, looked).await
+            }
         }
     }
 
@@ -142,7 +161,7 @@ impl Open {
     /// and what a statement is refused for may be so only because of that: the numbers that it took of a row
     /// are another's. Of a large transaction not all rows are looked at.
     pub async fn is_overtaken(&self, handle: &Handle) -> Result<bool, Failure> {
-        let parts = self.view.buffer.unchanged(0);
+        let parts = aside(&self.view.buffer, |buffer| buffer.unchanged(0)).await?;
         if parts.is_empty() || !self.definitions.is_empty() {
             return Ok(false);
         }
@@ -156,7 +175,7 @@ impl Open {
     pub async fn is_overtaken_anywhere(&self, handle: &Handle) -> Result<bool, Failure> {
         let mut passed = 0;
         loop {
-            let parts = self.view.buffer.unchanged(passed);
+            let parts = aside(&self.view.buffer, move |buffer| buffer.unchanged(passed)).await?;
             if parts.is_empty() {
                 return Ok(false);
             }
@@ -179,7 +198,7 @@ impl Open {
     }
 
     /// COMMIT of what was done to tables, with all rows.
-    async fn commit_tables(self, handle: &Handle) -> Result<(), Failure> {
+    async fn commit_tables(&mut self, handle: &Handle) -> Result<(), Failure> {
         let changes = self.definitions.changes();
         let built = self.definitions.to_build();
         self.commit_by(handle, (changes, &[])).await?;
@@ -190,11 +209,11 @@ impl Open {
     /// COMMIT by these changes of tables, in one entry with all rows. Those of the tables that are given are
     /// written under the versions which these have there.
     pub async fn commit_by(
-        mut self,
+        &mut self,
         handle: &Handle,
         (changes, given): (Vec<TableChange>, &[Arc<TableRecord>]),
     ) -> Result<(), Failure> {
-        let (parts, _) = self.written();
+        let (parts, _) = self.written()?;
         let catalog = handle.current().await?;
         for part in &parts {
             let is_of = |record: &&Arc<TableRecord>| record.id == part.table;

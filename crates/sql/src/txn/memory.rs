@@ -1,6 +1,7 @@
 //! Memory for what transactions write, and for rows that their statements collect: the sessions of a node
 //! have so much together. Small ones have what they need in any case, so only large ones are refused.
 
+use super::spill::{SpillSettings, Spilling};
 use pg::Failure;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,6 +12,7 @@ pub const NODE_BYTES: usize = 1 << 30;
 #[derive(Debug)]
 pub struct NodeMemory {
     left: Mutex<usize>,
+    spilling: Spilling,
 }
 
 impl Default for NodeMemory {
@@ -22,7 +24,17 @@ impl Default for NodeMemory {
 impl NodeMemory {
     /// So many bytes.
     pub fn of(bytes: usize) -> NodeMemory {
-        NodeMemory { left: Mutex::new(bytes) }
+        NodeMemory { left: Mutex::new(bytes), spilling: Spilling::default() }
+    }
+
+    /// The same, where large transactions spill.
+    pub fn spilling_to(self, settings: SpillSettings) -> NodeMemory {
+        NodeMemory { spilling: Spilling::new(Some(settings)), ..self }
+    }
+
+    /// What large transactions have in files.
+    pub fn spilling(&self) -> &Spilling {
+        &self.spilling
     }
 }
 
@@ -39,6 +51,11 @@ impl Room {
     /// Nothing yet, but what it has in any case.
     pub fn new(memory: &Arc<NodeMemory>, free: usize) -> Room {
         Room { memory: memory.clone(), free, bytes: Mutex::new(0) }
+    }
+
+    /// The memory of the node.
+    pub fn memory(&self) -> &Arc<NodeMemory> {
+        &self.memory
     }
 
     /// One that has as much as this one, beside it.

@@ -6,6 +6,7 @@
 //! sees the row then. What was there when it looked, and what the transaction has written itself, would be so
 //! each time, and is a duplicate (`23505`).
 
+use super::buffer::aside;
 use super::{After, Arbiter, Buffer, Edit, View, global};
 use crate::catalog::Catalog;
 use crate::constraints::unique::{self, Finder, Found};
@@ -15,6 +16,7 @@ use crate::read;
 use bytes::Bytes;
 use client::Table;
 use pg::Failure;
+use std::sync::Arc;
 use types::data::constraint::Constraint;
 use types::data::{Row, Value};
 use types::{Position, TableId};
@@ -27,7 +29,7 @@ const MAX_LOOKS: u32 = 4;
 /// unique constraint with this number; `None`: by any that it looked by. The transaction cannot commit, and
 /// its statement does something else when it is done again. Nothing rests on the answer, since nothing is
 /// written any more: of what cannot be read it is true.
-pub async fn is_met(handle: &Handle, written: &Buffer, number: Option<u32>) -> bool {
+pub async fn is_met(handle: &Handle, written: &Arc<Buffer>, number: Option<u32>) -> bool {
     for _ in 0..MAX_LOOKS {
         match look(handle, written, number).await {
             Ok(met) => return met,
@@ -38,8 +40,8 @@ pub async fn is_met(handle: &Handle, written: &Buffer, number: Option<u32>) -> b
     true
 }
 
-async fn look(handle: &Handle, written: &Buffer, number: Option<u32>) -> Result<bool, Failure> {
-    let asked = asked(written);
+async fn look(handle: &Handle, written: &Arc<Buffer>, number: Option<u32>) -> Result<bool, Failure> {
+    let asked = aside(written, asked).await?;
     if asked.is_empty() {
         return Ok(false);
     }
@@ -63,20 +65,25 @@ async fn look(handle: &Handle, written: &Buffer, number: Option<u32>) -> Result<
 
 /// The rows of each table before which ON CONFLICT has looked by something else than their keys, as many as
 /// one write has.
-fn asked(written: &Buffer) -> Vec<(TableId, Vec<&Edit>)> {
-    let looks = |edit: &&Edit| matches!(edit.arbiter, Arbiter::Unique(_) | Arbiter::Any);
-    let of_each = written.tables().map(|(id, rows)| {
-        let edits: Vec<&Edit> = rows.values().filter(looks).take(MAX_OPS).collect();
-        (id, edits)
-    });
-    of_each.filter(|(_, edits)| !edits.is_empty()).collect()
+fn asked(written: &Buffer) -> Result<Vec<(TableId, Vec<Edit>)>, Failure> {
+    let looks = |edit: &Edit| matches!(edit.arbiter, Arbiter::Unique(_) | Arbiter::Any);
+    let mut all = Vec::new();
+    for id in written.tables() {
+        let edits = written.all(id).filter(|edit| edit.as_ref().map_or(true, |edit| looks(edit)));
+        let edits = edits.take(MAX_OPS).map(|edit| Ok(edit?.into_owned()));
+        let edits = edits.collect::<Result<Vec<Edit>, Failure>>()?;
+        if !edits.is_empty() {
+            all.push((id, edits));
+        }
+    }
+    Ok(all)
 }
 
 /// One table, and where it is looked.
 struct Looking<'a> {
     handle: &'a Handle,
     table: Table,
-    written: &'a Buffer,
+    written: &'a Arc<Buffer>,
     /// All that is committed.
     now: &'a View,
 }
@@ -87,18 +94,18 @@ impl<'a> Looking<'a> {
         handle: &'a Handle,
         catalog: &Catalog,
         id: TableId,
-        (written, now): (&'a Buffer, &'a View),
+        (written, now): (&'a Arc<Buffer>, &'a View),
     ) -> Option<Looking<'a>> {
         let table = Table::new(catalog.all().find(|table| table.id == id)?.clone());
         Some(Looking { handle, table, written, now })
     }
 
     /// True if one of these rows is like one that has come, by this constraint.
-    async fn is_met(&self, constraint: &Constraint, edits: &[&Edit]) -> Result<bool, Failure> {
+    async fn is_met(&self, constraint: &Constraint, edits: &[Edit]) -> Result<bool, Failure> {
         let mut rows: Vec<(&Edit, Row)> = Vec::new();
         for edit in edits.iter().filter(|edit| edit.arbiter.is_unique(constraint.number)) {
             let After::Row(stored) = &edit.after else { continue };
-            rows.push((*edit, self.table.decode(&edit.key, stored).map_err(fault::of_client)?));
+            rows.push((edit, self.table.decode(&edit.key, stored).map_err(fault::of_client)?));
         }
         let place = (&self.table, self.written.partition());
         let finder = Finder::new(self.handle, place, self.now, constraint).await?;
@@ -120,7 +127,7 @@ impl<'a> Looking<'a> {
         since: Option<Position>,
     ) -> Result<bool, Failure> {
         let partition = self.written.partition();
-        let is_written = self.written.row((self.table.id(), partition), key).is_some();
+        let is_written = Buffer::seen(self.written, (self.table.id(), partition), key).await?.is_some();
         let Some(since) = since.filter(|_| !is_written) else { return Ok(false) };
         let then = match self.now.is_global() {
             true => View::default().at_commit(since, &[]),
@@ -165,9 +172,13 @@ mod tests {
         let mut buffer = Buffer::default();
         let mut take = |edit: Edit| {
             buffer.take(HERE, vec![edit], (Limit::WRITE, None)).expect("room");
-            let asked: Vec<Arbiter> =
-                asked(&buffer).iter().flat_map(|(_, edits)| edits).map(|edit| edit.arbiter).collect();
-            (buffer.has_looked(HERE.0, b"a"), asked)
+            let asked: Vec<Arbiter> = asked(&buffer)
+                .expect("all is in memory")
+                .iter()
+                .flat_map(|(_, edits)| edits)
+                .map(|edit| edit.arbiter)
+                .collect();
+            (buffer.has_looked(HERE.0, b"a") == Ok(true), asked)
         };
         assert_eq!(take(row("a", "1", Arbiter::Key)), (true, vec![]));
         assert_eq!(take(row("b", "1", Arbiter::Unique(7))), (true, vec![Arbiter::Unique(7)]));

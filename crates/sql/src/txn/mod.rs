@@ -7,6 +7,7 @@
 //! | what it has written | [`buffer`] |
 //! | ON CONFLICT, and rows that come meanwhile | [`arbiter`], [`met`] |
 //! | how much memory that takes | [`memory`] |
+//! | what memory has no room for | [`spill`] |
 //! | COMMIT: one write of everything; more than one has is `crate::large::commit`'s | [`commit`] |
 //! | which tables it has made and dropped | [`defined`] |
 //! | what of them is stored already | [`acknowledged`] |
@@ -26,6 +27,7 @@ pub mod keeper;
 pub mod memory;
 pub mod met;
 pub mod shared_turns;
+pub mod spill;
 pub mod turns;
 pub mod view;
 
@@ -34,6 +36,7 @@ pub use arbiter::Arbiter;
 pub use buffer::{After, Buffer, Edit, Limit};
 pub use defined::{Definitions, Loads};
 pub use memory::{NodeMemory, Room};
+pub use spill::{SpillCounters, SpillSettings};
 pub use turns::{TurnGuard, Turns};
 pub use view::{Known, View};
 
@@ -60,7 +63,7 @@ use types::{TableId, TableRecord};
 use wire::RowOp;
 
 /// Memory that a transaction has for what it writes, however much others have: as much as one write takes.
-const FREE_BYTES: usize = 24 << 20;
+const FREE_BYTES: usize = 32 << 20;
 /// So many rows are taken in at once.
 const PIECE_ROWS: usize = 10_000;
 
@@ -336,7 +339,8 @@ impl Open {
 
     /// True if rows of a table that it has made are in its buffer.
     pub fn has_written(&self, table: TableId) -> bool {
-        self.view.buffer.range(table, (&Bytes::new(), &Bytes::new())).next().is_some()
+        // What it has made is in no file: see `Open::may_spill`.
+        self.view.buffer.has_rows(table)
     }
 
     /// Has the rows of a table that it has made written into the partition itself from now on, where nobody
@@ -450,6 +454,7 @@ impl Open {
         // Nothing before the first savepoint is gone back to.
         let mut undo = (!self.savepoints.is_empty()).then_some(&mut self.undo);
         let buffer = Buffer::writable(&mut self.view.buffer)?;
+        buffer.bring(id, &list).await?;
         buffer.admit(id, &list, (limit, undo.as_deref()))?;
         let mut list = list.into_iter();
         loop {
@@ -462,13 +467,23 @@ impl Open {
         }
         buffer.settle(undo.as_deref());
         self.tables.insert(id, edits.table.clone());
+        if self.may_spill(edits.table.record()) {
+            Buffer::spill(&mut self.view.buffer).await?;
+        }
         Ok(())
+    }
+
+    /// True if rows of this table may go into a file: nothing that is kept to go back to a savepoint does, and
+    /// nothing of a transaction that is one write with what it does to tables.
+    pub fn may_spill(&self, table: &TableRecord) -> bool {
+        let one = self.savepoints.is_empty() && self.definitions.is_empty();
+        one && self.view.buffer.spills(table).is_some()
     }
 
     /// How much it may write, of this table among others. What it does to tables is one write with the rows.
     pub fn limit(&self, table: &TableRecord) -> Limit {
         match self.definitions.is_empty() {
-            true => self.view.buffer.limit(table),
+            true => self.view.buffer.whole_limit(table),
             false => Limit::WRITE,
         }
     }

@@ -19,7 +19,14 @@ fn shown(buffer: &Buffer) -> String {
         };
         format!("{sign}{}{}", text(op.key()), op.row().map_or(String::new(), text))
     };
-    buffer.operations().iter().flat_map(|written| &written.ops).map(one).collect::<Vec<_>>().join(" ")
+    buffer
+        .operations()
+        .expect("read")
+        .iter()
+        .flat_map(|written| &written.ops)
+        .map(one)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 #[test]
@@ -44,11 +51,12 @@ fn the_first_write_of_a_row_says_whether_it_was_there() {
         states.push((undo.len(), buffer.clone()));
     }
     let (from, to) = (Bytes::new(), Bytes::from_static(b"c"));
-    assert_eq!(buffer.range(TableId(1), (&from, &to)).count(), 1);
-    assert_eq!(buffer.range(TableId(2), (&from, &to)).count(), 0);
-    assert_eq!(buffer.row((TableId(2), PartitionId(7)), b"a"), None);
-    assert_eq!(buffer.row(here, b"a"), Some(Some(&Bytes::from_static(b"4"))));
-    assert_eq!(buffer.row((TableId(1), PartitionId(8)), b"a"), None);
+    assert_eq!(buffer.range(TableId(1), (&from, &to), 9).map(|rows| rows.len()), Ok(1));
+    assert_eq!(buffer.range(TableId(1), (&from, &to), 0).map(|rows| rows.len()), Ok(0));
+    assert_eq!(buffer.range(TableId(2), (&from, &to), 9).map(|rows| rows.len()), Ok(0));
+    assert_eq!(buffer.row((TableId(2), PartitionId(7)), b"a"), Ok(None));
+    assert_eq!(buffer.row(here, b"a"), Ok(Some(Some(Bytes::from_static(b"4")))));
+    assert_eq!(buffer.row((TableId(1), PartitionId(8)), b"a"), Ok(None));
     while let Some((length, state)) = states.pop() {
         buffer.back(&mut undo, length);
         assert_eq!((buffer.operations(), buffer.bytes), (state.operations(), state.bytes));
@@ -66,7 +74,7 @@ fn what_is_too_much_is_refused_as_a_whole() {
     let long = "x".repeat(MAX_WRITE_BYTES / 2);
     let mut take = |edits: &[Edit], limit: Limit| {
         let taken = buffer.take(HERE, edits.to_vec(), (limit, Some(&mut undo)));
-        let grown = buffer.grown(PETS, (&Bytes::new(), &Bytes::new()));
+        let grown = buffer.grown(PETS, (&Bytes::new(), &Bytes::new())).expect("read");
         (taken.map_err(|failure| failure.code), grown, undo.len(), buffer.bytes)
     };
     let both = [edit("a", false, Some(&long)), edit("b", false, Some(&long))];
@@ -121,7 +129,8 @@ fn who_still_reads_keeps_what_he_reads_by_and_that_is_counted() {
     write(&mut buffer, "b").expect("nobody reads");
     let reader = buffer.clone();
     assert_eq!(write(&mut buffer, "c").map_err(|failure| failure.code), Err("53200"), "no copy at all");
-    assert!(reader.row(HERE, b"b").is_some() && buffer.row(HERE, b"c").is_none());
+    assert_eq!(reader.row(HERE, b"b"), Ok(Some(Some(Bytes::from_static(b"1")))));
+    assert_eq!(buffer.row(HERE, b"c"), Ok(None));
 }
 
 #[test]
@@ -138,12 +147,13 @@ fn who_looks_ahead_sees_what_is_below() {
     ];
     above.take(HERE, more, (Limit::WRITE, None)).expect("room");
     let (from, to) = (Bytes::new(), Bytes::new());
-    let seen: Vec<u8> = above.range(PETS, (&from, &to)).flat_map(|(key, row)| [key[0], row[0]]).collect();
+    let rows = above.range(PETS, (&from, &to), 9).expect("read");
+    let seen: Vec<u8> = rows.iter().flat_map(|(key, row)| [key[0], row[0]]).collect();
     assert_eq!(seen, b"a1b2d4");
-    assert_eq!(above.row(HERE, b"a"), Some(Some(&Bytes::from_static(b"1"))));
-    assert_eq!((above.row(HERE, b"c"), above.row(HERE, b"e")), (Some(None), None));
+    assert_eq!(above.row(HERE, b"a"), Ok(Some(Some(Bytes::from_static(b"1")))));
+    assert_eq!((above.row(HERE, b"c"), above.row(HERE, b"e")), (Ok(Some(None)), Ok(None)));
     // One goes, and two come that were not there before the transaction or had gone in it.
-    assert_eq!(above.grown(PETS, (&from, &to)), 1);
+    assert_eq!(above.grown(PETS, (&from, &to)), Ok(1));
     assert!(!above.is_empty() && !Buffer::over(&Arc::new(above)).is_empty());
 }
 
@@ -153,10 +163,39 @@ fn what_must_be_as_it_was_is_asked_in_pieces() {
     let key = |n: usize| format!("{n:06}");
     let rows = (0..MAX_OPS + 2).map(|n| edit(&key(n), n != 1, Some("1"))).collect();
     buffer.take(HERE, rows, (Limit::LARGE, None)).expect("room");
-    let first = buffer.unchanged(0);
+    let unchanged = |passed| buffer.unchanged(passed).expect("read");
+    let first = unchanged(0);
     assert_eq!((first.len(), first[0].ops.len()), (1, MAX_OPS));
-    let last = buffer.unchanged(MAX_OPS);
+    let last = unchanged(MAX_OPS);
     assert_eq!(last[0].ops, [RowOp::Keep { key: Bytes::from(key(MAX_OPS + 1)) }]);
-    assert!(buffer.unchanged(MAX_OPS + 1).is_empty());
+    assert!(unchanged(MAX_OPS + 1).is_empty());
     assert!(!buffer.fits_a_write(|_| false) && buffer.fits_a_write(|table| table == PETS));
+}
+
+/// The largest writes: many short rows, and few long ones.
+#[test]
+fn a_write_of_16_mb_is_within_the_limits_of_a_request_and_of_an_entry() {
+    let most = Position::new(types::Term(u64::MAX >> 4), types::Lsn(u64::MAX >> 4));
+    for rows in [MAX_OPS, 10_000, 16, 2] {
+        let each = MAX_WRITE_BYTES / rows - OVERHEAD - 8;
+        let row = "x".repeat(each);
+        let mut buffer = Buffer::default();
+        let edits =
+            (0..rows).map(|at| Edit { since: Some(most), ..edit(&format!("{at:08}"), false, Some(&row)) });
+        buffer.take(HERE, edits.collect(), (Limit::WRITE, None)).expect("as much as one write has");
+        assert!(buffer.fits_a_write(|_| false) && buffer.bytes + rows > MAX_WRITE_BYTES - OVERHEAD);
+        let Written { table, ops, seen } = buffer.written(PETS).expect("read");
+        let space = types::KeySpace::Table(table);
+        let mutations =
+            ops.iter().map(|op| types::Mutation { key: space.row_key(op.key()), value: op.row().cloned() });
+        let entry = wire::Effects::encoded_len(&mutations.collect::<Vec<_>>());
+        // What the executor adds beside rows.
+        assert!(entry + (64 << 10) <= wire::entry::MAX_PAYLOAD_BYTES, "{rows} rows: {entry} bytes");
+        let part = wire::TablePart { table, schema: u32::MAX, ops, seen };
+        let op = wire::Op::Transact { changes: Vec::new(), parts: vec![part], since: Some(most) };
+        let request = wire::Request::new(table, u32::MAX, HERE.1, op);
+        let message = wire::Message::Request(request);
+        let mut frame = Vec::new();
+        assert_eq!(wire::frame::encode(&message, &mut frame), Ok(()), "{rows} rows");
+    }
 }
