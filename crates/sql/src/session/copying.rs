@@ -130,8 +130,8 @@ impl SqlSession {
         Ok(tag)
     }
 
-    /// Rows of a COPY become the transaction's. Of those that are not the whole COPY `COMMIT` alone says whether
-    /// they keep what refers to other rows, as of all that are many.
+    /// Rows of a COPY become the transaction's. If they are not the whole COPY, `COMMIT` alone says
+    /// whether they fit other rows, as it does of many rows.
     async fn take_copied(&mut self, table: Table, rows: Vec<RowOp>, whole: bool) -> Result<(), Failure> {
         let view = self.view().await?;
         let mut seen = BTreeSet::new();
