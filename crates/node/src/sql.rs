@@ -3,8 +3,10 @@
 
 use crate::config::SqlConfig;
 use ::sql::Programs;
+use ::sql::resume::RESUME_INTERVAL;
 use ::sql::system::sessions::Sessions;
 use client::Options;
+use client::local::LocalNode;
 use pg::Rules;
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -26,7 +28,8 @@ pub struct SqlThread {
 
 impl SqlThread {
     /// Serves on `listener`, which does not block. The cluster is looked for from now on. Who is in which
-    /// database is in `sessions`.
+    /// database is in `sessions`. Changes of tables that others have left half done are finished where this
+    /// node leads (PR-503).
     pub fn start(
         listener: TcpListener,
         config: &SqlConfig,
@@ -37,7 +40,12 @@ impl SqlThread {
         let (stop, stopping) = watch::channel(false);
         let service = {
             let _here = runtime.enter();
-            ::sql::Sql::start(cluster, programs).listing(sessions)
+            let node = cluster.local.as_ref().map(LocalNode::node);
+            let service = ::sql::Sql::start(cluster, programs).listing(sessions);
+            match node {
+                Some(node) => service.resuming(node, RESUME_INTERVAL),
+                None => service,
+            }
         };
         let rules = Rules {
             user: ::sql::USER.into(),

@@ -293,6 +293,24 @@ pub async fn lift_abandoned(handle: &Handle) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Drops what nobody fills any more, and lets tables be written again that nobody speaks of for long, as this
+/// catalog shows them, which was read when all partitions had the same tables (PR-503).
+pub async fn clear(handle: &Handle, catalog: &Catalog) -> Result<(), Failure> {
+    let over = |since: &u64| client::wall_ms().saturating_sub(*since) > STALE_HOLD_MS;
+    if catalog.under_way.held.values().any(over) {
+        return lift_abandoned(handle).await;
+    }
+    let changes = abandoned(catalog);
+    if changes.is_empty() {
+        return Ok(());
+    }
+    match several::enter(handle, changes).await {
+        // Somebody was faster, or fills one of them still.
+        Err(failure) if fault::is_stale(&failure) => Ok(()),
+        done => done,
+    }
+}
+
 /// What removes the tables that are being filled for this one.
 pub fn fills_of(catalog: &Catalog, id: TableId) -> impl Iterator<Item = TableChange> {
     let own = catalog.under_way.fills.iter().filter(move |fill| fill.of == id && fill.id != id);

@@ -75,6 +75,7 @@ pub mod range;
 pub mod read;
 pub mod refill;
 pub mod replicated;
+pub mod resume;
 pub mod roles;
 pub mod rows;
 pub mod schemas;

@@ -27,6 +27,7 @@ use crate::large;
 use crate::plan::{Cache, Parsed, StatementPlan, Work, plan};
 use crate::read::{self, Values};
 use crate::replicated;
+use crate::resume::Resuming;
 use crate::sequences::Sequences;
 use crate::settings::{self, Settings};
 use crate::statements::{self, Statement, canceled};
@@ -41,8 +42,8 @@ use pg::{Cancel, Failure, Kind, Login, Outcome, Rows, Session, Shape, Transactio
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use types::TableRecord;
 use types::data::Value;
+use types::{NodeId, TableRecord};
 
 /// The user that everybody is.
 pub const USER: &str = "understudy";
@@ -62,6 +63,7 @@ pub struct Sql {
     memory: Arc<NodeMemory>,
     turns: Arc<Turns>,
     programs: Programs,
+    _resuming: Option<Resuming>,
     _driver: Driver,
 }
 
@@ -71,7 +73,8 @@ impl Sql {
         let driver = Driver::start(options);
         let (engines, sequences, sessions, memory) = Default::default();
         let (turns, caches, handle) = (Arc::default(), Mutex::default(), driver.handle().clone());
-        Sql { handle, caches, engines, sessions, sequences, memory, turns, programs, _driver: driver }
+        let (_resuming, _driver) = (None, driver);
+        Sql { handle, caches, engines, sessions, sequences, memory, turns, programs, _resuming, _driver }
     }
 
     /// The same, with its sessions in this list.
@@ -87,6 +90,13 @@ impl Sql {
     /// What large transactions have spilled.
     pub fn spilled(&self) -> SpillCounters {
         self.memory.spilling().counters()
+    }
+
+    /// The same, finishing what others have left half done of tables in databases whose first partition this
+    /// node leads ([`crate::resume`]). Called on the runtime that it was started on.
+    pub fn resuming(self, node: NodeId, every: Duration) -> Sql {
+        let resuming = Resuming::start(self.handle.clone(), node, every);
+        Sql { _resuming: Some(resuming), ..self }
     }
 
     /// The way of a session in this database, and what the catalogs call it.

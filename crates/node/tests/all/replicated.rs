@@ -1,12 +1,13 @@
 //! Replicated tables of databases of several partitions, on a cluster of this process: every partition has
 //! all of their rows, and other rows come under another id, from partition to partition.
 
-use crate::common::Cluster;
-use crate::common::talk::{Behind, Talk, service};
 use bytes::Bytes;
 use client::{Client, ClientError, Database, Table, created, wall_ms};
+use crate::common::talk::{Behind, Talk, service};
+use crate::common::{Cluster, LONG};
 use std::collections::BTreeMap;
 use std::thread;
+use std::time::Instant;
 use types::data::{Column, ColumnType, Row, Schema, Value};
 use types::{CatalogTable, Lsn, PartitionId, Position, TableId, TableState};
 use wire::request::ReadSnapshot;
@@ -18,7 +19,11 @@ fn within(service: &sql::Sql) -> Talk {
 
 /// A database of four partitions.
 fn world() -> (Cluster, Behind) {
-    let cluster = Cluster::start();
+    world_of(Cluster::start())
+}
+
+/// The same in this cluster.
+fn world_of(cluster: Cluster) -> (Cluster, Behind) {
     drop(cluster.ready());
     let service = service(&cluster);
     Talk::new(&service).good(
@@ -268,6 +273,41 @@ fn pr405_whoever_comes_copies_the_rows_that_somebody_has_left_half_copied() {
     fill(&mut client, &database, (first, &never), &[9]);
     assert_eq!(one.good("INSERT INTO item VALUES (6, 1)"), "INSERT 0 1");
     assert_eq!(counts(&mut client, "shop.item"), [6; 4]);
+}
+
+#[test]
+fn pr503_rows_that_are_left_half_copied_come_and_what_nobody_fills_any_more_goes_by_itself() {
+    let (cluster, service) = world_of(Cluster::with(3, &[("sql.listen", "127.0.0.1:0")]));
+    let mut client = cluster.client();
+    let database = client.database("shop").expect("there");
+    let mut one = within(&service);
+    one.good("CREATE TABLE item (id bigint PRIMARY KEY, v bigint) WITH (replicated = true)");
+    one.good("INSERT INTO item VALUES (1, 1), (2, 1)");
+    let (before, first) = (client.table("shop.item").expect("there"), database.partition());
+    // Somebody fills one now, and one was left seven hours ago.
+    let fresh = drawn(&mut client, "item");
+    fill(&mut client, &database, (first, &fresh), &[9]);
+    let long_ago = wall_ms() - 7 * 3_600_000;
+    let old = CatalogTable { created_ms: long_ago, ..drawn(&mut client, "item") };
+    fill(&mut client, &database, (first, &old), &[8]);
+    // Behind the first partition's switch whoever wrote it has stopped in the middle of a copy.
+    let new = drawn(&mut client, "item");
+    fill(&mut client, &database, (first, &new), &[1, 2, 3, 4, 5]);
+    name(&mut client, &database, (first, &new), &[&before]);
+    let last = database.partitions().last().expect("several");
+    fill(&mut client, &database, (last, &new), &[1, 2]);
+    let deadline = Instant::now() + LONG;
+    let is_done = |client: &mut Client| {
+        let there = states(client, &database, first);
+        is_level(client, &database) && there.get(&old.id).is_none_or(|state| *state == TableState::Dropping)
+    };
+    while !is_done(&mut client) {
+        assert!(Instant::now() < deadline, "PR-503: {:?}", states(&mut client, &database, first));
+        thread::yield_now();
+    }
+    assert_eq!(counts(&mut client, "shop.item"), [5; 4]);
+    assert_eq!(states(&mut client, &database, first).get(&fresh.id), Some(&TableState::Filling));
+    assert_eq!(one.good("SELECT count(*), sum(id) FROM item"), "5|15");
 }
 
 #[test]

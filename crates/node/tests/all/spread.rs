@@ -1,9 +1,10 @@
 //! Databases of several partitions, on a cluster of this process: rows of all tables with one value of the
 //! partition key lie together, and changes of tables go from partition to partition.
 
-use crate::common::Cluster;
-use crate::common::talk::{Behind, Talk, service};
 use client::{Client, ClientError, Database, created, wall_ms};
+use crate::common::talk::{Behind, Talk, service};
+use crate::common::{Cluster, LONG};
+use std::time::Instant;
 use types::data::{Column, ColumnType, Row, Schema, Value};
 use types::{CatalogTable, Lsn, Position, TableId, TableState};
 use wire::{RecordText, TableChange};
@@ -14,7 +15,11 @@ fn within(service: &sql::Sql, database: &str) -> Talk {
 
 /// A database of four partitions.
 fn world() -> (Cluster, Behind) {
-    let cluster = Cluster::start();
+    world_of(Cluster::start())
+}
+
+/// The same in this cluster.
+fn world_of(cluster: Cluster) -> (Cluster, Behind) {
     drop(cluster.ready());
     let service = service(&cluster);
     Talk::new(&service).good(
@@ -232,6 +237,52 @@ fn pr170_whoever_comes_finishes_what_somebody_has_left_half_done() {
     assert!(one.say("SELECT * FROM t").starts_with("42P01"));
     assert!(matches!(client.look_again(&old), Err(ClientError::NoTable(_))));
     assert!(is_level(&mut client, &database));
+}
+
+/// Waits until all partitions have the same tables, and says nothing to anybody who would see to that.
+fn wait_level(client: &mut Client, database: &Database, what: &str) {
+    let deadline = Instant::now() + LONG;
+    while !is_level(client, database) {
+        assert!(Instant::now() < deadline, "PR-503: {what} is not in all partitions");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn pr503_gateways_finish_what_somebody_has_left_half_done_without_a_statement() {
+    // The service below looks at nothing by itself: the gateways of the nodes do, which nobody connects to.
+    let (mut cluster, service) = world_of(Cluster::with(3, &[("sql.listen", "127.0.0.1:0")]));
+    let mut client = cluster.client();
+    let database = client.database("bank").expect("there");
+    let mut one = within(&service, "bank");
+    one.good("CREATE TABLE kept (w int PRIMARY KEY, v int)");
+    for w in 1..=12 {
+        one.good(&format!("INSERT INTO kept VALUES ({w}, {w})"));
+    }
+    let table = half_made(&mut client, &database, "t");
+    wait_level(&mut client, &database, "a new table");
+    assert_eq!(catalogs(&mut client, &database)[0].len(), 2);
+    let mut parts = table.schema.clone().into_parts();
+    parts.version = client.numbers(1).expect("numbers");
+    parts.columns.push(Column::new("more", ColumnType::Text));
+    let to = CatalogTable { schema: Schema::from_parts(parts).expect("valid"), ..table.clone() };
+    let change = TableChange::Alter { from: table.schema.version(), to: RecordText::new(&to) };
+    client.call(database.transact(vec![change], Vec::new(), None)).expect("in the first one");
+    wait_level(&mut client, &database, "a new column");
+    assert_eq!(catalogs(&mut client, &database)[0][1], ("t".to_string(), to.schema.version()));
+    // Whoever leads goes on, also behind a failover; and what the first partition has lost is not dropped.
+    let leader = client.cluster_map().primary(database.partition()).expect("known");
+    let change = TableChange::Drop { table: table.id, schema: to.schema.version() };
+    client.call(database.transact(vec![change], Vec::new(), None)).expect("dropped in the first one");
+    let newest = client.call(database.transact(Vec::new(), Vec::new(), None)).expect("a write of nothing");
+    let ahead = Position { lsn: Lsn(newest.lsn.0 + 1_000), ..newest.position() };
+    half_lost(&mut client, &database, ("lost", ahead));
+    cluster.kill(leader.0);
+    let mut client = cluster.client();
+    wait_level(&mut client, &database, "a drop");
+    let names = catalogs(&mut client, &database).remove(3).into_iter().map(|(name, _)| name);
+    assert_eq!(names.collect::<Vec<_>>(), ["kept", "lost"]);
+    assert_eq!(one.good("SELECT sum(v) FROM kept"), "78");
 }
 
 #[test]
