@@ -20,7 +20,7 @@
 //! | roles, owners and privileges | [`roles`] |
 //! | SET CONSTRAINTS | [`deferring`] |
 //! | tables from queries, and like others | [`table_as`], [`table_like`] |
-//! | reads of one row, counts, scans; tables; databases, of several partitions, too | [`read`], [`ddl`], [`database`], [`alter_database`], [`occupied`], [`several`] |
+//! | reads of one row, counts, scans; tables; databases, of several partitions, too | [`read`], [`ddl`], [`database`], [`alter_database`], [`occupied`], [`several`], [`resume`] |
 //! | transactions | [`txn`] |
 //! | statements that write, by several parts too, what they do to rows, and its sending | [`statements`], [`parts`], [`merge`], [`edits`], [`write`] |
 //! | statements and transactions of more rows than one write has; writes of replicated tables | [`large`]; [`replicated`], [`refill::whole`] |

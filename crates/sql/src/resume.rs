@@ -143,7 +143,7 @@ impl Watched {
     /// What is to be done, as this is seen.
     fn next(&mut self, seen: &Seen) -> Step {
         if self.level.as_ref().is_some_and(|level| level.is(seen)) {
-            self.waiting = 0;
+            (self.last, self.waiting) = (None, 0);
             return Step::Clear;
         }
         let stays = self.last.as_ref().is_some_and(|last| last.is(seen));
