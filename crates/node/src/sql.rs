@@ -5,6 +5,7 @@ use crate::config::SqlConfig;
 use ::sql::Programs;
 use ::sql::resume::RESUME_INTERVAL;
 use ::sql::system::sessions::Sessions;
+use ::sql::txn::SpillSettings;
 use client::Options;
 use client::local::LocalNode;
 use pg::Rules;
@@ -28,13 +29,13 @@ pub struct SqlThread {
 
 impl SqlThread {
     /// Serves on `listener`, which does not block. The cluster is looked for from now on. Who is in which
-    /// database is in `sessions`. Changes of tables that others have left half done are finished where this
-    /// node leads (PR-503).
+    /// database is in `sessions`. `spill`: where large transactions go, if anywhere. Changes of tables that
+    /// others have left half done are finished where this node leads (PR-503).
     pub fn start(
         listener: TcpListener,
         config: &SqlConfig,
         (cluster, programs): (Options, Programs),
-        sessions: Arc<Sessions>,
+        (sessions, spill): (Arc<Sessions>, Option<SpillSettings>),
     ) -> std::io::Result<SqlThread> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let (stop, stopping) = watch::channel(false);
@@ -42,6 +43,10 @@ impl SqlThread {
             let _here = runtime.enter();
             let node = cluster.local.as_ref().map(LocalNode::node);
             let service = ::sql::Sql::start(cluster, programs).listing(sessions);
+            let service = match spill {
+                Some(spill) => service.spilling(spill),
+                None => service,
+            };
             match node {
                 Some(node) => service.resuming(node, RESUME_INTERVAL),
                 None => service,

@@ -164,6 +164,16 @@ pub const SETTINGS: &[Setting] = &[
     ),
     text("sql.tls_key_file", "", "PEM: its key"),
     number("sql.max_connections", "500", "connections of SQL clients"),
+    number(
+        "sql.spill_from",
+        "33554432",
+        "bytes of its rows that a SQL transaction keeps in memory before it moves them into a file in node.data_dir",
+    ),
+    number(
+        "sql.spill_limit",
+        "17179869184",
+        "bytes of such files of a node, of which a transaction has at most a quarter; 0: there are none",
+    ),
     text("cluster.secret", "", "everyone who connects must say it (UNDERSTUDY_SECRET); empty: nobody must"),
     text("controller.data_dir", "./understudy-controller", "the embedded metastore"),
     text("controller.listen", "127.0.0.1:7400", "nodes, operators and clients"),

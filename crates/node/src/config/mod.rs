@@ -69,6 +69,10 @@ pub struct SqlConfig {
     pub password: Secret,
     /// The most of them.
     pub max_connections: usize,
+    /// Bytes that a transaction keeps in memory before it spills.
+    pub spill_from: usize,
+    /// Bytes that all transactions spill at most; 0: nothing is spilled.
+    pub spill_limit: u64,
     /// Encryption; `None`: there is none.
     pub tls: Option<pg::Tls>,
     /// Clients from other machines must ask for it: it is why they may come.
@@ -284,7 +288,10 @@ fn sql(values: &Values) -> Result<SqlConfig, String> {
     let max_connections = values.number("sql.max_connections")? as usize;
     let tls = tls(values)?;
     let must_encrypt = tls.is_some() && !values.flag("node.insecure");
-    Ok(SqlConfig { listen, password: Secret::new(password), max_connections, tls, must_encrypt })
+    let spill_from = usize::try_from(values.number("sql.spill_from")?).unwrap_or(usize::MAX);
+    let spill_limit = values.number("sql.spill_limit")?;
+    let password = Secret::new(password);
+    Ok(SqlConfig { listen, password, max_connections, spill_from, spill_limit, tls, must_encrypt })
 }
 
 fn tls(values: &Values) -> Result<Option<pg::Tls>, String> {

@@ -35,6 +35,7 @@ use crate::tails;
 use crate::timed_files::TimedFiles;
 use crate::web::Web;
 use ::sql::Programs;
+use ::sql::txn::SpillSettings;
 use client::LocalNode;
 use driver::recovery;
 use mio::{Poll, Waker};
@@ -225,9 +226,16 @@ fn sql_thread(
     let programs = Programs { runtime: config.timing.programs.clone(), limits: config.timing.call.clone() };
     let options = client::Options { local: Some(local.clone()), ..cluster(config, "sql") };
     let sessions = shared_status.sessions.clone();
-    listener
-        .map(|listener| SqlThread::start(listener, &config.sql, (options, programs), sessions))
-        .transpose()
+    let Some(listener) = listener else { return Ok(None) };
+    let spill = (config.sql.spill_limit > 0).then(|| SpillSettings {
+        directory: config.node.data_dir.clone(),
+        threshold: config.sql.spill_from,
+        limit: config.sql.spill_limit,
+    });
+    if let Some(spill) = &spill {
+        spill.remove_files()?;
+    }
+    SqlThread::start(listener, &config.sql, (options, programs), (sessions, spill)).map(Some)
 }
 
 /// How a part of this node reaches the cluster as a client.

@@ -1,6 +1,6 @@
 //! Transactions of more rows than one write may have, beside other sessions.
 
-use crate::common::talk::{Talk, service};
+use crate::common::talk::{Talk, service, service_spilling};
 use crate::common::{Cluster, in_sync, wait_for};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -224,4 +224,139 @@ fn pr371_a_table_that_is_altered_meanwhile_leaves_no_other_one_held() {
                      WHERE p.town = t.id";
         assert_eq!(two.good(whole), "t");
     }
+}
+
+/// So much of a transaction is kept in memory in these tests, in bytes.
+const THRESHOLD: usize = 1 << 20;
+
+fn spilling(directory: &tempfile::TempDir) -> sql::txn::SpillSettings {
+    let directory = directory.path().to_owned();
+    sql::txn::SpillSettings { threshold: THRESHOLD, ..sql::txn::SpillSettings::within(directory) }
+}
+
+fn lines(ids: std::ops::RangeInclusive<u32>) -> String {
+    let text = "x".repeat(300);
+    ids.map(|id| format!("{id}\t{}\t{text}\n", id % 7)).collect()
+}
+
+#[test]
+fn pr496_a_copy_in_a_block_that_spills_is_seen_by_the_block_and_committed_as_a_whole() {
+    let cluster = Cluster::start();
+    drop(cluster.ready());
+    let directory = tempfile::TempDir::new().expect("a directory");
+    let service = service_spilling(&cluster, spilling(&directory));
+    Talk::new(&service).good("CREATE DATABASE bank");
+    let (mut one, mut two) = (within(&service, "bank"), within(&service, "bank"));
+    one.good("CREATE TABLE big (id int PRIMARY KEY, n int NOT NULL, text text)");
+    one.good("CREATE TABLE journal (id int PRIMARY KEY, what text)");
+    one.good("INSERT INTO big VALUES (0, 0, 'there')");
+    let all = "SELECT count(*), sum(n), min(id), max(id) FROM big";
+    let sum: u32 = (1..=60_000).map(|id| id % 7).sum();
+    one.good("BEGIN");
+    one.good("INSERT INTO journal VALUES (1, 'all')");
+    assert_eq!(one.copy("COPY big FROM STDIN", &lines(1..=60_000)), "COPY 60000");
+    let counters = service.spilled();
+    assert!(counters.used > 20_000_000 && counters.times > 5, "{counters:?}");
+    // What one piece of a COPY has, and what each row takes beside its bytes.
+    assert!(counters.most_kept < 4 * THRESHOLD, "{counters:?}");
+    assert_eq!(std::fs::read_dir(directory.path()).expect("read").count(), 0, "it has no name");
+    // Its own rows are read by key, by range, all of them, and written again.
+    assert_eq!(one.good("SELECT n, length(text) FROM big WHERE id = 31234"), format!("{}|300", 31_234 % 7));
+    assert_eq!(one.good("SELECT id FROM big WHERE id > 40000 AND id < 40003 ORDER BY id"), "40001\n40002");
+    assert_eq!(one.good("SELECT count(*) FROM big"), "60001");
+    assert_eq!(one.good(all), format!("60001|{sum}|0|60000"));
+    assert!(one.say("INSERT INTO big VALUES (70000, 1, 'a'), (70001, 1, 'b')").starts_with("INSERT"));
+    assert_eq!(one.good("UPDATE big SET n = 100 WHERE id = 31234"), "UPDATE 1");
+    assert_eq!(one.good("DELETE FROM big WHERE id IN (7, 70000)"), "DELETE 2");
+    assert_eq!(one.good("SELECT n FROM big WHERE id = 31234"), "100");
+    assert_eq!(one.good("SELECT count(*) FROM big WHERE id = 7"), "0");
+    let changed = format!("60001|{}|0|70001", sum + 100 - 31_234 % 7 + 1);
+    assert_eq!(one.good(all), changed);
+    assert_eq!(two.good(all), "1|0|0|0", "nobody else sees any of it");
+    one.good("COMMIT");
+    assert_eq!(two.good(all), changed);
+    assert_eq!(two.good("SELECT what FROM journal"), "all");
+    assert_eq!(two.good("SELECT count(DISTINCT length(text)) FROM big WHERE id BETWEEN 1 AND 60000"), "1");
+    assert_eq!(service.spilled().used, 0, "its file is gone");
+}
+
+#[test]
+fn pr495_a_spilled_transaction_that_does_not_commit_leaves_nothing() {
+    let cluster = Cluster::start();
+    drop(cluster.ready());
+    let directory = tempfile::TempDir::new().expect("a directory");
+    let service = service_spilling(&cluster, spilling(&directory));
+    Talk::new(&service).good("CREATE DATABASE bank");
+    let (mut one, mut two) = (within(&service, "bank"), within(&service, "bank"));
+    one.good("CREATE TABLE big (id int PRIMARY KEY, n int NOT NULL, text text)");
+    one.good("INSERT INTO big VALUES (20000, 0, 'there')");
+    let rest = |two: &mut Talk| {
+        assert_eq!(two.good("SELECT count(*), min(n) FROM big"), "1|0");
+        assert_eq!(service.spilled().used, 0, "its file is gone");
+    };
+    // It is rolled back.
+    one.good("BEGIN");
+    assert_eq!(one.copy("COPY big FROM STDIN", &lines(30_001..=50_000)), "COPY 20000");
+    assert!(service.spilled().used > 5_000_000);
+    one.good("ROLLBACK");
+    rest(&mut two);
+    // A row is there already, is given twice far apart, or is malformed, behind others that were set aside.
+    let twice = format!("{}{}", lines(30_001..=50_000), lines(30_005..=30_005));
+    let malformed = format!("{}oh\tno\t\n", lines(30_001..=50_000));
+    for (lines, code) in [(lines(1..=20_000), "23505"), (twice, "23505"), (malformed, "22P02")] {
+        one.good("BEGIN");
+        let said = one.copy("COPY big FROM STDIN", &lines);
+        assert!(said.starts_with(code), "{said}");
+        assert!(one.say("SELECT 1 FROM big").starts_with("25P02"));
+        one.good("ROLLBACK");
+        rest(&mut two);
+    }
+    // Somebody else was faster at one of its rows.
+    one.good("BEGIN");
+    assert_eq!(one.copy("COPY big FROM STDIN", &lines(30_001..=50_000)), "COPY 20000");
+    two.good("INSERT INTO big VALUES (30002, 1, 'theirs')");
+    assert!(one.say("COMMIT").starts_with("23505"));
+    assert_eq!(two.good("DELETE FROM big WHERE id = 30002"), "DELETE 1");
+    rest(&mut two);
+    // Most of it is taken back by itself: one write has the rest, which was set aside.
+    one.good("BEGIN");
+    assert_eq!(one.copy("COPY big FROM STDIN", &lines(30_001..=50_000)), "COPY 20000");
+    assert_eq!(one.good("DELETE FROM big WHERE id > 30010"), "DELETE 19990");
+    one.good("COMMIT");
+    assert_eq!(two.good("SELECT count(*), max(id) FROM big"), "11|30010");
+    assert_eq!(service.spilled().used, 0);
+}
+
+/// One entry has 16 MB; what has more with its index rows is done by several.
+#[test]
+fn a_transaction_of_16_mb_is_one_entry_and_one_with_as_many_index_rows_is_committed_too() {
+    let cluster = Cluster::start();
+    drop(cluster.ready());
+    let service = service(&cluster);
+    Talk::new(&service).good("CREATE DATABASE bank");
+    let (mut one, mut two) = (within(&service, "bank"), within(&service, "bank"));
+    one.good("CREATE TABLE plain (id int PRIMARY KEY, n int NOT NULL, text text)");
+    one.good("CREATE TABLE indexed (id int PRIMARY KEY, n int NOT NULL, text text)");
+    one.good("CREATE INDEX by_text ON indexed (text)");
+    let text = "x".repeat(1_000);
+    let lines: String = (1..=15_000).map(|id| format!("{id}\t1\t{text}\n")).collect();
+    for table in ["plain", "indexed"] {
+        one.good("BEGIN");
+        assert_eq!(one.copy(&format!("COPY {table} FROM STDIN"), &lines), "COPY 15000");
+        one.good("COMMIT");
+        assert_eq!(two.good(&format!("SELECT count(*), sum(n) FROM {table}")), "15000|15000");
+    }
+    // The whole of it was one entry, or rows were written again under another id.
+    let id = |talk: &mut Talk, table: &str| {
+        talk.good(&format!("SELECT oid FROM pg_class WHERE relname = '{table}'"))
+    };
+    let before = [id(&mut one, "plain"), id(&mut one, "indexed")];
+    for table in ["plain", "indexed"] {
+        one.good("BEGIN");
+        assert_eq!(one.good(&format!("UPDATE {table} SET n = 2, text = text || 'y'")), "UPDATE 15000");
+        one.good("COMMIT");
+        assert_eq!(two.good(&format!("SELECT sum(n) FROM {table}")), "30000");
+    }
+    assert_eq!(id(&mut one, "plain"), before[0], "one entry");
+    assert_ne!(id(&mut one, "indexed"), before[1], "several");
 }

@@ -3,6 +3,7 @@
 use super::{Cluster, LONG};
 use pg::{Cancel, Failure, Login, Outcome, Service, Session};
 use sql::session::SqlSession;
+use sql::txn::SpillSettings;
 use sql::{Programs, Sql};
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -36,15 +37,24 @@ pub fn service(cluster: &Cluster) -> Behind {
     service_with(cluster, Programs::default())
 }
 
+/// The same, whose large transactions spill.
+pub fn service_spilling(cluster: &Cluster, settings: SpillSettings) -> Behind {
+    started(cluster, |options| Sql::start(options, Programs::default()).spilling(settings))
+}
+
 /// The same with other programs, or other limits of calls.
 pub fn service_with(cluster: &Cluster, programs: Programs) -> Behind {
+    started(cluster, |options| Sql::start(options, programs))
+}
+
+fn started(cluster: &Cluster, start: impl FnOnce(client::Options) -> Sql) -> Behind {
     let controllers = vec![cluster.controller_address()];
     let options = client::Options { controllers, wait: true, timeout: LONG, ..client::Options::default() };
     // The sessions of these tests have threads and runtimes of their own.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let service = {
         let _here = runtime.enter();
-        Arc::new(Sql::start(options, programs))
+        Arc::new(start(options))
     };
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let thread = std::thread::spawn(move || {
@@ -138,7 +148,15 @@ impl Talk {
         }
         let session = &mut self.session;
         self.runtime.block_on(async {
-            let done = match session.copy_data(lines.to_string().into()).await {
+            // As clients send them.
+            let mut sent = Ok(());
+            for piece in lines.as_bytes().chunks(64 << 10) {
+                sent = session.copy_data(piece.to_vec().into()).await;
+                if sent.is_err() {
+                    break;
+                }
+            }
+            let done = match sent {
                 Ok(()) => session.copy_done().await,
                 Err(failure) => Err(failure),
             };
