@@ -19,7 +19,7 @@ use crate::log_state::LogState;
 use crate::marks::Marks;
 use crate::output::{Output, ReadFor};
 use crate::recovered::Recovered;
-use crate::session::{self, LastSession};
+use crate::session::{self, Sessions};
 use crate::unfit::Unfit;
 use bytes::Bytes;
 use types::engine::Row;
@@ -43,8 +43,8 @@ pub(crate) struct Data {
     pub log: LogState,
     pub marks: Marks,
     pub loads: BulkLoads,
-    /// Of a primary.
-    pub last_session: LastSession,
+    /// The last ones that were looked at or written (PR-511).
+    pub sessions: Sessions,
     /// Entries that the engine is to execute are being read back.
     reads: bool,
     /// A divergent tail is being set aside, or was, as long as nothing takes its place.
@@ -83,7 +83,7 @@ impl Data {
             log: LogState::recover(found, persisted, damaged),
             marks: Marks::new(committed, found.secured.max(files)),
             loads: BulkLoads::default(),
-            last_session: LastSession::default(),
+            sessions: Sessions::default(),
             reads: false,
             aside: None,
             forced: false,
@@ -178,7 +178,7 @@ impl Data {
                 staged_load(self.engine.as_ref(), rules, &entry)?;
             }
         } else {
-            execute(self.engine.as_mut(), rules, &entry, holds)?;
+            execute(self.engine.as_mut(), &mut self.sessions, rules, &entry, holds)?;
         }
         self.loads.note(&entry);
         self.aside = None;
@@ -205,7 +205,9 @@ impl Data {
 
     /// Appends an entry whose effect is known already: the leader's path, which decodes nothing.
     pub fn append_known(&mut self, entry: Entry, mutations: &[Mutation], out: &mut Vec<Output>) {
+        let before = self.engine.applied();
         self.engine.execute(entry.at(), mutations);
+        self.sessions.executed(before, entry.at(), mutations);
         self.aside = None;
         let begins = self.log.append(entry.clone());
         self.appended(entry, begins, out);
@@ -246,8 +248,8 @@ impl Data {
         if let Some(encoded) = entry.effects() {
             effects.share(&encoded);
         }
-        let (engine, last) = (self.engine.as_ref(), &mut self.last_session);
-        let mut mutations = session::mutations_of(engine, last, &entry, effects)?;
+        let (engine, sessions) = (self.engine.as_ref(), &mut self.sessions);
+        let mut mutations = session::mutations_of(engine, sessions, &entry, effects)?;
         own_large(&mut mutations, Some(entry.bytes().len()));
         self.append_known(entry, &mutations, out);
         Ok(at)
@@ -303,7 +305,8 @@ impl Data {
                 let at = entry.at();
                 return Err(Fault::Log(format!("R3: {at} does not follow {applied} in the log")));
             }
-            match execute(self.engine.as_mut(), self.identity.rules, entry, None) {
+            let Data { engine, sessions, .. } = self;
+            match execute(engine.as_mut(), sessions, self.identity.rules, entry, None) {
                 Ok(()) => {}
                 // The next slice begins with it.
                 Err(Unfit::Later(_)) => return Ok(()),
@@ -427,6 +430,7 @@ impl Data {
         out.push(self.log.note_history(partition));
         if self.engine.applied().lsn > to {
             self.engine.discard_above(position);
+            self.sessions.forget();
         }
         self.marks.truncate(to);
         true
@@ -443,6 +447,7 @@ impl Data {
         };
         self.log.begin_at(at, crc, history, durable);
         self.aside = None;
+        self.sessions.forget();
         self.marks.begin_at(at.lsn);
         out.push(Output::Log(Record::Base { partition, at, crc }));
         out.extend(self.log.settle_torn(partition));
@@ -488,7 +493,7 @@ impl Data {
         let id = self.identity.id;
         assert!(empty.applied().lsn == Lsn::ZERO, "F15: {id}: what takes an engine's place is empty");
         self.loads.forget_above(Lsn::ZERO);
-        self.last_session = LastSession::default();
+        self.sessions.forget();
         self.reads = false;
         std::mem::replace(&mut self.engine, empty)
     }

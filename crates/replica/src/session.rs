@@ -1,6 +1,7 @@
 //! Sessions as rows of the data (N12, N13): what a retry is told again, at the same LSN as the effect.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use std::collections::BTreeMap;
 use types::engine::space;
 use types::keyspace::result_key;
 use types::{Engine, EngineError, Lsn, Mutation, Position, ReadAt, Rules, SessionId, Term};
@@ -104,6 +105,11 @@ impl Session {
         kept.map(|kept| kept.affected as usize).sum()
     }
 
+    /// How much memory it takes, about.
+    fn memory_bytes(&self) -> usize {
+        size_of::<(SessionId, Session)>() + self.kept.capacity() * size_of::<Kept>()
+    }
+
     /// The row's value.
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(20 + self.kept.len() * 37);
@@ -183,31 +189,98 @@ pub(crate) fn read(engine: &dyn Engine, id: SessionId) -> Result<Option<Session>
     row.map(|(_, value)| Session::decode(&value).map_err(EngineError::Corrupt)).transpose()
 }
 
-/// The session that was looked at or written last, decoded: what is asked next is often of the same, and what
-/// is written is of the one that was just looked at. It says what a read of the row at the applied position
-/// would, and is of no use at any other.
+/// The sessions that were looked at or written last, decoded: what is asked or executed next is often of one
+/// of them. They say what reads of their rows at the applied position would, and are of no use at any other
+/// (PR-511).
+///
+/// There are two generations. Who is used is in the newer one; when that is full, the older one is forgotten
+/// and the newer one takes its place. So what is here rests on the order of uses alone.
 #[derive(Default)]
-pub(crate) struct LastSession(Option<(SessionId, Position, Session)>);
+pub(crate) struct Sessions {
+    /// What the engine had executed when they were so.
+    at: Position,
+    newer: BTreeMap<SessionId, Session>,
+    older: BTreeMap<SessionId, Session>,
+    /// Of the newer ones.
+    bytes: usize,
+    /// How the entry at this position, which is executed next, leaves its session.
+    next: Option<(Position, SessionId, Session)>,
+}
 
-impl LastSession {
+/// The most bytes of a generation of [`Sessions`], unless one session alone has more: [`MAX_OUTCOMES`] bounds
+/// that.
+const GENERATION_BYTES: usize = 32 << 10;
+
+impl Sessions {
     /// A session as executed so far.
     pub fn look(&mut self, engine: &dyn Engine, id: SessionId) -> Result<Option<&Session>, EngineError> {
-        let session = self.take(engine, id)?;
-        self.0 = session.map(|session| (id, engine.applied(), session));
-        Ok(self.0.as_ref().map(|(_, _, session)| session))
+        match self.take(engine, id)? {
+            Some(session) => self.put(id, session),
+            None => return Ok(None),
+        }
+        Ok(self.newer.get(&id))
     }
 
-    /// The same, to be changed by the next entry.
+    /// The same, to be changed by the next entry: whoever does not say how has it read again.
     fn take(&mut self, engine: &dyn Engine, id: SessionId) -> Result<Option<Session>, EngineError> {
-        match self.0.take() {
-            Some((known, at, session)) if known == id && at == engine.applied() => Ok(Some(session)),
-            _ => read(engine, id),
+        if self.at != engine.applied() {
+            // Something was dropped, or came by another way than entries.
+            self.forget();
+            self.at = engine.applied();
         }
+        let known = self.remove(id);
+        debug_assert!(
+            known.is_none() || !read(engine, id).is_ok_and(|session| session != known),
+            "PR-511: session {} was {known:?} at {}, and is not so in the engine",
+            id.0,
+            self.at
+        );
+        if known.is_some() { Ok(known) } else { read(engine, id) }
     }
 
     /// The entry at `at`, which is executed next, leaves a session so.
     fn keep(&mut self, id: SessionId, at: Position, session: Session) {
-        self.0 = Some((id, at, session));
+        self.next = Some((at, id, session));
+    }
+
+    /// The engine has executed the entry at `at` behind `before`, with these changes.
+    pub fn executed(&mut self, before: Position, at: Position, mutations: &[Mutation]) {
+        let next = self.next.take();
+        if self.at != before {
+            self.forget();
+        }
+        // The row of the entry's own session is the last one.
+        mutations
+            .iter()
+            .filter_map(|mutation| session_of(&mutation.key))
+            .for_each(|id| drop(self.remove(id)));
+        self.at = at;
+        if let Some((_, id, session)) = next.filter(|(of, ..)| *of == at) {
+            self.put(id, session);
+        }
+    }
+
+    /// The state is changed otherwise than by entries that follow it.
+    pub fn forget(&mut self) {
+        *self = Sessions::default();
+    }
+
+    fn put(&mut self, id: SessionId, mut session: Session) {
+        if session.kept.capacity() > 2 * session.kept.len() + 8 {
+            session.kept.shrink_to(session.kept.len() + 1);
+        }
+        self.bytes += session.memory_bytes();
+        if self.bytes > GENERATION_BYTES && !self.newer.is_empty() {
+            self.older = std::mem::take(&mut self.newer);
+            self.bytes = session.memory_bytes();
+        }
+        self.newer.insert(id, session);
+    }
+
+    fn remove(&mut self, id: SessionId) -> Option<Session> {
+        let Some(session) = self.newer.remove(&id) else { return self.older.remove(&id) };
+        self.bytes -= session.memory_bytes();
+        Some(session)
     }
 }
 
@@ -223,7 +296,7 @@ pub(crate) fn fill(header: &mut Header, request: &Request) {
 /// that the client has confirmed (PR-192).
 pub(crate) fn mutations_of(
     engine: &dyn Engine,
-    last: &mut LastSession,
+    sessions: &mut Sessions,
     entry: &Entry,
     effects: Effects,
 ) -> Result<Vec<Mutation>, EngineError> {
@@ -231,7 +304,7 @@ pub(crate) fn mutations_of(
     if !header.session.is_some() {
         return Ok(effects.mutations);
     }
-    let mut session = last.take(engine, header.session)?.unwrap_or_default();
+    let mut session = sessions.take(engine, header.session)?.unwrap_or_default();
     let outcome = Outcome::from_number(effects.outcome).ok_or_else(|| {
         let (at, number) = (entry.at(), effects.outcome);
         EngineError::Corrupt(format!("the entry at {at} has the unknown outcome {number}"))
@@ -248,7 +321,7 @@ pub(crate) fn mutations_of(
         mutations.extend(without_result(header.session, gone));
     });
     mutations.push(Mutation { key: session_key(header.session), value: Some(session.encode()) });
-    last.keep(header.session, entry.at(), session);
+    sessions.keep(header.session, entry.at(), session);
     Ok(mutations)
 }
 
@@ -281,7 +354,7 @@ pub(crate) struct Seen {
 /// Where a request stands in its session: none to go on; else what was seen of it.
 pub(crate) fn check(
     engine: &dyn Engine,
-    last: &mut LastSession,
+    sessions: &mut Sessions,
     rules: Rules,
     request: &Request,
     hash: u64,
@@ -290,7 +363,7 @@ pub(crate) fn check(
         return Ok(None);
     }
     let seen = |status| Ok(Some(Seen { status, body: Body::None, at: None }));
-    let Some(session) = last.look(engine, request.session)? else {
+    let Some(session) = sessions.look(engine, request.session)? else {
         let why = "the session is not known here: it expired, or its opening was lost";
         return seen(Status::Unknown(why.into()));
     };
@@ -364,93 +437,4 @@ pub(crate) fn expire(engine: &dyn Engine, sessions: Vec<SessionId>) -> Result<Ve
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn kept(seq: u64, hash: u64) -> Kept {
-        let at = Position::new(Term(1), Lsn(seq + 10));
-        Kept { seq, hash, outcome: Outcome::Done, affected: 1, at }
-    }
-
-    #[test]
-    fn pr47_a_gap_is_named_and_another_request_under_an_old_number_is_wrong() {
-        let mut session = Session::default();
-        for seq in 1..=5 {
-            session.apply(kept(seq, seq * 100), 0, 7, |gone| panic!("{gone:?}"));
-        }
-        assert_eq!(session.standing(6, 1, true), Standing::Next);
-        assert_eq!(session.standing(7, 1, true), Standing::Gap(6));
-        assert_eq!(session.standing(5, 500, true), Standing::Repeated(kept(5, 500)));
-        assert_eq!(session.standing(5, 501, true), Standing::Wrong);
-        let mut gone = Vec::new();
-        session.apply(kept(6, 600), 4, 8, |kept| gone.push(kept.seq));
-        assert_eq!(gone, [1, 2, 3, 4]);
-        assert_eq!(session.standing(4, 400, true), Standing::Wrong, "it was confirmed and forgotten");
-        assert_eq!(session.kept.len(), 2);
-    }
-
-    #[test]
-    #[should_panic(expected = "older than one before it")]
-    fn r11_outcomes_are_kept_in_the_order_of_the_log() {
-        let mut session = Session::default();
-        session.apply(kept(2, 1), 0, 7, |_| {});
-        session.apply(kept(1, 1), 0, 7, |_| {});
-    }
-
-    #[test]
-    fn r11_what_is_asked_again_was_seen_and_what_nobody_uses_is_idle() {
-        use crate::fake::{FakeEngine, at, request};
-        let id = SessionId(at(1));
-        let mut engine = FakeEngine::new();
-        let mut asked = request(wire::Op::OpenSession);
-        (asked.session, asked.seq) = (id, 5);
-        let seen = |engine: &FakeEngine, request: &Request, hash: u64| {
-            let seen = check(engine, &mut LastSession::default(), Rules::ALL, request, hash);
-            seen.expect("reads").map(|seen| (seen.status, seen.at))
-        };
-        assert!(matches!(seen(&engine, &asked, 500), Some((Status::Unknown(_), None))));
-        let mut session = Session { last: 4, ..Session::default() };
-        session.apply(kept(5, 500), 0, 7, |_| {});
-        let mutation = Mutation { key: session_key(id), value: Some(session.encode()) };
-        engine.execute(at(15), &[mutation]);
-        assert_eq!(seen(&engine, &asked, 500), Some((Status::Ok, Some(at(15)))));
-        assert!(matches!(seen(&engine, &asked, 501), Some((Status::Bad(_), None))));
-        asked.seq = 6;
-        assert_eq!(seen(&engine, &asked, 600), None, "it is the next one");
-        asked.seq = 7;
-        assert_eq!(seen(&engine, &asked, 700), Some((Status::Expected(6), None)));
-        assert_eq!(idle(&engine, 17, 9).expect("reads"), [id]);
-        assert_eq!(idle(&engine, 17, 10).expect("reads"), []);
-    }
-
-    #[test]
-    fn r11_a_session_is_read_again_when_something_was_executed_and_not_before() {
-        use crate::fake::{FakeEngine, at};
-        let (id, mut last) = (SessionId(at(1)), LastSession::default());
-        let (mut engine, mut other) = (FakeEngine::new(), FakeEngine::new());
-        let session = Session { last: 4, ..Session::default() };
-        engine.execute(at(15), &[Mutation { key: session_key(id), value: Some(session.encode()) }]);
-        assert_eq!(last.look(&engine, id).expect("reads"), Some(&session));
-        // Where nothing else was executed, it is not read: this one does not have it.
-        other.execute(at(15), &[]);
-        assert_eq!(last.look(&other, id).expect("reads"), Some(&session));
-        assert_eq!(last.look(&other, SessionId(at(2))).expect("reads"), None);
-        assert_eq!(last.look(&engine, id).expect("reads"), Some(&session));
-        other.execute(at(16), &[]);
-        assert_eq!(last.look(&other, id).expect("reads"), None);
-    }
-
-    #[test]
-    fn a_session_reads_back_and_cuts_are_noticed() {
-        let mut session = Session::default();
-        session.apply(kept(1, 2), 0, 3, |_| {});
-        let bytes = session.encode();
-        assert_eq!(Session::decode(&bytes), Ok(session));
-        for length in 0..bytes.len() {
-            assert!(Session::decode(&bytes[..length]).is_err());
-        }
-        let id = SessionId(Position::new(Term(3), Lsn(9)));
-        assert_eq!(session_of(&session_key(id)), Some(id));
-        assert_eq!(session_of(b"other"), None);
-    }
-}
+mod tests;

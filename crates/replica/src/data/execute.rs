@@ -1,7 +1,7 @@
 //! What an entry does to an engine: the same on every replica.
 
 use crate::features::bulk::staged_load;
-use crate::session::{self, LastSession, Session, session_key};
+use crate::session::{self, Session, Sessions, session_key};
 use crate::unfit::Unfit;
 use bytes::Bytes;
 use types::engine::{LARGE_VALUE_BYTES, most_held, mutation_fault};
@@ -47,12 +47,14 @@ pub(crate) fn own_large(mutations: &mut [Mutation], holds: Option<usize>) {
 /// part, if that is known.
 pub(crate) fn execute(
     engine: &mut dyn Engine,
+    sessions: &mut Sessions,
     rules: Rules,
     entry: &Entry,
     holds: Option<usize>,
 ) -> Result<(), Unfit> {
-    let mut mutations = mutations(engine, rules, entry)?;
+    let mut mutations = mutations(engine, sessions, rules, entry)?;
     own_large(&mut mutations, holds);
+    let before = engine.applied();
     match entry.header().kind {
         Kind::Bulk => {
             let load = staged_load(engine, rules, entry)?.load;
@@ -61,12 +63,18 @@ pub(crate) fn execute(
         }
         _ => engine.execute(entry.at(), &mutations),
     }
+    sessions.executed(before, entry.at(), &mutations);
     Ok(())
 }
 
 /// What an entry changes: the same on every replica, since it depends on the entry and the state below it
 /// alone.
-fn mutations(engine: &dyn Engine, rules: Rules, entry: &Entry) -> Result<Vec<Mutation>, Unfit> {
+fn mutations(
+    engine: &dyn Engine,
+    sessions: &mut Sessions,
+    rules: Rules,
+    entry: &Entry,
+) -> Result<Vec<Mutation>, Unfit> {
     match entry.header().kind {
         kind @ (Kind::Rows | Kind::Call) => {
             let effects = if kind == Kind::Call { of_call(entry)? } else { entry.payload() };
@@ -74,11 +82,11 @@ fn mutations(engine: &dyn Engine, rules: Rules, entry: &Entry) -> Result<Vec<Mut
             if let Some(fault) = effects.mutations.iter().find_map(mutation_fault) {
                 return Err(Unfit::Entry(format!("PR-72: the entry at {}: {fault}", entry.at())));
             }
-            Ok(session::mutations_of(engine, &mut LastSession::default(), entry, effects)?)
+            Ok(session::mutations_of(engine, sessions, entry, effects)?)
         }
         Kind::Bulk => {
             let effects = staged_load(engine, rules, entry)?.effects;
-            Ok(session::mutations_of(engine, &mut LastSession::default(), entry, effects)?)
+            Ok(session::mutations_of(engine, sessions, entry, effects)?)
         }
         Kind::SessionOpen => {
             let session = Session { touched_ms: entry.header().wall_ms, ..Session::default() };

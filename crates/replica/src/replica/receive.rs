@@ -137,6 +137,7 @@ impl Replica {
         // Of its own term, the newest, the primary has all that there is (R9).
         let common = self.data.log.common_with(&history, Lsn::MAX);
         let at = offer.at;
+        self.data.sessions.forget();
         // True if the log here goes on from the primary's position.
         let follows = !self.identity.rules.logs_meet_the_files() && at.lsn <= self.data.log.end().lsn;
         let agrees = !self.is_damaged() && (self.data.log.holds(at) || follows);

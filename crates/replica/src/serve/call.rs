@@ -126,8 +126,8 @@ impl Writing<'_> {
         if !request.session.is_some() {
             return Ok(None);
         }
-        let Data { engine, last_session, .. } = &mut *self.data;
-        let session = last_session.look(engine.as_ref(), request.session)?;
+        let Data { engine, sessions, .. } = &mut *self.data;
+        let session = sessions.look(engine.as_ref(), request.session)?;
         let kept = session.map_or(0, |session| session.result_bytes(request.confirmed));
         let most = MAX_SESSION_RESULT_BYTES;
         Ok((kept + limits.result_bytes > most).then(|| {

@@ -76,8 +76,8 @@ impl Writing<'_> {
         request: &Request,
         hash: u64,
     ) -> Result<Option<Answer>, EngineError> {
-        let Data { engine, last_session, .. } = &mut *self.data;
-        let seen = session::check(engine.as_ref(), last_session, self.rules, request, hash)?;
+        let Data { engine, sessions, .. } = &mut *self.data;
+        let seen = session::check(engine.as_ref(), sessions, self.rules, request, hash)?;
         Ok(seen.map(|Seen { status, body, at }| Answer { entry: at, ..Answer::new(status, body) }))
     }
 
