@@ -42,6 +42,7 @@ pub(crate) mod serve;
 pub(crate) mod state;
 pub(crate) mod status;
 
+use crate::backup::acks::Due;
 use crate::config::Config;
 use crate::context::{Ctx, Identity};
 use crate::damage::Damage;
@@ -220,10 +221,15 @@ impl Replica {
                 if let Some((primary, view)) = self.leading_mut() {
                     primary.hand_over_step(&view, ctx);
                 }
+                self.ask_successor(ctx);
             }
             role => {
                 let who = (self.identity.me, self.config.record());
-                ctx.out.extend(role.acknowledge(&self.data, who, (ctx.now.mono, false)));
+                ctx.out.extend(role.acknowledge(
+                    &self.data,
+                    who,
+                    Due::new(ctx.settings, ctx.now.mono, false),
+                ));
             }
         }
         self.transfer.outgoing.sweep(self.data.engine.as_mut(), self.role.pins_sent());
@@ -241,7 +247,7 @@ impl Replica {
         self.readers.close_idle(ctx.now.mono, self.data.written());
         horizon::keep(self, ctx.now.mono);
         let who = (self.identity.me, self.config.record());
-        ctx.out.extend(self.role.acknowledge(&self.data, who, (ctx.now.mono, true)));
+        ctx.out.extend(self.role.acknowledge(&self.data, who, Due::new(ctx.settings, ctx.now.mono, true)));
         self.receive_tick(ctx);
         let (follows, receives) = (self.role.backup().is_some(), self.transfer.incoming.is_receiving());
         if let Some(record) = self.config.record() {

@@ -13,6 +13,7 @@
 //! [`Replica::step_down`]: crate::Replica::step_down
 
 use crate::backup::Backup;
+use crate::backup::acks::Due;
 use crate::config::Config;
 use crate::damage::Damage;
 use crate::data::Data;
@@ -171,14 +172,14 @@ impl Role {
         }
     }
 
-    /// What a backup tells its primary now: what has changed, if that waits for it, or all.
+    /// What a backup tells its primary now: what has changed, if that is due.
     pub fn acknowledge(
         &mut self,
         data: &Data,
         (me, record): (Member, Option<&PartitionRecord>),
-        now: (Micros, bool),
+        due: Due,
     ) -> Option<Output> {
-        self.backup_mut()?.acknowledge(data, record?, me, now)
+        self.backup_mut()?.acknowledge(data, record?, me, due)
     }
 
     /// True if a torn end of this log counts no more. What it may have taken is here again once this term's

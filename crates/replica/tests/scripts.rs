@@ -100,6 +100,8 @@ scripts! {
     pr24_another_aim,
     pr31_hung_disk_leaves,
     pr47_gap,
+    pr510_who_is_not_waited_for_says_what_it_has_when_that_is_due,
+    pr510_who_is_to_lead_next_is_asked_what_it_has,
     job_commits,
     job_stops_at_a_refusal,
     job_records_and_indexes,

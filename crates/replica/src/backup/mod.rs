@@ -17,7 +17,7 @@ pub(crate) mod patience;
 use crate::context::{Ctx, Identity};
 use crate::data::Data;
 use crate::output::Output;
-use acks::Acks;
+use acks::{Acks, Due};
 use copy_in::CopyIn;
 use patience::Patience;
 use types::{Lsn, Member, Micros, PartitionRecord};
@@ -54,20 +54,24 @@ impl Backup {
         }
     }
 
-    /// Tells the primary what has changed, if it waits for that or `all` is asked for.
+    /// Tells the primary what has changed, if that is due.
     pub fn acknowledge(
         &mut self,
         data: &Data,
         record: &PartitionRecord,
         me: Member,
-        (now, all): (Micros, bool),
+        due: Due,
     ) -> Option<Output> {
         if self.copy.is_open() {
             return None;
         }
-        let rank = record.rank(&me).unwrap_or(record.in_sync.len());
+        // Who catches up is taken in when it has all that is committed at one moment: its primary is to know.
+        let (rank, due) = match record.rank(&me) {
+            Some(rank) => (rank, due),
+            None => (record.in_sync.len(), due.at_once()),
+        };
         let policies = record.next_policy.iter().chain([&record.policy]);
-        let marks = self.acks.tell(data.watermarks(), (rank, policies), all)?;
+        let marks = self.acks.tell(data.watermarks(), (rank, policies), due)?;
         let (echo_us, number) = self.acks.echo();
         let ack = Ack {
             partition: record.id,
@@ -75,7 +79,7 @@ impl Backup {
             from: me,
             end: data.log.end(),
             marks,
-            sent_us: now.0,
+            sent_us: due.now().0,
             echo_us,
             number,
         };

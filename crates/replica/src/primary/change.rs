@@ -378,7 +378,7 @@ impl Primary {
 
     /// Hands over once the target has everything. Nothing is served from the proposal on (PR-02).
     pub fn hand_over_step(&mut self, view: &View, ctx: &mut Ctx) {
-        let HandOver::Holding { to, since } = *self.membership.hand_over() else { return };
+        let HandOver::Holding { to, since, .. } = *self.membership.hand_over() else { return };
         if self.membership.is_changing() {
             // One change at a time: an eviction came before it.
             return;
@@ -411,6 +411,20 @@ impl Primary {
             record.lossy = false;
         });
         ctx.out.push(Output::Propose(propose));
+    }
+
+    /// The target of a hand-over, and the last entry that it was sent, if it is to be asked what it has:
+    /// nobody waits for what it acknowledges otherwise, so it would say that later (PR-510).
+    pub fn asks_successor(&mut self, view: &View) -> Option<(Member, Lsn)> {
+        let HandOver::Holding { to, asked: false, .. } = *self.membership.hand_over() else { return None };
+        let (progress, end) = (self.members.get(&to)?, view.marks.received);
+        let waited = view.record.rank(&to).is_none_or(|rank| view.record.policy.waits_for(rank));
+        let sent = progress.streams() && progress.flight.next() > end;
+        let asks = !waited && sent && progress.marks.received < end;
+        if asks {
+            self.membership.note_asked();
+        }
+        asks.then_some((to, end))
     }
 
     fn hangs(&self, now: Micros, member: &Member, patience: Micros) -> bool {

@@ -56,6 +56,8 @@ pub(crate) enum HandOver {
     Holding {
         to: Member,
         since: Micros,
+        /// It was asked what it has.
+        asked: bool,
     },
     Proposed,
 }
@@ -297,7 +299,14 @@ impl Membership {
     /// Writes wait from now on.
     pub fn hold(&mut self, now: Micros, to: Member) {
         assert!(!self.holds_writes(), "PR-02: one hand-over at a time");
-        self.hand_over = HandOver::Holding { to, since: now };
+        self.hand_over = HandOver::Holding { to, since: now, asked: false };
+    }
+
+    /// The target was asked what it has.
+    pub fn note_asked(&mut self) {
+        if let HandOver::Holding { asked, .. } = &mut self.hand_over {
+            *asked = true;
+        }
     }
 
     /// The target has everything: the hand-over is proposed.
@@ -430,7 +439,10 @@ mod tests {
         membership.prepare(NOW, member(2, 1), Lsn(9));
         membership.hold(NOW, member(3, 1));
         assert!(!membership.asks_for_flush(NOW, Lsn::ZERO, Micros::ZERO), "nothing is prepared any more");
-        assert_eq!(*membership.hand_over(), HandOver::Holding { to: member(3, 1), since: NOW });
+        let holding = |asked: bool| HandOver::Holding { to: member(3, 1), since: NOW, asked };
+        assert_eq!(*membership.hand_over(), holding(false));
+        membership.note_asked();
+        assert_eq!(*membership.hand_over(), holding(true));
     }
 
     #[test]

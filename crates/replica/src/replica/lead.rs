@@ -56,6 +56,17 @@ impl Replica {
         }
     }
 
+    /// Who is to lead next says what it has, while writes wait for that.
+    pub(crate) fn ask_successor(&mut self, ctx: &mut Ctx) {
+        let asks = self.leading_mut().and_then(|(primary, view)| primary.asks_successor(&view));
+        if let Some((to, end)) = asks {
+            self.send(ctx, to, |sender| {
+                sender.tell_positions(end);
+                Ok(())
+            });
+        }
+    }
+
     /// The log is short of room.
     pub(crate) fn offer_newer(&mut self, ctx: &mut Ctx) {
         self.config.note_no_room();
