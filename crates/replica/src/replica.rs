@@ -221,7 +221,7 @@ impl Replica {
                 if let Some((primary, view)) = self.leading_mut() {
                     primary.hand_over_step(&view, ctx);
                 }
-                self.ask_successor(ctx);
+                lead::ask_successor(self, ctx);
             }
             role => {
                 let who = (self.identity.me, self.config.record());

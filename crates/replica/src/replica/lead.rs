@@ -11,6 +11,52 @@ use wire::control::RecordText;
 use wire::peer::{AppendRefused, Inform, Refusal};
 use wire::{Entry, PeerMessage};
 
+/// Who is to lead next says what it has, while writes wait for that.
+pub(crate) fn ask_successor(replica: &mut Replica, ctx: &mut Ctx) {
+    let asks = replica.leading_mut().and_then(|(primary, view)| primary.asks_successor(&view));
+    if let Some((to, end)) = asks {
+        replica.send(ctx, to, |sender| {
+            sender.tell_positions(end);
+            Ok(())
+        });
+    }
+}
+
+/// When a replica surely led.
+fn led_at(replica: &Replica, ctx: &Ctx) -> Micros {
+    replica.leading().map_or(Micros::ZERO, |(primary, view)| primary.led_at(&view, ctx))
+}
+
+/// Sends something to a member by a replica that surely led at `led_at`.
+fn send_as_of<T>(
+    replica: &mut Replica,
+    ctx: &mut Ctx,
+    (to, led_at): (Member, Micros),
+    act: impl FnOnce(&mut Sender) -> Result<T, EngineError>,
+) -> Option<T> {
+    let (origin, serves, ships) =
+        (replica.config.origin(replica.identity)?, replica.serves(), replica.data.ships_files());
+    let mut sender = Sender {
+        to,
+        progress: replica.role.progress(&to)?,
+        files: &mut replica.transfer.outgoing,
+        engine: replica.data.engine.as_mut(),
+        log: &replica.data.log,
+        marks: &replica.data.marks,
+        readers: &mut replica.readers,
+        record: replica.config.record()?,
+        origin,
+        led_at,
+        now: ctx.now.mono,
+        settings: ctx.settings,
+        ships,
+        serves,
+        names_position: replica.identity.rules.copies_name_their_position(),
+        out: ctx.out,
+    };
+    act(&mut sender).map_err(|error| replica.fail(ctx, error)).ok()
+}
+
 impl Replica {
     /// Sends something to a member; nothing if this replica does not lead, or that is no member. What the
     /// engine cannot do ends this replica.
@@ -20,28 +66,8 @@ impl Replica {
         to: Member,
         act: impl FnOnce(&mut Sender) -> Result<T, EngineError>,
     ) -> Option<T> {
-        let (origin, serves, ships) =
-            (self.config.origin(self.identity)?, self.serves(), self.data.ships_files());
-        let led_at = self.leading().map_or(Micros::ZERO, |(primary, view)| primary.led_at(&view, ctx));
-        let mut sender = Sender {
-            to,
-            progress: self.role.progress(&to)?,
-            files: &mut self.transfer.outgoing,
-            engine: self.data.engine.as_mut(),
-            log: &self.data.log,
-            marks: &self.data.marks,
-            readers: &mut self.readers,
-            record: self.config.record()?,
-            origin,
-            led_at,
-            now: ctx.now.mono,
-            settings: ctx.settings,
-            ships,
-            serves,
-            names_position: self.identity.rules.copies_name_their_position(),
-            out: ctx.out,
-        };
-        act(&mut sender).map_err(|error| self.fail(ctx, error)).ok()
+        let led_at = led_at(self, ctx);
+        send_as_of(self, ctx, (to, led_at), act)
     }
 
     /// Sends what is due to every member. Called after each batch of inputs, so that appends coalesce.
@@ -49,21 +75,11 @@ impl Replica {
         let Role::Leader(leader) = &self.role else { return };
         let begun = leader.promotion.marker().is_some();
         let (mut cached, mut next) = (None, leader.member_above(None));
+        let led_at = led_at(self, ctx);
         while let Some(member) = next {
-            self.send(ctx, member, |sender| sender.go_on(begun, &mut cached));
+            send_as_of(self, ctx, (member, led_at), |sender| sender.go_on(begun, &mut cached));
             let Role::Leader(leader) = &self.role else { return };
             next = leader.member_above(Some(member));
-        }
-    }
-
-    /// Who is to lead next says what it has, while writes wait for that.
-    pub(crate) fn ask_successor(&mut self, ctx: &mut Ctx) {
-        let asks = self.leading_mut().and_then(|(primary, view)| primary.asks_successor(&view));
-        if let Some((to, end)) = asks {
-            self.send(ctx, to, |sender| {
-                sender.tell_positions(end);
-                Ok(())
-            });
         }
     }
 
