@@ -22,6 +22,9 @@ use types::{Lsn, Micros, PartitionId};
 use wire::request::ReadSnapshot;
 use wire::{Body, Op};
 
+/// A row as a replica sends it: key, LSN and bytes.
+type StoredRow = (Bytes, Lsn, Bytes);
+
 /// How long one call may take, a failover in between included.
 pub const CALL: Micros = Micros::from_millis(10_000);
 /// Rows in one page.
@@ -362,7 +365,7 @@ impl Scan {
     }
 
     /// Some of the rows that the transaction has written; `None`: there are no more.
-    fn next_own(&mut self) -> Result<Option<Vec<(Bytes, Lsn, Bytes)>>, Failure> {
+    fn next_own(&mut self) -> Result<Option<Vec<StoredRow>>, Failure> {
         let (Some(from), Some(range)) = (self.own.take(), self.range.as_ref()) else { return Ok(None) };
         let own = self.view.buffer.range(self.table.id(), (&from, &range.to), PAGE as usize)?;
         let own: Vec<_> = own.into_iter().map(|(key, row)| (key, Lsn::ZERO, row)).collect();
@@ -386,7 +389,7 @@ impl Scan {
         }
     }
 
-    fn decode(&self, rows: Vec<(Bytes, Lsn, Bytes)>) -> Result<Vec<Vec<Kept>>, Failure> {
+    fn decode(&self, rows: Vec<StoredRow>) -> Result<Vec<Vec<Kept>>, Failure> {
         let mut page = Vec::with_capacity(rows.len());
         for (key, _, stored) in rows {
             // A count needs no column.

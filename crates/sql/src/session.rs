@@ -9,6 +9,7 @@ mod later;
 mod procedures;
 mod reading;
 mod schemas;
+mod service;
 mod table_as;
 mod utility;
 mod waiting;
@@ -34,7 +35,7 @@ use crate::statements::{self, Statement, canceled};
 use crate::system::facts::Asker;
 use crate::system::relations;
 use crate::system::sessions::{self, Listed, Sessions};
-use crate::txn::{Modes, NodeMemory, Open, SpillCounters, SpillSettings, Turns, View, turns};
+use crate::txn::{Modes, NodeMemory, Open, Turns, View, turns};
 use crate::write;
 use bytes::Bytes;
 use client::{Options, Table};
@@ -42,8 +43,8 @@ use pg::{Cancel, Failure, Kind, Login, Outcome, Rows, Session, Shape, Transactio
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use types::TableRecord;
 use types::data::Value;
-use types::{NodeId, TableRecord};
 
 /// The user that everybody is.
 pub const USER: &str = "understudy";
@@ -75,28 +76,6 @@ impl Sql {
         let (turns, caches, handle) = (Arc::default(), Mutex::default(), driver.handle().clone());
         let (_resuming, _driver) = (None, driver);
         Sql { handle, caches, engines, sessions, sequences, memory, turns, programs, _resuming, _driver }
-    }
-
-    /// The same, with its sessions in this list.
-    pub fn listing(self, sessions: Arc<Sessions>) -> Sql {
-        Sql { sessions, ..self }
-    }
-
-    /// The same, with large transactions that spill.
-    pub fn spilling(self, settings: SpillSettings) -> Sql {
-        Sql { memory: Arc::new(NodeMemory::default().spilling_to(settings)), ..self }
-    }
-
-    /// What large transactions have spilled.
-    pub fn spilled(&self) -> SpillCounters {
-        self.memory.spilling().counters()
-    }
-
-    /// The same, finishing what others have left half done of tables in databases whose first partition this
-    /// node leads ([`crate::resume`]). Called on the runtime that it was started on.
-    pub fn resuming(self, node: NodeId, every: Duration) -> Sql {
-        let resuming = Resuming::start(self.handle.clone(), node, every);
-        Sql { _resuming: Some(resuming), ..self }
     }
 
     /// The way of a session in this database, and what the catalogs call it.

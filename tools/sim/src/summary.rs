@@ -106,7 +106,8 @@ pub fn run_range(
     run_all(seeds, options, mutant.is_some(), progress, threads)
 }
 
-/// [`run_range`] with options of one's own, which may choose some of the seeds; `until_found` ends it at the first seed with a violation.
+/// [`run_range`] with options of one's own, which may choose some of the seeds; `until_found` ends it at the
+/// first seed with a violation.
 pub fn run_all(
     seeds: Range<u64>,
     options: Options,

@@ -1,10 +1,10 @@
 //! Replicated tables of databases of several partitions, on a cluster of this process: every partition has
 //! all of their rows, and other rows come under another id, from partition to partition.
 
-use bytes::Bytes;
-use client::{Client, ClientError, Database, Table, created, wall_ms};
 use crate::common::talk::{Behind, Talk, service};
 use crate::common::{Cluster, LONG};
+use bytes::Bytes;
+use client::{Client, ClientError, Database, Table, created, wall_ms};
 use std::collections::BTreeMap;
 use std::thread;
 use std::time::Instant;

@@ -1,9 +1,9 @@
 //! Databases of several partitions, on a cluster of this process: rows of all tables with one value of the
 //! partition key lie together, and changes of tables go from partition to partition.
 
-use client::{Client, ClientError, Database, created, wall_ms};
 use crate::common::talk::{Behind, Talk, service};
 use crate::common::{Cluster, LONG};
+use client::{Client, ClientError, Database, created, wall_ms};
 use std::time::Instant;
 use types::data::{Column, ColumnType, Row, Schema, Value};
 use types::{CatalogTable, Lsn, Position, TableId, TableState};

@@ -12,7 +12,7 @@ pub const NODE_BYTES: usize = 1 << 30;
 #[derive(Debug)]
 pub struct NodeMemory {
     left: Mutex<usize>,
-    spilling: Spilling,
+    spilling: Arc<Spilling>,
 }
 
 impl Default for NodeMemory {
@@ -24,16 +24,16 @@ impl Default for NodeMemory {
 impl NodeMemory {
     /// So many bytes.
     pub fn of(bytes: usize) -> NodeMemory {
-        NodeMemory { left: Mutex::new(bytes), spilling: Spilling::default() }
+        NodeMemory { left: Mutex::new(bytes), spilling: Arc::default() }
     }
 
     /// The same, where large transactions spill.
     pub fn spilling_to(self, settings: SpillSettings) -> NodeMemory {
-        NodeMemory { spilling: Spilling::new(Some(settings)), ..self }
+        NodeMemory { spilling: Arc::new(Spilling::new(Some(settings))), ..self }
     }
 
     /// What large transactions have in files.
-    pub fn spilling(&self) -> &Spilling {
+    pub fn spilling(&self) -> &Arc<Spilling> {
         &self.spilling
     }
 }

@@ -28,6 +28,8 @@ pub mod memory;
 pub mod met;
 pub mod shared_turns;
 pub mod spill;
+#[cfg(test)]
+mod spill_tests;
 pub mod turns;
 pub mod view;
 
@@ -473,8 +475,8 @@ impl Open {
         Ok(())
     }
 
-    /// True if rows of this table may go into a file: nothing that is kept to go back to a savepoint does, and
-    /// nothing of a transaction that is one write with what it does to tables.
+    /// True if rows of this table may go into a file: nothing that is kept to go back to a savepoint does,
+    /// and nothing of a transaction that is one write with what it does to tables.
     pub fn may_spill(&self, table: &TableRecord) -> bool {
         let one = self.savepoints.is_empty() && self.definitions.is_empty();
         one && self.view.buffer.spills(table).is_some()

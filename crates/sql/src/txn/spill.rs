@@ -2,13 +2,12 @@
 //! has no name, so that nothing is left of it however the process ends.
 //!
 //! The file is one of SQLite's, without a journal: a record by table and key. Each record has a checksum
-//! (CRC-32C, of table, key and content), and how many records a table has, with the sum of their checksums, is
-//! kept in memory. So what is read back whole is what was written, or the transaction fails (PR-495).
+//! (CRC-32C, of table, key and content), and how many records a table has, with the sum of their checksums,
+//! is kept in memory. So what is read back whole is what was written, or the transaction fails (PR-495).
 //!
 //! All functions that touch the file block. On the gateway's thread they are called by way of
-//! [`super::buffer::aside`].
+//! `aside` of the buffer.
 
-use super::memory::NodeMemory;
 use super::{After, Arbiter, Edit};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use pg::Failure;
@@ -155,14 +154,14 @@ pub fn unreadable(why: &str) -> Failure {
     Failure::new("58030", message).hint("nothing was changed; do the transaction again")
 }
 
-fn of_io(error: &io::Error) -> Failure {
+pub(super) fn of_io(error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => full("the disk is full"),
         _ => unreadable(&error.to_string()),
     }
 }
 
-fn of_sqlite(error: &rusqlite::Error) -> Failure {
+pub(super) fn of_sqlite(error: &rusqlite::Error) -> Failure {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => full("the disk is full"),
         _ => unreadable(&error.to_string()),
@@ -203,26 +202,26 @@ struct File {
 /// What one transaction has spilled. Dropped, it gives its room back, and the file is gone.
 #[derive(Debug)]
 pub struct Store {
-    memory: Arc<NodeMemory>,
+    spilling: Arc<Spilling>,
     file: Mutex<File>,
 }
 
 impl Store {
     /// An empty one. It blocks.
-    pub fn open(memory: &Arc<NodeMemory>) -> Result<Store, Failure> {
-        let settings = memory.spilling().settings().ok_or_else(|| full("this node has no file for it"))?;
+    pub fn open(spilling: &Arc<Spilling>) -> Result<Store, Failure> {
+        let settings = spilling.settings().ok_or_else(|| full("this node has no file for it"))?;
         let named = tempfile::Builder::new().prefix(PREFIX).tempfile_in(&settings.directory);
         let named = named.map_err(|error| of_io(&error))?;
         let connection = opened(&named).map_err(|error| of_sqlite(&error))?;
         // It is used without a name from here on.
         named.close().map_err(|error| of_io(&error))?;
         let file = File { connection: Some(connection), totals: BTreeMap::new(), bytes: 0, broken: false };
-        Ok(Store { memory: memory.clone(), file: Mutex::new(file) })
+        Ok(Store { spilling: spilling.clone(), file: Mutex::new(file) })
     }
 
     /// Takes edits in, in place of those with the same keys. It blocks. After an error nothing can be read.
     pub fn put(&mut self, edits: &BTreeMap<TableId, BTreeMap<Bytes, Edit>>) -> Result<(), Failure> {
-        let spilling = self.memory.spilling();
+        let spilling = &self.spilling;
         let file = self.file.get_mut().unwrap_or_else(PoisonError::into_inner);
         let all = edits.values().flat_map(BTreeMap::values);
         let more = all.map(|edit| room_of(edit.key.len(), encode(edit).len())).sum();
@@ -246,8 +245,14 @@ impl Store {
         locked(&self.file).totals.iter().map(|(table, totals)| (*table, totals.rows)).collect()
     }
 
-    /// The edits of a range of a table, in the order of keys, read page by page. An empty `to`: to the table's
-    /// end. One that goes from end to end fails if an edit is missing. It blocks.
+    /// What SQLite does with the file besides, for tests of damage: the rows changed.
+    #[cfg(test)]
+    pub(super) fn execute(&self, statement: &str) -> usize {
+        locked(&self.file).connection().execute(statement, []).expect("a good statement")
+    }
+
+    /// The edits of a range of a table, in the order of keys, read page by page. An empty `to`: to the
+    /// table's end. One that goes from end to end fails if an edit is missing. It blocks.
     pub fn range(&self, table: TableId, (from, to): (Bytes, Bytes)) -> StoreIter<'_> {
         let all = (from.is_empty() && to.is_empty()).then(Totals::default);
         StoreIter { store: self, table, from: Some(from), to, page: Vec::new().into_iter(), all }
@@ -257,7 +262,7 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         let file = self.file.get_mut().unwrap_or_else(PoisonError::into_inner);
-        self.memory.spilling().release(file.bytes);
+        self.spilling.release(file.bytes);
         let connection = file.connection.take();
         // To close it is to give back all of its blocks, which takes a while.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -424,8 +429,8 @@ fn checksum(table: TableId, key: &[u8], content: &[u8]) -> u32 {
     crc32c::crc32c_append(of_key, content)
 }
 
-/// An edit without its key, little-endian: existed u8 | after u8 | arbiter u8 | its number u32 | has a state u8
-/// | term u64 | LSN u64 | row.
+/// An edit without its key, little-endian: existed u8 | after u8 | arbiter u8 | its number u32 | has a state
+/// u8 | term u64 | LSN u64 | row.
 fn encode(edit: &Edit) -> BytesMut {
     let (after, row) = match &edit.after {
         After::Row(row) => (0, &row[..]),
@@ -484,6 +489,3 @@ fn decode(table: TableId, key: Vec<u8>, content: Vec<u8>, known: u32) -> Result<
     };
     Ok((edit, known))
 }
-
-#[cfg(test)]
-mod tests;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use types::{Generation, Lsn, Member, NodeId, PartitionId, Position, StoreId};
 
 /// What a checker says; the error is a sentence.
-type Verdict = Result<(), String>;
+type NodeVerdict = Result<(), String>;
 
 /// A replica, and the node that has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,7 +19,7 @@ impl std::fmt::Display for At {
 
 /// R10: a replica calls durable what its log has proved to be, from where its log begins on; below that it is
 /// in its files.
-pub fn check_durable(replica: At, begins: Lsn, said: Lsn, proved: Lsn) -> Verdict {
+pub fn check_durable(replica: At, begins: Lsn, said: Lsn, proved: Lsn) -> NodeVerdict {
     match said < begins || said == Lsn::ZERO || said <= proved {
         true => Ok(()),
         false => Err(format!("{replica}: {said} is said to be durable, and its log proved {proved}")),
@@ -28,7 +28,12 @@ pub fn check_durable(replica: At, begins: Lsn, said: Lsn, proved: Lsn) -> Verdic
 
 /// R6: whose directory is lost gives what its log has behind an entry to who leads next. `has_more`: it has
 /// some, `gives`: it gives some.
-pub fn check_gives(replica: At, end: Position, after: Position, (has_more, gives): (bool, bool)) -> Verdict {
+pub fn check_gives(
+    replica: At,
+    end: Position,
+    after: Position,
+    (has_more, gives): (bool, bool),
+) -> NodeVerdict {
     match has_more && !gives {
         true => Err(format!(
             "{replica}: its directory is lost, its log goes to {end}, and it gives nothing behind {after}"
@@ -38,7 +43,7 @@ pub fn check_gives(replica: At, end: Position, after: Position, (has_more, gives
 }
 
 /// R8: who chose the log is not sent the state.
-pub fn check_sends_state(replica: At, to: Member, chose_log: bool) -> Verdict {
+pub fn check_sends_state(replica: At, to: Member, chose_log: bool) -> NodeVerdict {
     match chose_log {
         true => Err(format!("{replica}: {to} chose the log, and is sent the state after all")),
         false => Ok(()),
@@ -46,7 +51,7 @@ pub fn check_sends_state(replica: At, to: Member, chose_log: bool) -> Verdict {
 }
 
 /// I7: the files of a sound replica that counts reach to where its log begins.
-pub fn check_reach(replica: At, log_begins: Position, persisted: Position) -> Verdict {
+pub fn check_reach(replica: At, log_begins: Position, persisted: Position) -> NodeVerdict {
     match log_begins.lsn <= persisted.lsn {
         true => Ok(()),
         false => {
@@ -57,7 +62,7 @@ pub fn check_reach(replica: At, log_begins: Position, persisted: Position) -> Ve
 
 /// What may be a reason for a replica to call itself damaged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Harm {
+pub struct DiskFaults {
     /// What its disk has was harmed, or a sync or a call of its engine's failed.
     pub disk: bool,
     /// A call found no room.
@@ -68,13 +73,13 @@ pub struct Harm {
 
 /// I12: nothing is damaged where nothing was harmed. Want of room damages nothing but a copy by rows, and
 /// that two replicas came to different states (F21) is found where a procedure is unsteady, and nowhere else.
-pub fn check_damage(replica: At, reason: &str, harm: Harm) -> Verdict {
+pub fn check_damage(replica: At, reason: &str, faults: DiskFaults) -> NodeVerdict {
     let wants_room = reason.starts_with("there is no room for the engine's files");
-    let harmed = match reason.starts_with("F21") {
-        true => harm.unsteady,
-        false => harm.disk || harm.no_room && wants_room,
+    let expected = match reason.starts_with("F21") {
+        true => faults.unsteady,
+        false => faults.disk || faults.no_room && wants_room,
     };
-    match harmed {
+    match expected {
         true => Ok(()),
         false => Err(format!("{replica}: nothing was harmed, and yet: {reason}")),
     }
@@ -82,7 +87,7 @@ pub fn check_damage(replica: At, reason: &str, harm: Harm) -> Verdict {
 
 /// I12: a scrubbing finds nothing at a node to which nothing happened since it began. `sound_us` says for how
 /// long that is so, and `since_us` how long ago it began, microseconds.
-pub fn check_scrubbed(replica: At, found: &[String], sound_us: Option<u64>, since_us: u64) -> Verdict {
+pub fn check_scrubbed(replica: At, found: &[String], sound_us: Option<u64>, since_us: u64) -> NodeVerdict {
     match found.is_empty() || sound_us.is_none_or(|sound| sound <= since_us) {
         true => Ok(()),
         false => Err(format!("{replica}: no fault befell it, and a scrubbing finds {found:?}")),
@@ -90,7 +95,7 @@ pub fn check_scrubbed(replica: At, found: &[String], sound_us: Option<u64>, sinc
 }
 
 /// PR-107: a node that knows controllers of one generation acts on nothing of an older one.
-pub fn check_listens(node: NodeId, known: Generation, theirs: Generation) -> Verdict {
+pub fn check_listens(node: NodeId, known: Generation, theirs: Generation) -> NodeVerdict {
     match theirs < known {
         true => Err(format!("{node}, which knows {known}, listens to a controller of {theirs}")),
         false => Ok(()),
@@ -98,7 +103,7 @@ pub fn check_listens(node: NodeId, known: Generation, theirs: Generation) -> Ver
 }
 
 /// PR-107: nodes that the newest records name which were told are in the records that were made of them.
-pub fn check_named(told: &BTreeSet<NodeId>, made: &BTreeSet<NodeId>) -> Verdict {
+pub fn check_named(told: &BTreeSet<NodeId>, made: &BTreeSet<NodeId>) -> NodeVerdict {
     match told.difference(made).next() {
         Some(id) => Err(format!("{id} is in the newest records that were told, and not in the new ones")),
         None => Ok(()),
@@ -107,7 +112,11 @@ pub fn check_named(told: &BTreeSet<NodeId>, made: &BTreeSet<NodeId>) -> Verdict 
 
 /// PR-145: who runs on a copy of a disk is told that it is refused, or that no node has that disk. `told`
 /// names the nodes of a cluster map, if it was told one.
-pub fn check_clone(copied: (NodeId, StoreId), told: Option<&[(NodeId, StoreId)]>, refused: bool) -> Verdict {
+pub fn check_clone(
+    copied: (NodeId, StoreId),
+    told: Option<&[(NodeId, StoreId)]>,
+    refused: bool,
+) -> NodeVerdict {
     match told {
         Some(nodes) if !nodes.contains(&copied) => Ok(()),
         None if refused => Ok(()),
@@ -116,7 +125,7 @@ pub fn check_clone(copied: (NodeId, StoreId), told: Option<&[(NodeId, StoreId)]>
 }
 
 /// PR-145: no copy of a disk is recorded as the node.
-pub fn check_recorded(node: NodeId, on_copy: bool) -> Verdict {
+pub fn check_recorded(node: NodeId, on_copy: bool) -> NodeVerdict {
     match on_copy {
         true => Err(format!("{node} is recorded on a copy of its disk")),
         false => Ok(()),

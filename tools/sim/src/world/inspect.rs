@@ -2,7 +2,7 @@
 
 use super::World;
 use super::lsm::place;
-use crate::check::nodes::{self, At, Harm};
+use crate::check::nodes::{self, At, DiskFaults};
 use crate::check::requests::Asked;
 use crate::check::storage::Start;
 use crate::check::survival::Sealed;
@@ -192,12 +192,12 @@ impl World {
         // Want of room damages nothing, but for a copy by rows: that begins anew. It can be shown long after.
         let refused = machine.disk.has_refused();
         let trouble = self.machines.files_mut().trouble(node);
-        let harm = Harm {
+        let faults = DiskFaults {
             disk: faulted || trouble.has_failed() || stranded,
             no_room: refused || trouble.has_refused(),
             unsteady: self.plan.calls.is_some_and(|calls| calls.unsteady.is_some()),
         };
-        let verdict = nodes::check_damage(At(NodeId(node), id), reason, harm);
+        let verdict = nodes::check_damage(At(NodeId(node), id), reason, faults);
         self.checks.expect("I12", self.now(), verdict);
     }
 

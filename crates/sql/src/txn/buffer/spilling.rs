@@ -98,7 +98,7 @@ impl Buffer {
         let write = move || {
             let mut store = match known.and_then(|spilled| Arc::into_inner(spilled.store)) {
                 Some(store) => store,
-                None => Store::open(&node)?,
+                None => Store::open(node.spilling())?,
             };
             store.put(&tables)?;
             let of_tables = store.rows();

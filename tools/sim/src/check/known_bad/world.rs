@@ -7,7 +7,7 @@ use crate::check::answers;
 use crate::check::epochs::tests::{member, record};
 use crate::check::history::{Action, Answer};
 use crate::check::lineage::tests::{P, at, entry};
-use crate::check::nodes::{self, At, Harm};
+use crate::check::nodes::{self, At, DiskFaults};
 use std::collections::BTreeSet;
 use types::{Engine, Generation, Lsn, NodeId, Position, StoreId};
 
@@ -23,10 +23,10 @@ pub(super) const CASES: &[KnownBad] = &[
     bad("nodes", "the state in place of the log", &[("R8", "is sent the state")], || sent_state(true)),
     bad("nodes", "a gap below the log", &[("I7", "the log begins behind")], || files_reach(at(1, 1))),
     bad("nodes", "damage out of nothing", &[("I12", "nothing was harmed")], || {
-        damaged("a checksum is wrong", Harm { no_room: true, unsteady: true, disk: false })
+        damaged("a checksum is wrong", DiskFaults { no_room: true, unsteady: true, disk: false })
     }),
     bad("nodes", "two states out of nothing", &[("I12", "nothing was harmed")], || {
-        damaged("F21: two states", Harm { no_room: true, unsteady: false, disk: true })
+        damaged("F21: two states", DiskFaults { no_room: true, unsteady: false, disk: true })
     }),
     bad("nodes", "scrubbing finds something", &[("I12", "a scrubbing finds")], || scrubbed(Some(51))),
     bad("nodes", "an older generation", &[("PR-107", "listens to a controller")], || hears_of(6)),
@@ -45,7 +45,7 @@ pub(super) const ACCEPTED: &[Accepted] = &[
     ("files that reach to the log", || files_reach(at(1, 2))),
     ("a call that finds no room", || {
         let reason = "there is no room for the engine's files";
-        damaged(reason, Harm { no_room: true, ..Harm::default() })
+        damaged(reason, DiskFaults { no_room: true, ..DiskFaults::default() })
     }),
     ("a scrubbing behind a fault", || scrubbed(Some(50))),
     ("a scrubbing in the middle of a fault", || scrubbed(None)),
@@ -115,8 +115,8 @@ fn files_reach(persisted: Position) -> Run {
     with("I7", nodes::check_reach(replica(), at(1, 2), persisted))
 }
 
-fn damaged(reason: &str, harm: Harm) -> Run {
-    with("I12", nodes::check_damage(replica(), reason, harm))
+fn damaged(reason: &str, faults: DiskFaults) -> Run {
+    with("I12", nodes::check_damage(replica(), reason, faults))
 }
 
 /// Something is found by a scrubbing that began 50 microseconds ago, at a node that has been sound for so

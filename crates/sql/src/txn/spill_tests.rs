@@ -1,11 +1,16 @@
 //! What is spilled: it is seen as if it were in memory, read back whole or not at all, and bounded.
 
-use super::*;
-use crate::txn::buffer::aside;
-use crate::txn::{Buffer, Limit, Room};
+use super::buffer::aside;
+use super::spill::*;
+use super::{After, Arbiter, Buffer, Edit, Limit, NodeMemory, Room};
+use bytes::Bytes;
+use pg::Failure;
+use std::collections::BTreeMap;
 use std::future::Future;
+use std::io;
+use std::sync::Arc;
 use tempfile::TempDir;
-use types::PartitionId;
+use types::{Lsn, PartitionId, Position, TableId, Term};
 
 const PETS: TableId = TableId(1);
 const TOYS: TableId = TableId(2);
@@ -173,14 +178,13 @@ fn files_of_a_process_that_ended_as_it_made_them_are_removed() {
 fn damaged(statement: &str) -> Store {
     let directory = TempDir::new().expect("a directory");
     let memory = node(&directory, 100, NODE_SPILL_BYTES);
-    let mut store = Store::open(&memory).expect("a file");
+    let mut store = Store::open(memory.spilling()).expect("a file");
     let rows = (0..2_000).map(|number| {
         let edit = edit(&format!("{number:04}"), false, Some("a row"));
         (edit.key.clone(), edit)
     });
     store.put(&[(PETS, rows.collect())].into()).expect("room");
-    let changed = locked(&store.file).connection().execute(statement, []).expect("damaged");
-    assert_eq!(changed, 1, "{statement}");
+    assert_eq!(store.execute(statement), 1, "{statement}");
     store
 }
 
