@@ -287,9 +287,12 @@ impl Buffer {
         rows.into_iter().any(|edit| matches!(edit.after, After::Row(_)))
     }
 
-    /// True if there is nothing in it.
+    /// True if nothing was written to it.
     pub fn is_empty(&self) -> bool {
-        self.rows == 0 && self.spilled.is_none() && self.below.as_ref().is_none_or(|below| below.is_empty())
+        self.rows == 0
+            && self.spilled.is_none()
+            && !self.lost
+            && self.below.as_ref().is_none_or(|below| below.is_empty())
     }
 
     /// True if one write has all rows, those of these tables left out.

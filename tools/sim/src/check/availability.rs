@@ -123,6 +123,11 @@ impl Availability {
         }
     }
 
+    /// When a copy of any partition last got a piece of its files.
+    pub fn last_piece(&self) -> Option<u64> {
+        self.pieces.values().copied().max()
+    }
+
     /// A copy of a partition gets a piece of its files.
     pub fn gets_piece(&mut self, id: PartitionId, now: u64) {
         self.pieces.insert(id, now);

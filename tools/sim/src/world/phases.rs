@@ -14,6 +14,8 @@ const SETUP: u64 = 20_000_000;
 const FAULTS: u64 = 16_000_000;
 /// A healed world converges within this (I13).
 pub const CONVERGES: u64 = 45_000_000;
+/// Who is sent files under a limit gets the next piece within this.
+const PIECE_INTERVAL_US: u64 = 1_000_000;
 /// Operations of each client after the healing.
 const AFTERWARDS: u64 = 2;
 
@@ -211,11 +213,17 @@ impl World {
     }
 
     /// Until when it must have converged. Files are sent no faster than the budget lets them: what that took
-    /// the busiest sender counts beside, up to three times as much: replicas may have to move one by one.
+    /// the busiest sender counts beside, up to three times as much: replicas may have to move one by one. All
+    /// of that is there while pieces come.
     fn converges_until(&self) -> u64 {
         let rate = self.plan.copies.ship_bytes_per_second;
         let took = (self.stage.most_files() * 1_000_000).checked_div(rate).unwrap_or(0);
-        self.stage.began() + CONVERGES + took.min(3 * CONVERGES)
+        let comes = |piece: u64| rate > 0 && self.now() < piece + PIECE_INTERVAL_US;
+        let extra = match self.checks.availability.last_piece().is_some_and(comes) {
+            true => 3 * CONVERGES,
+            false => took.min(3 * CONVERGES),
+        };
+        self.stage.began() + CONVERGES + extra
     }
 
     fn converge(&mut self) {

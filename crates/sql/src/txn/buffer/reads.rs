@@ -147,7 +147,8 @@ impl Buffer {
         aside(this, move |buffer| keys.iter().map(|key| buffer.row(place, key)).collect()).await
     }
 
-    fn is_there(&self) -> Result<(), Failure> {
+    /// The error: what was written is not whole any more, and nothing of it may be read or committed.
+    pub(super) fn is_there(&self) -> Result<(), Failure> {
         if self.lost { Err(unreadable("the transaction ended while they were written")) } else { Ok(()) }
     }
 
@@ -234,6 +235,7 @@ impl Buffer {
 
     /// The operations that write it all, table by table, if every row must be as it was seen.
     pub fn operations(&self) -> Result<Vec<Written>, Failure> {
+        self.is_there()?;
         let all = self.tables().into_iter().map(|table| self.written(table));
         let mut all = all.collect::<Result<Vec<_>, _>>()?;
         all.retain(|written| !written.ops.is_empty());
@@ -257,6 +259,7 @@ impl Buffer {
     /// What asks whether rows that were there are as they were seen: of those behind the first `passed` as
     /// many as one write has. Nothing: there are no more.
     pub fn unchanged(&self, passed: usize) -> Result<Vec<Written>, Failure> {
+        self.is_there()?;
         let (mut all, mut size, mut left) = (Vec::<Written>::new(), (0, 0), passed);
         for table in self.tables() {
             for edit in self.all(table) {

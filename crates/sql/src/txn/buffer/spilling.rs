@@ -113,6 +113,7 @@ impl Buffer {
 
     /// The same with all of it in memory, for what one write has. It blocks.
     pub fn brought_back(&self) -> Result<Buffer, Failure> {
+        self.is_there()?;
         let mut buffer = Buffer { spilled: None, tables: BTreeMap::new(), rows: 0, bytes: 0, ..self.clone() };
         for table in self.tables() {
             for edit in self.all(table) {
