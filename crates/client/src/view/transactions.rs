@@ -59,9 +59,10 @@ impl PartitionCommits {
         }
     }
 
-    /// Up to where it surely has everything: one that does not answer has what it had secured.
+    /// Up to where it surely has everything: what it had secured, and what it answers. Its newest flush may be
+    /// far below what it had secured, as not every commit has a part in it.
     fn has(&self) -> Position {
-        self.newest.unwrap_or(self.threshold.secured)
+        self.newest.unwrap_or_default().max(self.threshold.secured)
     }
 }
 
@@ -245,6 +246,10 @@ mod tests {
         assert_eq!(backs, [(false, true), (true, false), (false, false), (false, false)]);
         assert_eq!(all.map(|one| one.state), ["securing", "flushing", "level", "silent"]);
         assert_eq!(shown(5, Some(7), 5).state, "ahead");
+        // Its newest commit is under way to it, and the one before that had no part in it for long.
+        let mut all = [shown(12, Some(2), 11), shown(9, None, 4)];
+        assert_eq!(hold_back(&mut all), (at(4), at(4)));
+        assert!(all[1].holds_flushed_back && all[1].holds_secured_back && !all[0].holds_flushed_back);
     }
 
     #[test]

@@ -20,12 +20,38 @@ mod web;
 
 use std::panic::catch_unwind;
 use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Instant;
 
 /// A test and its name.
 type Test = (&'static str, fn());
 
-const TESTS: &[Test] = &[
+/// So many of [`BESIDE`] run at once: they wait for other people's programs more than for a processor.
+const AT_ONCE: usize = 2;
+/// Room for what the deepest test calls.
+const STACK: usize = 8 << 20;
+
+/// Tests that say nothing of how long something takes, and so run beside each other.
+const BESIDE: &[Test] = &[
+    ("psql_copies_in_and_out", sql::copies),
+    ("psql_encrypts", sql::encryption),
+    ("what_psql_was_told_is_committed_is_counted_once", commits::client),
+    ("psql_describes_tables_and_the_cluster", catalogs::client),
+    ("psycopg_works", drivers::psycopg),
+    ("sqlalchemys_orm_works_in_a_database", drivers::sqlalchemy),
+    ("sqlalchemys_own_documents_are_done_as_they_stand", drivers::documents),
+    ("sqlalchemys_dialect_works_in_a_database", drivers::tutorial),
+    ("djangos_bundled_apps_work_in_a_database", drivers::django),
+    ("djangos_own_tests_of_its_bundled_apps_pass", drivers::django_suites),
+    ("pgjdbc_works", drivers::jdbc),
+    ("node_postgres_works", drivers::node),
+    ("pg_dump_of_a_database_is_restored_by_psql", dumps::restored),
+];
+
+/// Tests that measure, or take so much that others would wait for them: one after the other.
+const ALONE: &[Test] = &[
     ("a_cluster_survives_its_nodes_and_leaves_nothing_behind", faults::survives),
     ("a_frozen_node_goes_on_as_a_backup", faults::frozen),
     ("a_power_loss_of_everything_loses_nothing_durable", faults::power_loss),
@@ -38,22 +64,9 @@ const TESTS: &[Test] = &[
     ("dev_gives_up_a_port_that_was_taken", faults::ports_taken),
     ("nothing_outlives_a_killed_dev", faults::dev_killed),
     ("psql_works_on_every_node_and_outlives_one", sql::client),
-    ("psql_copies_in_and_out", sql::copies),
-    ("psql_encrypts", sql::encryption),
     ("a_browser_sees_a_failover_on_the_page", web::failover),
-    ("what_psql_was_told_is_committed_is_counted_once", commits::client),
-    ("psql_describes_tables_and_the_cluster", catalogs::client),
-    ("psycopg_works", drivers::psycopg),
-    ("sqlalchemys_orm_works_in_a_database", drivers::sqlalchemy),
-    ("sqlalchemys_own_documents_are_done_as_they_stand", drivers::documents),
-    ("sqlalchemys_dialect_works_in_a_database", drivers::tutorial),
-    ("djangos_bundled_apps_work_in_a_database", drivers::django),
-    ("djangos_own_tests_of_its_bundled_apps_pass", drivers::django_suites),
-    ("pgjdbc_works", drivers::jdbc),
-    ("node_postgres_works", drivers::node),
     ("pgbench_works_with_scripts_of_its_own", drivers::pgbench),
     ("pgbenchs_own_bank_in_a_database", drivers::pgbench_bank),
-    ("pg_dump_of_a_database_is_restored_by_psql", dumps::restored),
     ("pgbenchs_bank_loses_nothing_with_its_primary", bank::survives),
     ("pgbenchs_bank_over_partitions_loses_nothing_with_a_primary", bank::survives_over_partitions),
     ("statements_are_answered_as_by_postgresql", differential::run),
@@ -71,21 +84,37 @@ fn main() -> ExitCode {
     }
     let wanted: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with("--")).collect();
     let chosen = |test: &&Test| wanted.is_empty() || wanted.iter().any(|part| test.0.contains(part.as_str()));
-    let mut failed = Vec::new();
-    let tests: Vec<&Test> = TESTS.iter().filter(chosen).collect();
+    let beside: Vec<&Test> = BESIDE.iter().filter(chosen).collect();
+    let alone: Vec<&Test> = ALONE.iter().filter(chosen).collect();
+    let tests: Vec<&Test> = beside.iter().chain(&alone).copied().collect();
     if arguments.iter().any(|argument| argument == "--list") {
         tests.iter().for_each(|(name, _)| println!("{name}: test"));
         return ExitCode::SUCCESS;
     }
-    for (name, test) in &tests {
-        let started = Instant::now();
-        let ended = catch_unwind(test);
-        let how = if ended.is_ok() { "ok" } else { "FAILED" };
-        println!("test {name} ... {how} ({:.1} s)", started.elapsed().as_secs_f64());
-        if ended.is_err() {
-            failed.push(*name);
-        }
-    }
+    let mut failed = run(&beside, AT_ONCE);
+    failed.extend(run(&alone, 1));
     println!("\n{} passed, {} failed {failed:?}", tests.len() - failed.len(), failed.len());
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs tests, so many at once. Gives the names of those that failed.
+fn run(tests: &[&Test], at_once: usize) -> Vec<&'static str> {
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some((name, test)) = tests.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let started = Instant::now();
+            let ended = catch_unwind(test);
+            let how = if ended.is_ok() { "ok" } else { "FAILED" };
+            println!("test {name} ... {how} ({:.1} s)", started.elapsed().as_secs_f64());
+            if ended.is_err() {
+                failed.lock().expect("no thread panics with it").push(*name);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..at_once {
+            thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work).expect("a thread");
+        }
+    });
+    failed.into_inner().expect("all threads have ended")
 }
