@@ -101,6 +101,6 @@ fn nothing_at_all_shows_the_help_and_fails() {
 fn versions_are_said() {
     let dir = tempfile::tempdir().expect("a directory");
     assert!(run(dir.path(), &["version"]).out.starts_with("understudy "));
-    assert_eq!(run(dir.path(), &["version", "--json"]).object()["protocol"], 4);
+    assert_eq!(run(dir.path(), &["version", "--json"]).object()["protocol"], 5);
     assert!(run(dir.path(), &["--version"]).out.starts_with("understudy "));
 }
