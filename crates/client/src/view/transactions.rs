@@ -59,10 +59,11 @@ impl PartitionCommits {
         }
     }
 
-    /// Up to where it surely has everything: what it had secured, and what it answers. Its newest flush may be
-    /// far below what it had secured, as not every commit has a part in it.
+    /// Up to where it surely has everything: what it answers, or had secured, if that is more, as not every
+    /// commit has a part in it. Where it had secured all of its own and has less now, it has lost something.
     fn has(&self) -> Position {
-        self.newest.unwrap_or_default().max(self.threshold.secured)
+        let Threshold { newest, secured, .. } = self.threshold;
+        self.newest.map_or(secured, |has| if secured < newest { has.max(secured) } else { has })
     }
 }
 
@@ -250,6 +251,10 @@ mod tests {
         let mut all = [shown(12, Some(2), 11), shown(9, None, 4)];
         assert_eq!(hold_back(&mut all), (at(4), at(4)));
         assert!(all[1].holds_flushed_back && all[1].holds_secured_back && !all[0].holds_flushed_back);
+        // It was forced to lead without what it had secured.
+        let mut all = [shown(8, Some(4), 8), shown(9, Some(9), 9)];
+        assert_eq!(hold_back(&mut all), (at(4), at(4)));
+        assert!(all[0].holds_flushed_back && all[0].state == "flushing");
     }
 
     #[test]

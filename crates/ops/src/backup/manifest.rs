@@ -195,9 +195,9 @@ impl Manifest {
         self.tables.iter().chain(self.databases.iter().flat_map(|database| &database.tables))
     }
 
-    /// All rows.
+    /// All rows of the users' tables, as whoever restores it counts them.
     pub fn rows(&self) -> u64 {
-        self.all().map(|table| table.rows).sum()
+        self.all().filter(|table| !table.is_system()).map(|table| table.rows).sum()
     }
 
     /// Bytes of all files but the manifest.
