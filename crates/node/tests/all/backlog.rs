@@ -94,6 +94,17 @@ fn an_operator_sees_it(
     assert!(found.stages.kept_bytes >= BUDGET, "{:?}", found.stages);
 }
 
+/// A row comes into a partition that is there.
+fn others_go_on(talk: &mut Talk, id: i64) {
+    let insert = format!("INSERT INTO texts VALUES ({id}, 'others go on')");
+    let deadline = Instant::now() + LONG;
+    // What was on its way when its client asked may be asked for again.
+    while talk.say(&insert) == "40001 could not serialize access due to concurrent update" {
+        assert!(Instant::now() < deadline, "others go on");
+    }
+    assert_eq!(talk.good(&format!("SELECT v FROM texts WHERE id = {id}")), "others go on");
+}
+
 /// A node is away that has the only copy of a partition. The manager takes commits into it until its budget
 /// is used up, and says so; those into other partitions are made all the same. With the node all of them are.
 #[test]
@@ -146,12 +157,7 @@ fn pr367_a_commit_into_a_partition_beyond_its_budget_is_57p03_until_the_partitio
     assert!(begun.elapsed() < LONG, "it is told in time: {:?}", begun.elapsed());
     talk.say("ROLLBACK");
     let mut elsewhere = within();
-    let others = format!("INSERT INTO texts VALUES ({other}, 'others go on')");
-    // What was on its way when its client asked may be asked for again.
-    while elsewhere.say(&others) == "40001 could not serialize access due to concurrent update" {
-        assert!(begun.elapsed() < LONG, "others go on");
-    }
-    assert_eq!(elsewhere.good(&format!("SELECT v FROM texts WHERE id = {other}")), "others go on");
+    others_go_on(&mut elsewhere, other);
 
     an_operator_sees_it((&mut client, &mut filling), (manager, partition), made);
 

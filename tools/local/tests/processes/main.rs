@@ -29,7 +29,7 @@ use std::time::Instant;
 type Test = (&'static str, fn());
 
 /// So many of [`BESIDE`] run at once: they wait for other people's programs more than for a processor.
-const AT_ONCE: usize = 2;
+const MAX_TESTS_AT_ONCE: usize = 2;
 /// Room for what the deepest test calls.
 const STACK: usize = 8 << 20;
 
@@ -91,7 +91,7 @@ fn main() -> ExitCode {
         tests.iter().for_each(|(name, _)| println!("{name}: test"));
         return ExitCode::SUCCESS;
     }
-    let mut failed = run(&beside, AT_ONCE);
+    let mut failed = run(&beside, MAX_TESTS_AT_ONCE);
     failed.extend(run(&alone, 1));
     println!("\n{} passed, {} failed {failed:?}", tests.len() - failed.len(), failed.len());
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
