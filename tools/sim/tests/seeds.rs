@@ -290,6 +290,7 @@ const FOUND: &[(u64, &str)] = &[
         20785200857,
         "PR-470: a member that had chosen the log was sent the state where its next entry lay elsewhere",
     ),
+    (20785001842, "PR-47: a checker: who was left had never heard of the term whose loss a client was told"),
     (20785019837, "PR-442: a row about commits that were given up was taken for one about a load"),
     (20784033486, "I14: the same where a backup was restored into another cluster"),
     (20784022902, "I13: the simulator: behind a stall a message of a connection overtook an earlier one"),

@@ -308,7 +308,10 @@ impl World {
             self.checks.survival.left_out(now, id, NodeId(node));
         }
         for record in rebuilt.partitions.iter().map(|sealed| &sealed.record) {
-            if record.before.as_ref().is_some_and(|before| Some(before.primary.node.0) == left_out) {
+            // Who is left may never have heard of the last records, and so of who led by then.
+            let last = self.checks.epochs.newest(record.id).map(|last| last.primary.node.0);
+            let before = record.before.as_ref().map(|before| before.primary.node.0);
+            if left_out.is_some() && [last, before].contains(&left_out) {
                 self.checks.survival.goes_back(now, record.id, record.term);
             }
         }
