@@ -115,6 +115,7 @@ impl Survey {
     async fn of(buffer: &Arc<Buffer>) -> Result<Survey, Failure> {
         let buffer = buffer.clone();
         let look = move || {
+            buffer.is_there()?;
             let (mut written, mut seen) = (BTreeMap::new(), Acknowledged::default());
             for table in buffer.tables() {
                 let mut extent = Extent::default();

@@ -236,6 +236,7 @@ fn a_full_disk_and_a_full_share_end_the_transaction_and_nothing_is_left() {
     assert_eq!(fill(&mut buffers[0]), (9, "53100"));
     // What it had cannot be read any more: nothing of it is ever committed.
     assert_eq!(buffers[0].operations().map_err(|why| why.code), Err("58030"));
+    assert!(buffers[0].is_there().is_err() && !buffers[0].is_empty());
     assert!(!buffers[0].fits_a_write(|_| false));
     assert_eq!(memory.spilling().counters().used, 0, "its file is gone at once");
     for buffer in &mut buffers[1..] {

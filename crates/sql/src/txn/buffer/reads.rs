@@ -148,7 +148,7 @@ impl Buffer {
     }
 
     /// The error: what was written is not whole any more, and nothing of it may be read or committed.
-    pub(super) fn is_there(&self) -> Result<(), Failure> {
+    pub fn is_there(&self) -> Result<(), Failure> {
         if self.lost { Err(unreadable("the transaction ended while they were written")) } else { Ok(()) }
     }
 
