@@ -2,7 +2,6 @@
 
 use replica::history::History;
 use replica::{Note, Recovered, Replica};
-use std::collections::BTreeMap;
 use std::fmt::Display;
 use types::{Engine, Lsn, Member, PartitionId, Rules};
 use wal::RecoveredPartition;
@@ -39,17 +38,6 @@ pub struct Reopened {
     pub replica: Replica,
     /// Why the rest cannot be read. It is damaged then anyhow.
     pub unread: Option<String>,
-}
-
-/// The partitions with files of which the log may have lost all ([`wal::Recovered::unknown_damaged`]). Only
-/// this opening knows it, so the log is told to distrust them: the next ones find it there.
-pub fn distrusted(
-    with_files: impl IntoIterator<Item = PartitionId>,
-    found: &BTreeMap<PartitionId, RecoveredPartition>,
-    unknown_damaged: bool,
-) -> Vec<PartitionId> {
-    let lost = |id: &PartitionId| unknown_damaged && !found.contains_key(id);
-    with_files.into_iter().filter(lost).collect()
 }
 
 /// What the log has of a replica with files, which was not made just now: whether damage may have cost all
@@ -141,6 +129,7 @@ fn lsn(bytes: &[u8]) -> Lsn {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
     use types::{Epoch, Position, Term};
 
     fn found(end: u64, custom: &[(Note, Vec<u8>)]) -> RecoveredPartition {
@@ -193,11 +182,9 @@ mod tests {
     }
 
     #[test]
-    fn r10_what_may_have_been_lost_as_a_whole_is_distrusted() {
+    fn r10_what_may_have_been_lost_as_a_whole_is_not_taken_for_what_was_never_there() {
         let (p, q) = (PartitionId(64), PartitionId(65));
         let log = BTreeMap::from([(p, found(5, &[]))]);
-        assert_eq!(distrusted([p, q], &log, true), [q]);
-        assert_eq!(distrusted([p, q], &log, false), []);
         assert!(matches!(in_log(log.get(&p), (true, true)), InLog::Found(_)));
         assert!(matches!(in_log(log.get(&q), (true, true)), InLog::Lost));
         assert!(matches!(in_log(log.get(&q), (false, true)), InLog::Torn));

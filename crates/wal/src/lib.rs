@@ -39,6 +39,7 @@ pub use frame::LogOffset;
 pub use group::{Appended, GroupCommit, Refused, Submission, Ticket};
 pub use log::{Log, Options, Stats};
 pub use memory::{MemoryLog, ReadLog};
+pub use open::Owner;
 pub use reader::{ReadError, Reader};
 pub use record::TORN;
 pub use recovered::{Damage, DamageKind, Recovered, RecoveredPartition};

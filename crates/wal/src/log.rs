@@ -13,10 +13,8 @@ use crate::file::Files;
 use crate::frame::{FORMAT, FrameHeader, HEADER, LogOffset, MAX_BODY, align, partition_bit};
 use crate::index::{Index, Segment};
 use crate::reader::{ReadError, Reader};
-use crate::record::{Stored, TORN};
+use crate::record::Stored;
 use crate::resolve::{Refusal, resolve};
-use crate::segments::snapshot;
-use bytes::Bytes;
 use std::sync::Arc;
 use types::{Durable, Lsn, PartitionId, Position, Rules};
 use wire::entry::Entry;
@@ -299,33 +297,6 @@ impl Log {
             Some(cause) => Err(LogError::Poisoned { cause: cause.clone() }),
             None => Ok(()),
         }
-    }
-
-    /// Notes durably that what the log had of these partitions may be lost, all of it (R10): every opening
-    /// says that they are damaged, until a `Base`, `Repaired` or `Forget` record.
-    pub fn distrust(&mut self, partitions: &[PartitionId]) -> Result<(), LogError> {
-        self.note_of_all(partitions, |index, id| index.partition(id).damaged = true)
-    }
-
-    /// Notes durably that a torn end may have held all that the log had of these partitions (PR-18): every
-    /// opening says so, until the owner takes the custom value [`TORN`] away.
-    pub fn note_torn(&mut self, partitions: &[PartitionId]) -> Result<(), LogError> {
-        self.note_of_all(partitions, |index, id| index.set_custom(id, TORN, Bytes::from_static(&[1])))
-    }
-
-    fn note_of_all(
-        &mut self,
-        partitions: &[PartitionId],
-        note: impl Fn(&mut Index, PartitionId),
-    ) -> Result<(), LogError> {
-        self.check_sound()?;
-        let states = {
-            let mut index = self.reader.shared.change();
-            partitions.iter().for_each(|id| note(&mut index, *id));
-            snapshot(&index)
-        };
-        self.write(&states, true)?;
-        self.flush()
     }
 
     /// Takes a partition's log down to what is at and above `below`. Files are given back by

@@ -14,13 +14,17 @@ use crate::file::Files;
 use crate::frame::{FrameHeader, HEADER, LogOffset};
 use crate::index::{Segment, SegmentUse};
 use crate::log::{Log, Options, Stats, Tail};
-use crate::record::Stored;
+use crate::record::{Stored, TORN};
 use crate::recovered::{DamageKind, Recovered};
 use crate::replay::Replay;
 use crate::scan::{Found, Loaded, pages};
-use crate::segments::{MIN_SEGMENT, create_segment, is_unfinished, snapshot, spare_number};
+use crate::segments::{
+    MIN_SEGMENT, create_segment, is_unfinished, remove_from_the_back, snapshot, spare_number,
+};
+use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use types::PartitionId;
 
 const EVERYONE: u64 = u64::MAX;
 /// The first frame of a new log, which knows no partition, takes no more than this.
@@ -49,6 +53,26 @@ struct Scan<'a> {
     short: bool,
     torn_bytes: u64,
     torn_partitions: u64,
+}
+
+/// Where the first frame of a life goes. Nothing that shows damage or a torn end may go before that frame is
+/// durable: a start that fails in between leaves it to the next one to find it (PR-473).
+enum FirstFrame {
+    /// In the last segment.
+    Here,
+    /// In a new one: a damaged segment stays as it is, for those who want to look. It replaces these, which
+    /// lie behind the end of the log: what is in them was never synced, or cannot be read.
+    NextSegment(Vec<u32>),
+}
+
+/// What the owner of a log knows about it before it is opened.
+pub struct Owner<'a> {
+    /// It was begun before: if it is gone, that is told ([`LogError::Missing`]).
+    pub begun: bool,
+    /// The partitions of which something should be there, given what was found. Called once, before anything
+    /// is written. Those that the log knows nothing of any more, and of which it may have lost all, are
+    /// noted as damaged, or as torn, in the first frame that is written.
+    pub partitions: &'a dyn Fn(&Recovered) -> Vec<PartitionId>,
 }
 
 /// What follows a place where the chain breaks.
@@ -114,13 +138,14 @@ impl Scan<'_> {
 
     /// The first frame of a segment: it should say how long the file was made.
     fn begin(&mut self, loaded: &Loaded, header: &FrameHeader) -> Arc<Segment> {
-        let stated = head(loaded, header).map(|(length, _)| length);
         let length = loaded.bytes.len() as u64;
+        // Without its head it should be as long as new ones are (PR-474).
+        let stated = head(loaded, header).map_or(self.segment_bytes, |(length, _)| length);
         let number = loaded.number;
         let sound = loaded.is_readable();
         let segment = Arc::new(Segment { number, length, file: loaded.file.clone(), sound });
         self.replay.segment(SegmentUse { segment: segment.clone(), last: BTreeMap::new(), used: 0 });
-        self.short = stated.is_some_and(|stated| length < stated);
+        self.short = length < stated;
         segment
     }
 
@@ -278,18 +303,14 @@ fn head(loaded: &Loaded, header: &FrameHeader) -> Option<(u64, LogOffset)> {
 impl Log {
     /// Opens the log in `files`, or begins one. When this returns, everything that it reports is on the disk.
     pub fn open(files: Arc<dyn Files>, options: Options) -> Result<(Log, Recovered), LogError> {
-        Log::open_or_begin(files, options, true)
+        Log::open_for(files, options, &Owner { begun: false, partitions: &|_| Vec::new() })
     }
 
-    /// Opens the log in `files`, which was begun before: if it is gone, that is told ([`LogError::Missing`]).
-    pub fn reopen(files: Arc<dyn Files>, options: Options) -> Result<(Log, Recovered), LogError> {
-        Log::open_or_begin(files, options, false)
-    }
-
-    fn open_or_begin(
+    /// As [`Log::open`], for an owner that knows what should be there.
+    pub fn open_for(
         files: Arc<dyn Files>,
         options: Options,
-        may_begin: bool,
+        owner: &Owner<'_>,
     ) -> Result<(Log, Recovered), LogError> {
         assert!(options.segment_bytes >= MIN_SEGMENT, "segments of {} bytes", options.segment_bytes);
         let listing = Listing::read(&*files)?;
@@ -311,7 +332,7 @@ impl Log {
             torn_partitions: 0,
         };
         scan.run()?;
-        if scan.end.is_none() && scan.told_apart && !(may_begin && listing.never_used(&*files)?) {
+        if scan.end.is_none() && scan.told_apart && (owner.begun || !listing.never_used(&*files)?) {
             return Err(LogError::Missing { segments: listing.segments.len() });
         }
         let mut partitions = scan.replay.finish(scan.torn_partitions);
@@ -336,36 +357,37 @@ impl Log {
             unknown_damaged: scan.replay.has_open_damage(),
             torn_partitions: scan.torn_partitions,
         };
-        let (mut log, fit) = Log::assemble(files.clone(), options, scan, listing)?;
+        let (mut log, next) = Log::assemble(files.clone(), options, scan, listing)?;
         log.apart = apart;
-        log.go_on(fit)?;
+        log.note_missing(&recovered, &(owner.partitions)(&recovered));
+        log.go_on(next)?;
         recovered.end = log.tail.at();
         Ok((log, recovered))
     }
 
-    /// Puts the log together. Also says whether its last segment can be written on.
+    /// Puts the log together. Also says where its first frame can go.
     fn assemble(
         files: Arc<dyn Files>,
         options: Options,
         scan: Scan<'_>,
         listing: Listing,
-    ) -> Result<(Log, bool), LogError> {
+    ) -> Result<(Log, FirstFrame), LogError> {
         let last = scan.end.as_ref().map(|(segment, _)| segment.number);
         let highest = listing.segments.last().copied().unwrap_or(0);
-        // What lies behind the end was never synced. Its numbers may come again: their frames' generation is
-        // past.
-        for number in listing.segments.iter().filter(|number| last.is_none_or(|last| **number > last)) {
-            let removed = files.remove(&Segment::name(*number));
-            removed.map_err(|error| LogError::io("a segment behind the end cannot be removed", error))?;
-        }
-        files.sync_dir().map_err(|error| LogError::io("the log's directory cannot be synced", error))?;
-        let mut fit = last.is_some() && scan.damaged_segment != last;
-        let (segment, offset) = match scan.end {
-            Some(end) => {
-                // Writing near what cannot be read may fail as well.
-                fit &= end.0.sound;
-                end
+        let behind = |number: &u32| last.is_none_or(|last| *number > last);
+        let behind: Vec<u32> = listing.segments.iter().copied().filter(behind).collect();
+        // Writing near what cannot be read may fail as well.
+        let sound = scan.end.as_ref().is_none_or(|(segment, _)| segment.sound);
+        let next = match scan.end {
+            None => {
+                remove_from_the_back(&*files, &behind)?;
+                FirstFrame::Here
             }
+            Some(_) if behind.is_empty() && sound && scan.damaged_segment != last => FirstFrame::Here,
+            Some(_) => FirstFrame::NextSegment(behind),
+        };
+        let (segment, offset) = match scan.end {
+            Some(end) => end,
             None => {
                 let created = create_segment(&*files, highest + 1, options.segment_bytes);
                 let segment =
@@ -396,7 +418,7 @@ impl Log {
             options,
         };
         log.keep_spares(listing.spares);
-        Ok((log, fit))
+        Ok((log, next))
     }
 
     fn keep_spares(&mut self, found: Vec<(String, u32)>) {
@@ -414,7 +436,7 @@ impl Log {
 
     /// Writes the first frame of this life and makes everything durable. The frame uses up a clean-shutdown
     /// mark, raises the generation and states what was found.
-    fn go_on(&mut self, fit: bool) -> Result<(), LogError> {
+    fn go_on(&mut self, next: FirstFrame) -> Result<(), LogError> {
         self.rewrite_unsynced()?;
         let mut states = snapshot(&self.reader.shared.look());
         if self.tail.offset == 0 {
@@ -423,12 +445,9 @@ impl Log {
                 Stored::Segment { length: self.tail.segment.length, before: LogOffset::default() },
             );
         }
-        if self.tail.offset == 0 || fit {
-            self.write(&states, true)?;
-        } else {
-            // A damaged segment stays as it is, for those who want to look.
-            self.flush()?;
-            self.roll(HEADER as u64, true)?;
+        match next {
+            FirstFrame::Here => drop(self.write(&states, true)?),
+            FirstFrame::NextSegment(behind) => self.begin_next(&behind)?,
         }
         self.flush()?;
         let mut index = self.reader.shared.change();
@@ -437,6 +456,19 @@ impl Log {
             known.told = known.durable;
         }
         Ok(())
+    }
+
+    /// The state of all partitions is to say from now on what the log may have lost as a whole: later
+    /// openings could not tell (R10, PR-18).
+    fn note_missing(&self, recovered: &Recovered, partitions: &[PartitionId]) {
+        let mut index = self.reader.shared.change();
+        for id in partitions {
+            if recovered.may_have_lost(*id) {
+                index.partition(*id).damaged = true;
+            } else if recovered.may_have_torn(*id) {
+                index.set_custom(*id, TORN, Bytes::from_static(&[1]));
+            }
+        }
     }
 
     /// Writes what may not be synced once more. After a failed sync a system can hold in memory what is not

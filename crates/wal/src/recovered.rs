@@ -116,7 +116,7 @@ pub struct Recovered {
     pub damage: Vec<Damage>,
     /// Damage that may have taken all that the log knew of some partition, so that it is not among
     /// `partitions`. Said by the opening that finds it, and not again: to the log such a partition is then
-    /// one that it never had.
+    /// one that it never had, unless its owner named it ([`crate::Owner::partitions`]).
     pub unknown_damaged: bool,
     /// The partitions that the torn end may have held, each by the bit that frames have for it
     /// ([`crate::frame`]).
@@ -124,10 +124,17 @@ pub struct Recovered {
 }
 
 impl Recovered {
+    /// True if the log knows nothing of this partition, and damage may have taken all that it had of it
+    /// (R10). Said by the opening that finds it, and not again, unless the partition was named
+    /// ([`crate::Owner::partitions`]).
+    pub fn may_have_lost(&self, partition: PartitionId) -> bool {
+        self.unknown_damaged && !self.partitions.contains_key(&partition)
+    }
+
     /// True if the log knows nothing of this partition, and the torn end that was cut off may have held all
     /// that it had of it: the first entries of a partition lie in the last batch, and none of them was ever
     /// claimed durable, unless that batch was damaged before its mark was written (PR-18). Said by the
-    /// opening that finds it, and not again, unless the log is told ([`crate::Log::note_torn`]).
+    /// opening that finds it, and not again, unless the partition was named ([`crate::Owner::partitions`]).
     pub fn may_have_torn(&self, partition: PartitionId) -> bool {
         !self.partitions.contains_key(&partition) && self.torn_partitions & partition_bit(partition) != 0
     }

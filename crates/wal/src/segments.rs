@@ -6,7 +6,7 @@
 
 use crate::error::{LogError, is_for_now, is_full, patiently};
 use crate::file::Files;
-use crate::frame::{HEADER, LogOffset, align};
+use crate::frame::{FrameHeader, HEADER, LogOffset, align};
 use crate::index::{Index, Segment, SegmentUse};
 use crate::log::{Log, Tail, encode, pad};
 use crate::record::Stored;
@@ -71,20 +71,10 @@ impl Log {
     pub(crate) fn roll(&mut self, need: u64, control: bool) -> Result<(), LogError> {
         self.flush()?;
         self.reclaim()?;
-        let number = self.tail.segment.number.checked_add(1).expect("segment numbers last for ages");
-        let states = snapshot(&self.reader.shared.look());
-        let mut buffer = Vec::new();
-        let mut stored = vec![Stored::Segment { length: 0, before: self.tail.at() }];
-        stored.extend(states);
-        encode(&stored, &mut buffer);
-        let length =
-            self.options.segment_bytes.max(align(buffer.len() as u64) + need + self.options.reserve());
-        let segment = self.obtain(number, length, control)?;
-        stored[0] = Stored::Segment { length: segment.length, before: self.tail.at() };
-        encode(&stored, &mut buffer);
-        let at = LogOffset::new(number, 0);
-        let header = self.finish(&mut buffer, &stored, at, self.tail.chain);
-        pad(&mut buffer, segment.length);
+        let number = self.next_number();
+        let (stored, least) = self.head(need);
+        let segment = self.obtain(number, self.options.segment_bytes.max(least), control)?;
+        let (buffer, header) = self.head_frame(stored, number, segment.length);
         if let Err(error) = segment.file.write_at(0, &buffer) {
             // It holds nothing yet; the next attempt begins anew. Half a head that stayed would look like a
             // segment that was begun and cannot be read, so its name goes durably; if that fails, so it does
@@ -92,14 +82,91 @@ impl Log {
             let _ = self.files.remove(&Segment::name(number)).and_then(|()| self.files.sync_dir());
             return Err(self.refused(error));
         }
+        self.begun(segment, &header);
+        Ok(())
+    }
+
+    /// Begins the segment behind the last one with the first frame of this life. Segments `behind` the end of
+    /// the log, in order, are not part of it, and may be all that shows that something is missing. So they go
+    /// only once the head of the new one, which has the states of all partitions, is durable under its name
+    /// (PR-473).
+    pub(crate) fn begin_next(&mut self, behind: &[u32]) -> Result<(), LogError> {
+        self.flush()?;
+        let number = self.next_number();
+        let (stored, least) = self.head(HEADER as u64);
+        let name = format!("{}{UNFINISHED}", spare_name(self.next_spare));
+        let usual = self.options.segment_bytes.max(least);
+        let (segment, header) = match self.write_head(&name, stored.clone(), (number, usual)) {
+            Err(LogError::Full { .. }) => {
+                // The log goes on if there is room for the head alone.
+                self.spares.drain(..).for_each(|spare| drop(self.files.remove(&spare)));
+                self.write_head(&name, stored, (number, least))?
+            }
+            written => written?,
+        };
+        let renamed = self.files.rename(&name, &Segment::name(number)).and_then(|()| self.files.sync_dir());
+        renamed.map_err(|error| LogError::io("the next segment cannot be begun", error))?;
+        self.begun(segment, &header);
+        let others: Vec<u32> = behind.iter().copied().filter(|other| *other != number).collect();
+        remove_from_the_back(&*self.files, &others)
+    }
+
+    fn next_number(&self) -> u32 {
+        self.tail.segment.number.checked_add(1).expect("segment numbers last for ages")
+    }
+
+    /// The records of the first frame of the next segment, and the least length of a segment with room for a
+    /// frame of `need` bytes behind it.
+    fn head(&self, need: u64) -> (Vec<Stored>, u64) {
+        let mut stored = vec![Stored::Segment { length: 0, before: self.tail.at() }];
+        stored.extend(snapshot(&self.reader.shared.look()));
+        let mut buffer = Vec::new();
+        encode(&stored, &mut buffer);
+        (stored, align(buffer.len() as u64) + need + self.options.reserve())
+    }
+
+    /// The first frame of segment `number`, which has this length, with the zeros behind it.
+    fn head_frame(&self, mut stored: Vec<Stored>, number: u32, length: u64) -> (Vec<u8>, FrameHeader) {
+        stored[0] = Stored::Segment { length, before: self.tail.at() };
+        let mut buffer = Vec::new();
+        encode(&stored, &mut buffer);
+        let header = self.finish(&mut buffer, &stored, LogOffset::new(number, 0), self.tail.chain);
+        pad(&mut buffer, length);
+        (buffer, header)
+    }
+
+    /// Makes a file of this name that is to be segment `number`, and has its first frame durably.
+    fn write_head(
+        &self,
+        name: &str,
+        stored: Vec<Stored>,
+        (number, length): (u32, u64),
+    ) -> Result<(Segment, FrameHeader), LogError> {
+        let (buffer, header) = self.head_frame(stored, number, length);
+        let written = self.files.create(name, length).and_then(|file| {
+            file.write_at(0, &buffer)?;
+            file.sync_data()?;
+            Ok(file)
+        });
+        match written {
+            Ok(file) => Ok((Segment { number, length, file, sound: true }, header)),
+            Err(error) => {
+                // It has no name of a segment, and goes when the log is opened, if it cannot go now.
+                let _ = self.files.remove(name);
+                Err(self.refused(error))
+            }
+        }
+    }
+
+    /// The log goes on behind the first frame of this segment.
+    fn begun(&mut self, segment: Segment, header: &FrameHeader) {
         let segment = Arc::new(segment);
         let used = SegmentUse { segment: segment.clone(), last: BTreeMap::new(), used: header.end() };
-        self.reader.shared.change().segments.insert(number, used);
+        self.reader.shared.change().segments.insert(segment.number, used);
         self.tail = Tail { segment, offset: header.end(), chain: header.crc };
         self.litter = false;
         self.stats.segments += 1;
         self.advanced(header.end());
-        Ok(())
     }
 
     /// A file for segment `number`, from the spares or new.
@@ -227,6 +294,16 @@ pub(crate) fn create_segment(files: &dyn Files, number: u32, length: u64) -> io:
     files.rename(&unfinished, &Segment::name(number))?;
     files.sync_dir()?;
     Ok(Segment { number, length, file, sound: true })
+}
+
+/// Removes segments behind the end of the log, given in order. Those that a failure leaves have no gap before
+/// them.
+pub(crate) fn remove_from_the_back(files: &dyn Files, numbers: &[u32]) -> Result<(), LogError> {
+    let removed = numbers.iter().rev().try_for_each(|number| {
+        files.remove(&Segment::name(*number))?;
+        files.sync_dir()
+    });
+    removed.map_err(|error| LogError::io("a segment behind the end cannot be removed", error))
 }
 
 /// The records that hold the state of all partitions.

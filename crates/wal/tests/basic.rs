@@ -5,7 +5,7 @@ use common::*;
 use std::sync::Arc;
 use types::{Epoch, Lsn, Position, Term};
 use understudy_wal::faulty::MemFiles;
-use understudy_wal::{Files, Log, LogError, ReadError, Record};
+use understudy_wal::{Files, Log, LogError, Owner, ReadError, Record};
 
 #[test]
 fn what_was_synced_is_there_again() {
@@ -177,7 +177,8 @@ fn an_entry_longer_than_a_segment_gets_one_of_its_own_length() {
 #[test]
 fn a_log_that_must_be_there_is_not_begun_again() {
     let files = MemFiles::new();
-    let reopen = |files: &MemFiles| Log::reopen(Arc::new(files.clone()), small());
+    let owner = Owner { begun: true, partitions: &|_| Vec::new() };
+    let reopen = |files: &MemFiles| Log::open_for(Arc::new(files.clone()), small(), &owner);
     assert!(matches!(reopen(&files), Err(LogError::Missing { segments: 0 })));
     assert!(files.list().expect("lists").is_empty(), "nothing was begun");
     drop(open(&files));
@@ -211,11 +212,20 @@ fn segments_without_a_frame_are_only_removed_if_no_log_was_ever_begun() {
 }
 
 #[test]
-fn distrust_lasts_until_there_is_a_copy() {
+fn what_may_have_been_lost_as_a_whole_is_damaged_until_there_is_a_copy() {
     let files = MemFiles::new();
     let (mut log, _) = open(&files);
     add(&mut log, Q, 1, b"sound");
-    log.distrust(&[P]).expect("notes");
+    log.sync().expect("syncs");
+    add(&mut log, P, 1, b"all there is");
+    log.sync().expect("syncs");
+    log.mark().expect("marks");
+    let contents = files.contents("00000001.log");
+    let at_byte = contents.windows(12).position(|window| window == b"all there is").expect("is there");
+    files.flip("00000001.log", at_byte as u64, 1);
+    let (mut log, recovered) = open_for(&files, &[P, Q]);
+    assert!(recovered.may_have_lost(P) && !recovered.may_have_lost(Q), "{recovered:?}");
+    assert_eq!(recovered.partitions.keys().collect::<Vec<_>>(), [&Q]);
     for _ in 0..2 {
         let (log, recovered) = open(&files.crash(None));
         assert!(recovered.partitions[&P].damaged.is_some() && recovered.partitions[&Q].damaged.is_none());

@@ -390,10 +390,9 @@ fn pr18_a_torn_end_is_told_of_a_partition_too_of_which_nothing_else_was_there() 
     let contents = files.contents("00000001.log");
     let at_byte = contents.windows(4).position(|window| window == b"torn").expect("is there");
     files.flip("00000001.log", at_byte as u64, 1);
-    let (mut log, recovered) = open(&files);
+    let (log, recovered) = open_for(&files, &[P, Q]);
     assert!(recovered.torn_bytes > 0 && !recovered.partitions.contains_key(&Q));
     assert!(recovered.may_have_torn(Q) && !recovered.may_have_torn(P), "P is known, and whole");
-    log.note_torn(&[Q]).expect("notes");
     drop(log);
     for incarnation in 0..2 {
         let (_, recovered) = open(&files);

@@ -290,6 +290,8 @@ const FOUND: &[(u64, &str)] = &[
         20785200857,
         "PR-470: a member that had chosen the log was sent the state where its next entry lay elsewhere",
     ),
+    (20785003159, "PR-473: a start that failed had cleared away what showed that the log was damaged"),
+    (20785620266, "PR-474: a file that was cut, and had lost its head, was taken for a torn one"),
     (20785001842, "PR-47: a checker: who was left had never heard of the term whose loss a client was told"),
     (20785019837, "PR-442: a row about commits that were given up was taken for one about a load"),
     (20784033486, "I14: the same where a backup was restored into another cluster"),

@@ -37,7 +37,6 @@ use crate::web::Web;
 use ::sql::Programs;
 use ::sql::txn::SpillSettings;
 use client::LocalNode;
-use driver::recovery;
 use mio::{Poll, Waker};
 use replica::{Budgets, Host, Replica};
 use std::collections::BTreeMap;
@@ -50,7 +49,7 @@ use std::time::{Duration, Instant};
 use types::config::{Addresses, TailReport};
 use types::engine::Wake;
 use types::{Executors, Member, Now, PartitionId};
-use wal::{Files, Log, LogError, RealFiles, VolatileFiles};
+use wal::{Files, Log, LogError, Owner, RealFiles, VolatileFiles};
 
 /// A node that runs on threads of this process.
 pub struct Running {
@@ -296,7 +295,7 @@ fn recover(
     let metrics = shared_status.metrics.clone();
     let me = dir.identity().member();
     let started = Instant::now();
-    let (mut log, recovered) = open_log(&config, &dir, &metrics)?;
+    let (log, recovered) = open_log(&config, &dir, &metas, &metrics)?;
     metrics.recovery_log_us.store(started.elapsed().as_micros() as u64, Ordering::Relaxed);
     for damage in &recovered.damage {
         eprintln!("the log of node {}: {damage}", me.node.0);
@@ -306,13 +305,6 @@ fn recover(
     let mut found = recovered.partitions;
     let promised = found.iter().map(|(id, found)| (*id, found.promised)).collect();
     let doubtful = recovered.unknown_damaged;
-    let lost = recovery::distrusted(metas.keys().copied(), &found, doubtful);
-    let noted = match (lost.is_empty(), torn.is_empty()) {
-        (false, _) => log.distrust(&lost),
-        (true, false) => log.note_torn(&torn),
-        (true, true) => Ok(()),
-    };
-    noted.map_err(|error| Failure::new(7, format!("the log cannot be written: {error}")))?;
     let replicas = stores::open_all(&dir, &metas, (&mut found, (doubtful, &torn)), &reader, &metrics)?;
     let stopper = shared_status.stop.clone();
     let tails = tails::list(dir.root())?;
@@ -429,6 +421,7 @@ fn wake_by(waker: Arc<Waker>, metrics: &Arc<Metrics>) -> Wake {
 fn open_log(
     config: &Config,
     dir: &DataDir,
+    metas: &Metas,
     metrics: &Arc<Metrics>,
 ) -> Result<(Log, wal::Recovered), Failure> {
     let place = config.log.place(dir.root());
@@ -443,8 +436,8 @@ fn open_log(
         true => Arc::new(TimedFiles::new(VolatileFiles::open(&place).map_err(io)?, metrics.clone())),
         false => Arc::new(TimedFiles::new(RealFiles::open(&place).map_err(io)?, metrics.clone())),
     };
-    let open = if begun { Log::reopen } else { Log::open };
-    open(files, config.log.options.clone()).map_err(|error| {
+    let owner = Owner { begun, partitions: &|_| metas.keys().copied().collect() };
+    Log::open_for(files, config.log.options.clone(), &owner).map_err(|error| {
         let status = match &error {
             LogError::Missing { .. } if begun => return log_is_gone(&place, dir, &error),
             LogError::Missing { .. } => 6,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use types::{Lsn, PartitionId, Position, Term};
 use understudy_wal::faulty::MemFiles;
-use understudy_wal::{Log, Options, Record, Recovered};
+use understudy_wal::{Log, Options, Owner, Record, Recovered};
 use wire::entry::{Entry, Header, Kind};
 
 pub const P: PartitionId = PartitionId(64);
@@ -27,6 +27,14 @@ pub fn open(files: &MemFiles) -> (Log, Recovered) {
 
 pub fn open_with(files: &MemFiles, options: Options) -> (Log, Recovered) {
     let (log, recovered) = Log::open(Arc::new(files.clone()), options).expect("opens");
+    log.validate();
+    (log, recovered)
+}
+
+/// Opens a log that should know these partitions.
+pub fn open_for(files: &MemFiles, partitions: &[PartitionId]) -> (Log, Recovered) {
+    let owner = Owner { begun: true, partitions: &|_| partitions.to_vec() };
+    let (log, recovered) = Log::open_for(Arc::new(files.clone()), small(), &owner).expect("opens");
     log.validate();
     (log, recovered)
 }

@@ -17,12 +17,22 @@ use replica::Replica;
 use std::collections::BTreeSet;
 use types::config::TailReport;
 use types::{Engine, LogKind, PartitionId, PartitionRecord, Rules};
-use wal::{Log, RecoveredPartition};
+use wal::{Log, Owner, RecoveredPartition};
 
 /// The reports of all tails on a disk, as far as they can be read.
 fn tails_on(disk: &Disk) -> Vec<TailReport> {
     let read = |name: String| Some(TailFile::decode(disk.read(&name).ok()?.into())?.report);
     disk.names(TAILS).into_iter().filter_map(read).collect()
+}
+
+/// Of the partitions `made` on a node, those that have files, and all that the log may have lost as a whole.
+fn had(
+    with_files: &BTreeSet<PartitionId>,
+    made: &BTreeSet<PartitionId>,
+    found: &wal::Recovered,
+) -> BTreeSet<PartitionId> {
+    let lost = |id: &&PartitionId| found.unknown_damaged || found.may_have_torn(**id);
+    with_files.iter().chain(made.iter().filter(lost)).copied().collect()
 }
 
 /// How a process ends.
@@ -72,12 +82,8 @@ impl World {
         }
         self.look_for_second(node);
         let opened = self.open_log(node, (fresh_store, keep), options);
-        let (member, mut log, found) = match opened {
+        let (member, log, found) = match opened {
             Ok(opened) => opened,
-            Err(reason) => return self.start_failed(node, &reason),
-        };
-        let lost = match self.note_lost(node, &mut log, &found) {
-            Ok(lost) => lost,
             Err(reason) => return self.start_failed(node, &reason),
         };
         let machine = self.machine_mut(node);
@@ -115,7 +121,8 @@ impl World {
         if let Err(reason) = self.recover_unlogged(node, &mut process, &found) {
             return self.start_failed(node, &reason);
         }
-        let forgotten = lost.iter().find(|id| !process.host.has(**id));
+        let lost = self.replicas_of(node, &found).into_iter().filter(|id| found.may_have_lost(*id));
+        let forgotten = lost.into_iter().find(|id| !process.host.has(*id));
         assert!(forgotten.is_none(), "R10: n{node} distrusts {forgotten:?}, and does not say so");
         let machine = self.machine_mut(node);
         machine.starts.succeeded(member);
@@ -131,11 +138,12 @@ impl World {
         (fresh_store, keep): (u64, bool),
         options: wal::Options,
     ) -> Result<(types::Member, Log, wal::Recovered), String> {
-        let begun = !self.machine(node).made.is_empty() || !self.with_files(node).is_empty();
-        let open = if begun { Log::reopen } else { Log::open };
+        let (with_files, made) = (self.with_files(node), self.machine(node).made.clone());
+        let had = |found: &wal::Recovered| had(&with_files, &made, found).into_iter().collect();
+        let owner = Owner { begun: !made.is_empty() || !with_files.is_empty(), partitions: &had };
         let machine = self.machine_mut(node);
         let member = machine.next_member(fresh_store, keep).map_err(|error| error.to_string())?;
-        let opened = open(machine.disk.directory("log"), options);
+        let opened = Log::open_for(machine.disk.directory("log"), options, &owner);
         opened.map(|(log, found)| (member, log, found)).map_err(|error| error.to_string())
     }
 
@@ -185,33 +193,10 @@ impl World {
         Ok(replica)
     }
 
-    /// As in the node: the log is to say from here on what it may have lost as a whole. Gives those that are
-    /// distrusted.
-    fn note_lost(
-        &self,
-        node: u32,
-        log: &mut Log,
-        found: &wal::Recovered,
-    ) -> Result<Vec<PartitionId>, String> {
-        let had = self.replicas_of(node, found);
-        let torn: Vec<PartitionId> = had.iter().copied().filter(|id| found.may_have_torn(*id)).collect();
-        let lost = recovery::distrusted(had, &found.partitions, found.unknown_damaged);
-        let noted = match (lost.is_empty(), torn.is_empty()) {
-            (false, _) => log.distrust(&lost),
-            (true, false) => log.note_torn(&torn),
-            (true, true) => Ok(()),
-        };
-        noted.map_err(|error| error.to_string())?;
-        Ok(lost)
-    }
-
     /// The partitions that have files in some directory; where the log may have lost some, all of these that
     /// were made here.
     fn replicas_of(&self, node: u32, found: &wal::Recovered) -> BTreeSet<PartitionId> {
-        let mut had = self.with_files(node);
-        let lost = |id: &&PartitionId| found.unknown_damaged || found.may_have_torn(**id);
-        had.extend(self.machine(node).made.iter().filter(lost));
-        had
+        had(&self.with_files(node), &self.machine(node).made, found)
     }
 
     /// The partitions that have files in some directory.
