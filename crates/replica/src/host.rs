@@ -1,7 +1,7 @@
 //! All replicas of one node, driven together: inputs go to the partition they name, and what coalesces is
 //! sent once per batch of inputs.
 
-use crate::budget::Budgets;
+use crate::budget::{Budgets, Look, Need, Shares};
 use crate::context::Ctx;
 use crate::damage::Fault;
 use crate::lease::Leases;
@@ -24,6 +24,8 @@ type Missed = (Micros, Vec<(PartitionId, Epoch, Position)>);
 
 /// The most pieces of files that are read back in one tick, however many bytes may be read.
 const SCRUB_PIECES: usize = 16;
+/// Who was not ticked for so many heartbeat intervals stands still, and has no part in what a node may send.
+const TICKS_MISSED: u64 = 5;
 
 /// A node's replicas and what they share.
 pub struct Host<L: Leases> {
@@ -40,7 +42,7 @@ pub struct Host<L: Leases> {
     /// Replicas of which members want pieces of files.
     shipping: VecDeque<PartitionId>,
     /// What may be shipped and read back now.
-    budgets: Budgets,
+    shares: Shares,
     /// The indexes that tables are to have.
     wanted: BTreeMap<TableId, Wanted>,
     /// The databases whose members are sent calls.
@@ -63,7 +65,7 @@ impl<L: Leases> Host<L> {
             touched: BTreeSet::new(),
             aggregating: VecDeque::new(),
             shipping: VecDeque::new(),
-            budgets: Budgets::default(),
+            shares: Shares::of(&Budgets::default()),
             wanted: BTreeMap::new(),
             calling: BTreeSet::new(),
             rests: false,
@@ -74,7 +76,7 @@ impl<L: Leases> Host<L> {
     /// The same, with the budgets of its node: all hosts that share them ship and read back no more in a
     /// second, all together, than the settings say.
     pub fn sharing(self, budgets: Budgets) -> Host<L> {
-        Host { budgets, ..self }
+        Host { shares: Shares::of(&budgets), ..self }
     }
 
     /// This life of this node.
@@ -339,16 +341,33 @@ impl<L: Leases> Host<L> {
         self.with(now, append.partition, out, |replica, ctx| replica.hear_positions(ctx, append));
     }
 
-    /// Sends pieces of files, one of each partition in turn, as many as may be sent now.
+    /// Sends pieces of files, one of each partition in turn, as many as may be sent now. Partitions that
+    /// acknowledge nothing before a copy has got its files go first: they have most of the budget, and the
+    /// others wait for longer until those can acknowledge (PR-472).
     fn ship_pieces(&mut self, now: Now, out: &mut Vec<Output>) {
-        self.budgets.ship.pass(now.mono, self.settings.ship_bytes_per_second);
-        while self.budgets.ship.is_left()
-            && let Some(partition) = self.shipping.pop_front()
-        {
-            let sent = self.with(now, partition, out, |replica, ctx| replica.send_piece(ctx));
-            self.budgets.ship.spend(sent.unwrap_or(0));
-            self.note_shipping(partition);
+        let waits = |need| self.shipping.iter().any(|id| self.need_to_ship(*id) == need);
+        self.shares.ship.pass(&self.look(now, self.settings.ship_bytes_per_second), waits);
+        for need in Need::ALL {
+            while self.shares.ship.is_left(need)
+                && let Some(at) = self.shipping.iter().position(|id| self.need_to_ship(*id) == need)
+                && let Some(partition) = self.shipping.remove(at)
+            {
+                let sent = self.with(now, partition, out, |replica, ctx| replica.send_piece(ctx));
+                self.shares.ship.spend(need, sent.unwrap_or(0));
+                self.note_shipping(partition);
+            }
         }
+    }
+
+    fn need_to_ship(&self, partition: PartitionId) -> Need {
+        let urgent = self.replica(partition).is_some_and(|replica| !replica.needed_members().is_empty());
+        if urgent { Need::Urgent } else { Need::Other }
+    }
+
+    /// Looks at a budget of so many bytes in a second. Who waits looks each time it is called by its driver,
+    /// at least every heartbeat interval.
+    fn look(&self, now: Now, per_second: u64) -> Look {
+        Look { now: now.mono, per_second, patience: Micros(self.settings.heartbeat.0 * TICKS_MISSED) }
     }
 
     fn note_shipping(&mut self, partition: PartitionId) {
@@ -360,9 +379,10 @@ impl<L: Leases> Host<L> {
 
     /// Reads files back, one piece of each partition in turn, as many as may be read now.
     fn scrub(&mut self, now: Now, out: &mut Vec<Output>) {
-        self.budgets.scrub.pass(now.mono, self.settings.scrub_bytes_per_second);
+        let waits = |need| need == Need::Other && !self.scrubbing.is_empty();
+        self.shares.scrub.pass(&self.look(now, self.settings.scrub_bytes_per_second), waits);
         for _ in 0..SCRUB_PIECES {
-            if !self.budgets.scrub.is_left() {
+            if !self.shares.scrub.is_left(Need::Other) {
                 return;
             }
             let Some(partition) = self.scrubbing.pop_front() else { return };
@@ -371,7 +391,7 @@ impl<L: Leases> Host<L> {
                 let data = &mut replica.data;
                 replica.features.scrub.turn((data.engine.as_mut(), &data.log), partition, whole, ctx)
             });
-            self.budgets.scrub.spend(read.unwrap_or(0));
+            self.shares.scrub.spend(Need::Other, read.unwrap_or(0));
             self.note_scrub(partition);
         }
     }

@@ -418,6 +418,12 @@ impl PartitionRecord {
         self.policy.rests_on().is_primary() && !self.is_global()
     }
 
+    /// True if nothing commits in this configuration, however long it is waited for: it has too few copies.
+    pub fn starves(&self) -> bool {
+        let mut policies = std::iter::once(&self.policy).chain(&self.next_policy);
+        policies.any(|policy| !policy.allows(self.in_sync.len()))
+    }
+
     fn part_in_transactions(&self) -> Option<&str> {
         self.unknown.get(PartitionRecord::TRANSACTIONS)?.as_str()
     }

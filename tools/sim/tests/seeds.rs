@@ -292,6 +292,10 @@ const FOUND: &[(u64, &str)] = &[
     ),
     (20785003159, "PR-473: a start that failed had cleared away what showed that the log was damaged"),
     (20785620266, "PR-474: a file that was cut, and had lost its head, was taken for a torn one"),
+    (
+        20785005553,
+        "I13 (PR-472): one executor's files took the whole limit, and a copy that was needed got none",
+    ),
     (20785001842, "PR-47: a checker: who was left had never heard of the term whose loss a client was told"),
     (20785019837, "PR-442: a row about commits that were given up was taken for one about a load"),
     (20784033486, "I14: the same where a backup was restored into another cluster"),

@@ -8,12 +8,6 @@ use types::config::PartitionRecord;
 use types::{Member, NodeId, Now, PartitionId};
 use wire::control::Advice;
 
-/// True if nothing commits in this configuration, however long it is waited for.
-pub(super) fn starves(record: &PartitionRecord) -> bool {
-    let mut policies = std::iter::once(&record.policy).chain(&record.next_policy);
-    policies.any(|policy| !policy.allows(record.in_sync.len()))
-}
-
 impl Controller {
     /// Looks at the copies of every partition.
     pub(super) fn plan_copies(&mut self, now: Now) {
@@ -24,7 +18,7 @@ impl Controller {
     /// The same of partitions that acknowledge nothing before they have another copy: they do not wait for
     /// the next look at everything (PR-460).
     pub(super) fn plan_starving(&mut self, now: Now) {
-        let starving = self.records.partitions().filter(|record| starves(record));
+        let starving = self.records.partitions().filter(|record| record.starves());
         let starving: Vec<PartitionId> = starving.map(|record| record.id).collect();
         if !starving.is_empty() {
             self.forget_old_advice(now.mono);
@@ -39,7 +33,7 @@ impl Controller {
             self.note_short(now, &record);
             // A primary that still takes over, or has advice to follow, is left alone; one that cannot commit
             // its first entry before it has more copies is given them (PR-21).
-            if !(self.serves(&record) || starves(&record)) || self.advised(partition) {
+            if !(self.serves(&record) || record.starves()) || self.advised(partition) {
                 continue;
             }
             let gone = self.useless(now, &record).or_else(|| self.in_the_way(now, &record, &copies));
@@ -124,7 +118,7 @@ impl Controller {
         copies: &BTreeMap<NodeId, usize>,
     ) -> Option<Member> {
         let without = PartitionRecord { catching_up: Vec::new(), ..record.clone() };
-        if starves(record) {
+        if record.starves() {
             let here = |member: &Member| self.is_live_in(now, record.id, member.node);
             let away = record.catching_up.iter().find(|member| !here(member))?;
             let makes_room = self.settings.rules.who_is_away_makes_room();
@@ -180,7 +174,7 @@ impl Controller {
             }
         }
         // Whoever failed often is better than nobody: without another copy nothing is acknowledged (PR-106).
-        let starves = starves(record) && self.settings.rules.who_failed_is_admitted_where_all_waits();
+        let starves = record.starves() && self.settings.rules.who_failed_is_admitted_where_all_waits();
         let again = placement.iter().find(|node| here(node)).filter(|_| starves)?;
         self.records.node(*again).map(|node| node.member())
     }

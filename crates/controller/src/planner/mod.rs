@@ -174,7 +174,7 @@ impl Controller {
     pub(crate) fn repeat_advice(&mut self, member: &Member) {
         let records = &self.records;
         self.planner.advised.retain(|partition, given| {
-            let lost = |record: &PartitionRecord| record.primary == *member && copies::starves(record);
+            let lost = |record: &PartitionRecord| record.primary == *member && record.starves();
             !matches!(given.advice, Advice::Admit(_)) || !records.partition(*partition).is_some_and(lost)
         });
     }

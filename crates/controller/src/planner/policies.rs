@@ -1,6 +1,5 @@
 //! Brings every partition to its table's policy (PR-24): the primary makes the steps, the planner reminds it.
 
-use super::copies::starves;
 use crate::controller::Controller;
 use types::{Now, PartitionId, PartitionRecord, Policy};
 use wire::RecordText;
@@ -23,10 +22,10 @@ impl Controller {
             let Some(table) = self.records.table(record.table) else { continue };
             // A primary that does not serve for want of copies must hear that fewer are allowed now.
             let bound_only = table.policy.same_demands(&record.policy);
-            if !(self.serves(&record) || bound_only || starves(&record)) || self.advised(partition) {
+            if !(self.serves(&record) || bound_only || record.starves()) || self.advised(partition) {
                 continue;
             }
-            if awaits_copies(&record, &table.policy) && !starves(&record) {
+            if awaits_copies(&record, &table.policy) && !record.starves() {
                 continue;
             }
             let advice = Advice::Policy(RecordText::new(&table.policy));
