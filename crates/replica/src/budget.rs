@@ -221,10 +221,8 @@ impl Budget {
 mod tests {
     use super::*;
 
-    const PATIENCE: Micros = Micros::from_millis(100);
-
     fn look(share: &Share, ms: u64, per_second: u64, waiting: &[Need]) {
-        let look = Look { now: Micros::from_millis(ms), per_second, patience: PATIENCE };
+        let look = Look { now: Micros::from_millis(ms), per_second, patience: Micros::from_millis(100) };
         share.pass(&look, |need| waiting.contains(&need));
     }
 

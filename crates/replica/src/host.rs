@@ -360,7 +360,8 @@ impl<L: Leases> Host<L> {
     }
 
     fn need_to_ship(&self, partition: PartitionId) -> Need {
-        let urgent = self.replica(partition).is_some_and(|replica| !replica.needed_members().is_empty());
+        let is_needed = |replica: &Replica| !replica.role.needed_members(&replica.config).is_empty();
+        let urgent = self.replica(partition).is_some_and(is_needed);
         if urgent { Need::Urgent } else { Need::Other }
     }
 

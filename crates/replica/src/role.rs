@@ -93,6 +93,14 @@ impl Role {
         self.shippings().filter(|(_, shipping)| shipping.is_wanted()).map(|(member, _)| member).collect()
     }
 
+    /// Those of them that catch up, where nothing is acknowledged before one of them counts (PR-472).
+    pub fn needed_members(&self, config: &Config) -> Vec<Member> {
+        let Some(record) = config.record().filter(|record| record.starves()) else { return Vec::new() };
+        let mut waiting = self.wait_for_pieces();
+        waiting.retain(|member| record.catching_up.contains(member));
+        waiting
+    }
+
     /// True while files are on their way to members.
     pub fn sends_files(&self) -> bool {
         self.shippings().next().is_some()

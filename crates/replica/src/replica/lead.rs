@@ -122,18 +122,9 @@ impl Replica {
         }
     }
 
-    /// Members that catch up and wait for a piece of a file, where nothing is acknowledged before one of them
-    /// counts (PR-472).
-    pub(crate) fn needed_members(&self) -> Vec<Member> {
-        let Some(record) = self.config.record().filter(|record| record.starves()) else { return Vec::new() };
-        let mut waiting = self.role.wait_for_pieces();
-        waiting.retain(|member| record.catching_up.contains(member));
-        waiting
-    }
-
     /// Sends one piece, to one member after the other; to those that are needed first. Gives its length.
     pub(crate) fn send_piece(&mut self, ctx: &mut Ctx) -> usize {
-        let needed = self.needed_members();
+        let needed = self.role.needed_members(&self.config);
         let waiting = if needed.is_empty() { self.role.wait_for_pieces() } else { needed };
         let Some(member) = self.transfer.outgoing.next_in_turn(&waiting) else { return 0 };
         self.send(ctx, member, |sender| sender.send_piece()).unwrap_or(0)
