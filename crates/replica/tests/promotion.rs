@@ -1,6 +1,7 @@
 //! Whose reports count when a replica is to lead (R6): members that are recorded, whole logs where the policy
 //! rests on disks, and all members until they fence.
 
+use std::collections::BTreeSet;
 use types::config::{Cause, PreviousTerm};
 use types::policy::RestsOn;
 use types::{
@@ -12,7 +13,7 @@ use understudy_replica::history::History;
 use understudy_replica::{Host, LeaseManager, Output, Recovered, Replica, Settings};
 use wire::entry::Kind;
 use wire::log::Record;
-use wire::peer::{LogReport, LogSummary};
+use wire::peer::{LogReport, LogSummary, ReportRequest};
 use wire::{Entry, Header, PeerMessage};
 
 const P: PartitionId = PartitionId(64);
@@ -31,6 +32,17 @@ fn triplet() -> Policy {
     policy
 }
 
+/// The entries of a log up to LSN 5.
+fn entries() -> Vec<Entry> {
+    let mut log: Vec<Entry> = Vec::new();
+    for lsn in 1..=5 {
+        let mut header = Header::new(Kind::Configuration, P, Position::new(Term(1), Lsn(lsn)), 0);
+        header.prev_crc = log.last().map_or(0, Entry::crc);
+        log.push(Entry::encode(header, &[]));
+    }
+    log
+}
+
 /// A replica of node 2 with entries up to LSN 5, which is named primary in epoch 2.
 struct Candidate {
     host: Host<LeaseManager>,
@@ -42,13 +54,7 @@ struct Candidate {
 
 impl Candidate {
     fn new(torn: bool) -> Candidate {
-        let me = member(2);
-        let mut log: Vec<Entry> = Vec::new();
-        for lsn in 1..=5 {
-            let mut header = Header::new(Kind::Configuration, P, Position::new(Term(1), Lsn(lsn)), 0);
-            header.prev_crc = log.last().map_or(0, Entry::crc);
-            log.push(Entry::encode(header, &[]));
-        }
+        let (me, log) = (member(2), entries());
         let (end, end_crc) = (log[4].at(), log[4].crc());
         let history = History::new(vec![(Term(1), Lsn(1))]).expect("ascends");
         let found = Recovered { end, end_crc, history, torn, ..Recovered::nothing() };
@@ -205,6 +211,64 @@ fn pr99_an_old_primary_that_was_started_again_is_recorded() {
     candidate.report_of(Member { incarnation: Incarnation(2), ..member(3) }, 9, false);
     candidate.wait(1_000);
     assert!(candidate.done().contains(&"fetches from n3".into()));
+}
+
+#[test]
+fn pr471_an_old_primary_that_was_started_again_is_asked_by_its_present_name() {
+    let later = Member { incarnation: Incarnation(2), ..member(3) };
+    let mut candidate = Candidate::new(false);
+    let now = candidate.now();
+    candidate.host.connected(now, later, &mut candidate.out);
+    candidate.named_under("local", &[2, 1], 3);
+    candidate.wait(60);
+    let asks = |output: &Output| match output {
+        Output::Send { to, message: PeerMessage::ReportRequest(_) } => Some(*to),
+        _ => None,
+    };
+    let asked: BTreeSet<Member> = candidate.out.iter().filter_map(asks).collect();
+    assert!(asked.contains(&later), "{asked:?}");
+    // With its report all have answered: nothing is waited for before what it has more is fetched.
+    candidate.done();
+    candidate.report(1, 5, false);
+    candidate.report_of(later, 9, false);
+    assert_eq!(candidate.done(), ["fetches from n3"]);
+}
+
+#[test]
+fn pr471_an_old_primary_whose_log_is_lost_reports_nothing() {
+    let later = Member { incarnation: Incarnation(2), ..member(3) };
+    let log = entries();
+    let reported_end = |whole: bool| {
+        let recovered = Recovered {
+            base: log[2].at(),
+            base_crc: log[2].crc(),
+            end: log[4].at(),
+            end_crc: log[4].crc(),
+            history: History::new(vec![(Term(1), Lsn(1))]).expect("ascends"),
+            damaged: Some("a file is too short".into()),
+            whole,
+            ..Recovered::nothing()
+        };
+        let engine = Box::new(MemoryEngine::volatile());
+        let mut replica = Replica::recover(later, P, Rules::ALL, engine, recovered);
+        while let Some(from) = replica.log().to_replay() {
+            replica.replay(log.iter().filter(|entry| entry.lsn() >= from).cloned().collect());
+        }
+        let mut candidate = Candidate::new(false);
+        let lease_manager = LeaseManager::new(later, &Settings::default(), Micros::ZERO);
+        candidate.host = Host::new(later, Settings::default(), lease_manager);
+        candidate.host.add(replica);
+        candidate.named_under("local", &[2, 1], 3);
+        let request = ReportRequest { partition: P, epoch: candidate.epoch, from: member(2) };
+        let now = candidate.now();
+        candidate.host.peer(now, PeerMessage::ReportRequest(request), &mut candidate.out);
+        candidate.out.iter().find_map(|output| match output {
+            Output::Send { message: PeerMessage::LogReport(report), .. } => Some(report.log.end),
+            _ => None,
+        })
+    };
+    assert_eq!(reported_end(true), Some(log[4].at()), "its files are damaged, and its log is not");
+    assert_eq!(reported_end(false), None, "it would begin at 3 and end at 0");
 }
 
 #[test]

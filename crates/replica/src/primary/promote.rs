@@ -34,10 +34,15 @@ pub(crate) enum Heard {
 }
 
 impl Primary {
+    /// Whose report would help.
+    fn asked(&self, view: &View) -> Vec<Member> {
+        asked(view.record, &view.me, view.rules, |member| self.membership.later_incarnation(member))
+    }
+
     /// Asks those for reports who have not given any.
     pub fn ask_reports(&mut self, view: &View, ctx: &mut Ctx) {
         let (now, resend, pass_over) = (ctx.now.mono, ctx.settings.resend, ctx.settings.pass_over);
-        let others = asked(view.record, &view.me, view.rules);
+        let others = self.asked(view);
         for member in self.promotion.unheard(now, resend, pass_over, others) {
             ask_report(view.record, view.me, member, ctx.out);
         }
@@ -70,7 +75,7 @@ impl Primary {
     /// Looks whether the reports suffice, and whose log is the one to go on with (N4).
     pub fn decide(&self, view: &View, ctx: &Ctx, log: &LogState) -> Decision {
         let Some(reports) = self.promotion.reports() else { return Decision::Wait };
-        let asked = asked(view.record, &view.me, view.rules);
+        let asked = self.asked(view);
         // Where commits rested on the primary, who is not heard is not waited for: what it has more may be
         // lost anyway.
         let spares = view.record.policy.rests_on().is_primary();

@@ -70,15 +70,24 @@ pub(crate) struct Promotion {
 }
 
 /// Whom a report is asked of: every member of the set, and the old primary where commits rested on it alone
-/// (PR-19).
-pub(crate) fn asked(record: &PartitionRecord, me: &Member, rules: Rules) -> Vec<Member> {
+/// (PR-19). No later term names that one if it was started again: it is asked in the incarnation that is
+/// connected (PR-471), which `later` gives.
+pub(crate) fn asked(
+    record: &PartitionRecord,
+    me: &Member,
+    rules: Rules,
+    later: impl Fn(&Member) -> Option<Member>,
+) -> Vec<Member> {
     let mut asked: Vec<Member> = record.in_sync.clone();
     if let Some(term) = &record.before
         && record.policy.rests_on().is_primary()
         && rules.who_is_missed_may_be_well()
         && !asked.contains(&term.primary)
     {
-        asked.push(term.primary);
+        let old = later(&term.primary).unwrap_or(term.primary);
+        if !asked.contains(&old) {
+            asked.push(old);
+        }
     }
     asked.retain(|member| !member.same_store(me));
     asked

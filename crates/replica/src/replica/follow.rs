@@ -140,6 +140,10 @@ impl Replica {
                 report.log = unusable();
             }
             report.torn |= self.is_damaged();
+            if report.log.end.lsn < report.log.base.lsn {
+                // The old primary is asked after a restart as well, and its disk has lost the log (PR-471).
+                return;
+            }
         }
         ctx.out.push(Output::Send { to: request.from, message: PeerMessage::LogReport(report) });
     }

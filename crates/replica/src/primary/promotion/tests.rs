@@ -103,7 +103,7 @@ fn goes_on(record: &PartitionRecord, torn: bool, rules: Rules) -> bool {
     let question = Question {
         record,
         own: Own { me: member(2), end: at(2, 7), torn },
-        asked: asked(record, &member(2), rules),
+        asked: asked(record, &member(2), rules, |_| None),
         spared: Vec::new(),
         waited: Micros::from_millis(1_000),
     };
@@ -126,11 +126,24 @@ fn pr13_reports_must_fence_and_without_the_rule_any_will_do() {
 #[test]
 fn pr19_who_led_alone_is_asked_and_without_the_rule_it_is_not() {
     let lone = record("local");
-    let of = |rules| asked(&lone, &member(2), rules);
+    let of = |rules| asked(&lone, &member(2), rules, |_| None);
     assert_eq!(of(Rules::ALL), [member(3), member(1)]);
     assert_eq!(of(without(Finding::Pr19)), [member(3)]);
     assert!(goes_on(&lone, false, without(Finding::Pr19)), "what it has acknowledged is lost");
-    assert_eq!(asked(&record("durable"), &member(2), Rules::ALL), [member(3)], "any member has all");
+    let of_durable = asked(&record("durable"), &member(2), Rules::ALL, |_| None);
+    assert_eq!(of_durable, [member(3)], "any member has all");
+}
+
+#[test]
+fn pr471_who_led_alone_is_asked_in_its_present_incarnation() {
+    let mut lone = record("local");
+    let later = Member { incarnation: Incarnation(2), ..member(1) };
+    let of = |record: &PartitionRecord| {
+        asked(record, &member(2), Rules::ALL, |of| (*of == member(1)).then_some(later))
+    };
+    assert_eq!(of(&lone), [member(3), later], "nobody is called member 1 as it was any more");
+    lone.in_sync.push(later);
+    assert_eq!(of(&lone), [member(3), later], "it is asked once");
 }
 
 #[test]
