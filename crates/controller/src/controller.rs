@@ -204,7 +204,7 @@ impl Controller {
         if !self.loaded {
             return;
         }
-        self.repeat_unknown(now.mono);
+        self.repeat_unknown(now);
         self.bootstrap(now);
         self.decide_all(now);
         self.go_on_waiting(now);

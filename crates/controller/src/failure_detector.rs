@@ -196,6 +196,14 @@ impl FailureDetector {
         self.hears(member, now, span) && !self.hangs(member, partition, now)
     }
 
+    /// When something came last from this very life of a node, however shortly it was connected. Zero: never,
+    /// or it said then that its executor of this partition hangs.
+    fn last_heard(&self, partition: PartitionId, member: &Member) -> Micros {
+        let heard = self.nodes.get(&member.node).filter(|heard| heard.member == *member);
+        let hung = |heard: &&Heard| heard.status.as_ref().is_some_and(|(status, _)| status.hangs(partition));
+        heard.filter(|heard| !hung(heard)).map_or(Micros::ZERO, |heard| heard.last)
+    }
+
     /// The end of this partition's log on a node, as last told; zero if unknown.
     pub(crate) fn end_of(&self, member: &Member, partition: PartitionId) -> Position {
         let status = self
@@ -389,6 +397,8 @@ impl FailureDetector {
         if self.heard_by_anyone(partition, &primary, now, spans.suspect) {
             suspicion.since = now;
         }
+        // It may have been heard for a moment only, and acknowledged more in it (PR-471).
+        suspicion.since = suspicion.since.max(self.last_heard(partition, &primary));
         self.suspicions.insert(partition, suspicion);
     }
 }
@@ -414,7 +424,7 @@ pub(crate) struct Spans {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::{Incarnation, StoreId};
+    use types::{Incarnation, LogKind, Policy, StoreId, TableId};
 
     #[test]
     fn r1_an_incarnation_that_is_over_is_not_heard_however_late_it_is_registered() {
@@ -444,5 +454,34 @@ mod tests {
         let other = Member { store: StoreId(31), ..incarnation(1) };
         failure_detector.registered(old, other, now);
         assert_eq!(failure_detector.conn_of(&other), Some(old));
+    }
+
+    #[test]
+    fn pr471_who_was_heard_for_a_moment_is_missed_since_then() {
+        let member = |node: u32| Member {
+            node: NodeId(node),
+            store: StoreId(node.into()),
+            incarnation: Incarnation(1),
+        };
+        let (primary, backup, at) = (member(1), member(2), Micros::from_millis);
+        let policy = Policy::preset("local", 2, LogKind::Disk).expect("a policy");
+        let set = vec![primary, backup];
+        let record = PartitionRecord::new(PartitionId(64), TableId(1), Epoch(1), set, policy);
+        let spans = Spans { kept: at(1_000), suspect: at(120) };
+        let mut failure_detector = FailureDetector::default();
+        let mut missed_since = |now| {
+            let missed = Missed { at: at(now), end: Position::ZERO };
+            let stamps = Stamps { asked_ms: 0, last_heard_ms: 0 };
+            failure_detector.missed(&record, backup, Epoch(1), missed, stamps);
+            if now == 1_300 {
+                // It connects and is gone again, and nobody looks meanwhile.
+                failure_detector.registered(ConnId(1), primary, at(1_200));
+                failure_detector.disconnected(ConnId(1));
+            }
+            failure_detector.forget_old(record.id, Some(&record), at(now), spans);
+            failure_detector.suspicion(record.id).expect("it is missed").since
+        };
+        assert_eq!([missed_since(1_000), missed_since(1_100)], [at(1_000); 2]);
+        assert_eq!([missed_since(1_300), missed_since(1_900)], [at(1_200); 2]);
     }
 }

@@ -57,9 +57,9 @@ impl Purpose {
 struct Pending {
     purpose: Purpose,
     txn: Txn,
-    /// Since when the outcome of an earlier attempt has been unknown. If that one was applied, this one finds
-    /// its comparisons broken, and fails because of it.
-    unknown_since: Option<Micros>,
+    /// The outcome of an earlier attempt is unknown. If that one was applied, this one finds its comparisons
+    /// broken, and fails because of it.
+    unknown: bool,
 }
 
 /// All transactions under way.
@@ -117,7 +117,7 @@ impl Ledger {
 impl Controller {
     /// Hands out a transaction.
     pub(crate) fn submit(&mut self, purpose: Purpose, txn: Txn) {
-        self.hand_out(Pending { purpose, txn, unknown_since: None });
+        self.hand_out(Pending { purpose, txn, unknown: false });
     }
 
     fn hand_out(&mut self, mut pending: Pending) {
@@ -135,22 +135,19 @@ impl Controller {
     }
 
     /// Repeats what has an unknown outcome. Its comparisons make that harmless: it is applied at most once. A
-    /// seal is not repeated for longer than its reason is remembered: the primary that was missed may serve
-    /// again (PR-19).
-    pub(crate) fn repeat_unknown(&mut self, now: Micros) {
+    /// seal is decided again instead: by now the primary that was missed may have been heard, and another
+    /// member than the one that was to lead may have the most (PR-19, PR-471).
+    pub(crate) fn repeat_unknown(&mut self, now: Now) {
         let waiting = std::mem::take(&mut self.ledger.unknown);
-        let (due, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|(at, _)| *at <= now);
+        let (due, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|(at, _)| *at <= now.mono);
         self.ledger.unknown = later;
-        let kept = self.settings.suspicion_kept;
         let thinks_over = self.settings.rules.who_is_missed_may_be_well();
-        let stale = |pending: &Pending| {
-            matches!(pending.purpose, Purpose::Seal(_))
-                && thinks_over
-                && pending.unknown_since.is_some_and(|since| now.since(since) >= kept)
-        };
-        for (_, pending) in due.into_iter().filter(|(_, pending)| !stale(pending)) {
-            assert!(pending.unknown_since.is_some(), "F17: only what has no outcome is asked again");
-            self.hand_out(pending);
+        for (_, pending) in due {
+            assert!(pending.unknown, "F17: only what has no outcome is asked again");
+            match &pending.purpose {
+                Purpose::Seal(partitions) if thinks_over => self.sealed(now, partitions),
+                _ => self.hand_out(pending),
+            }
         }
     }
 
@@ -160,20 +157,20 @@ impl Controller {
             Ok(outcome) => outcome,
             Err(TxnError::Refused(why)) => return self.on_refused(now, pending.purpose, why),
             Err(TxnError::Unknown) if self.settings.rules.unknown_outcomes_are_asked_again() => {
-                pending.unknown_since.get_or_insert(now.mono);
+                pending.unknown = true;
                 self.ledger.unknown.push((now.mono + self.settings.retry, pending));
                 return;
             }
             // The planted bug: no answer is taken for a good answer.
             Err(TxnError::Unknown) => self.believed(&pending.txn),
         };
-        if outcome.succeeded && pending.unknown_since.is_none() && !pending.txn.puts.is_empty() {
+        if outcome.succeeded && !pending.unknown && !pending.txn.puts.is_empty() {
             self.records.wrote(outcome.revision);
         }
         self.learn(now, outcome.revision, &outcome.current);
         // Numbers that were taken look the same whoever took them: then others are taken (PR-125).
         let shown = pending.purpose.shows_in_records() && pending.txn.is_in(&outcome.current);
-        let applied = outcome.succeeded || pending.unknown_since.is_some() && shown;
+        let applied = outcome.succeeded || pending.unknown && shown;
         match pending.purpose {
             Purpose::Bootstrap | Purpose::Place | Purpose::Sweep => {}
             Purpose::Register(job) => self.registered(now, job, applied),
