@@ -300,6 +300,7 @@ const FOUND: &[(u64, &str)] = &[
         1223900086462,
         "PR-471: a seal was repeated as it was decided, although the old primary had been heard since",
     ),
+    (20785016037, "PR-361: a checker: a refusal that used up a number was an entry, and told late"),
     (20785001842, "PR-47: a checker: who was left had never heard of the term whose loss a client was told"),
     (20785019837, "PR-442: a row about commits that were given up was taken for one about a load"),
     (20784033486, "I14: the same where a backup was restored into another cluster"),

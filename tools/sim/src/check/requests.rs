@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use types::{PartitionId, PartitionRecord, Term};
 use wire::job::JobState;
 use wire::request::ReadSnapshot;
-use wire::{Body, Op, ReadLevel, Reply, Request, Status};
+use wire::{Body, ManagerOp, Op, ReadLevel, Reply, Request, Status};
 
 /// A request that a node has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,7 +19,8 @@ pub struct Asked {
     pub fenced: bool,
     /// It is about turns at rows: nothing rests on the answer, whoever gives it.
     pub turn: bool,
-    /// It is numbered in a session: whatever is decided about it is an entry.
+    /// It is numbered in a session, or asks about what is: whatever is decided about it is an entry, as a
+    /// refusal is that uses up the number of a commit (PR-361).
     pub numbered: bool,
     /// It ends a job: true, if that is aborted.
     pub ends_job: Option<bool>,
@@ -57,7 +58,8 @@ impl Requests {
             writes: request.op.writes(),
             fenced: request.op.makes_entries(),
             turn: matches!(request.op, Op::Turn(_)),
-            numbered: request.session.is_some(),
+            numbered: request.session.is_some()
+                || matches!(request.op, Op::Manager(ManagerOp::Outcome { .. })),
             ends_job: match &request.op {
                 Op::EndJob { abort, .. } => Some(*abort),
                 _ => None,
@@ -98,6 +100,19 @@ mod tests {
     use super::*;
     use types::{SessionId, TableId};
     use wire::Op;
+
+    #[test]
+    fn pr361_whatever_is_said_of_a_numbered_commit_is_an_entry() {
+        let session = SessionId(types::Position::new(Term(1), types::Lsn(1)));
+        let asked = |op| {
+            let mut requests = Requests::default();
+            requests.received(5, 1, &Request { id: 4, ..Request::new(TableId(1), 1, PartitionId(1), op) });
+            let asked = requests.get(1, 4).expect("it is open");
+            (asked.fenced, asked.numbered)
+        };
+        assert_eq!(asked(Op::Manager(ManagerOp::Outcome { session, seq: 3 })), (true, true));
+        assert_eq!(asked(Op::Manager(ManagerOp::Thresholds)), (false, false), "it shows how things are");
+    }
 
     #[test]
     fn pr362_a_change_of_tables_is_told_when_it_is_secured_under_global_transactions_alone() {
