@@ -372,6 +372,8 @@ impl Log {
         scan: Scan<'_>,
         listing: Listing,
     ) -> Result<(Log, FirstFrame), LogError> {
+        // An earlier opening may have begun the last segment, and failed to make its name durable.
+        files.sync_dir().map_err(|error| LogError::io("the log's directory cannot be synced", error))?;
         let last = scan.end.as_ref().map(|(segment, _)| segment.number);
         let highest = listing.segments.last().copied().unwrap_or(0);
         let behind = |number: &u32| last.is_none_or(|last| *number > last);

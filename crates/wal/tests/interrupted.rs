@@ -5,9 +5,12 @@ use common::*;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use types::Position;
+use types::{PartitionId, Position};
 use understudy_wal::faulty::{Faults, MemFiles};
 use understudy_wal::{File, Files, Log, Options, Owner, Recovered};
+
+/// A partition that comes later.
+const OTHER: PartitionId = PartitionId(66);
 
 /// Files of which so many changes succeed, and nothing afterwards.
 struct Interrupted {
@@ -161,12 +164,22 @@ fn interrupt_everywhere(damaged: &MemFiles, options: &Options, end: Position, wh
                 let found = open_log(Arc::new(files.clone()), options);
                 let found = found.unwrap_or_else(|| panic!("{what}: cannot be opened"));
                 assert!(answer(&found) >= expected, "{what}: {found:?}");
-                let again = open_log(Arc::new(files), options).expect("opens");
-                assert!(answer(&again) >= expected, "{what}, opened again: {again:?}");
+                goes_on(&files, options, expected, &what);
             }
         }
     }
     panic!("{what}: it never opens");
+}
+
+/// What is written from now on is there after a power loss, and so is what was told.
+fn goes_on(files: &MemFiles, options: &Options, expected: Answer, what: &str) {
+    let (mut log, _) = open_with(files, options.clone());
+    let written = add(&mut log, OTHER, 1, b"acknowledged");
+    log.sync().expect("syncs");
+    drop(log);
+    let (log, found) = open_with(&files.crash(None), options.clone());
+    assert!(answer(&found) >= expected, "{what}, after a power loss: {found:?}");
+    assert_eq!(all(&log, OTHER), [written], "{what}, after a power loss");
 }
 
 /// Damages a file of a copy of the log.
@@ -246,4 +259,19 @@ fn pr474_a_segment_that_has_lost_its_head_is_no_torn_one() {
         let found = open_log(Arc::new(damaged), &options).expect("opens");
         assert_eq!(answer(&found), Answer::Damaged, "{found:?}");
     }
+}
+
+#[test]
+fn pr473_several_segments_behind_the_end_leave_no_gap_wherever_their_removal_stops() {
+    let mut places = 0;
+    for marked in [false, true] {
+        let options = Options { segment_bytes: 4096 * 2, ..small() };
+        let (files, end) = log_of(5, &options, marked);
+        for (what, damage) in DAMAGES {
+            let damaged = files.copy();
+            (3..=5).for_each(|number| damage(&damaged, &format!("{number:08x}.log")));
+            places += interrupt_everywhere(&damaged, &options, end, &format!("segments 3 to 5 {what}"));
+        }
+    }
+    assert!(places > 100, "{places} places");
 }

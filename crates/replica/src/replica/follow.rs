@@ -141,7 +141,8 @@ impl Replica {
             }
             report.torn |= self.is_damaged();
             if report.log.end.lsn < report.log.base.lsn {
-                // The old primary is asked after a restart as well, and its disk has lost the log (PR-471).
+                // Nobody takes a report of a log that ends before it begins. The old primary is asked after a
+                // restart as well, and its disk may have lost what it had (PR-471).
                 return;
             }
         }
